@@ -38,6 +38,7 @@ def connect(
     max_waiters: int | None = None,
     max_waiters_total: int | None = None,
     epoch: int = 1,
+    turn: float | None = None,
     on_lost: OnLost | None = None,
     on_lifted: OnLifted | None = None,
     on_release_requested: OnReleaseRequested | None = None,
@@ -68,6 +69,8 @@ def connect(
     1 or more. None: no fixed limit. A caller that would most likely wait in vain is refused without one,
     too, unless it is the next in line or has no time-out.
     *epoch*: 1 or more. Raise it when the same names move to another lock service.
+    *turn*: seconds for which a process may pass a lock on among its own callers while other processes wait.
+    0: it never does. None: 0.05.
     *on_lost*: called with the grant and the reason when a lock is lost, mostly in a thread of its own.
     *on_lifted*: called with the grant and its former fence when a database had seen a larger one already.
     *on_release_requested*: called with each grant that somebody wants back, in a thread of its own.
@@ -92,6 +95,8 @@ def connect(
     check_count("epoch", epoch)
     if timeout != -1:
         check_seconds("timeout", timeout, zero=True, most=LONG)
+    if turn is not None:
+        check_seconds("turn", turn, zero=True)
     check_prefix(prefix)
     for word in options.keys() & TRANSLATIONS.keys():
         refuse_unknown("connect", [word])
@@ -108,6 +113,7 @@ def connect(
         max_waiters=max_waiters,
         max_waiters_total=max_waiters_total,
         epoch=epoch,
+        turn=turn,
         on_lost=on_lost,
         on_lifted=on_lifted,
         on_release_requested=on_release_requested,

@@ -25,6 +25,7 @@ _OF_CONNECT = (
     "on_lost",
     "on_lifted",
     "epoch",
+    "turn",
     "backend",
 )
 #: Schemes that others give to what we have.

@@ -63,6 +63,7 @@ class Engine:
         max_waiters: int | None,
         max_waiters_total: int | None,
         epoch: int,
+        turn: float | None = None,
         on_lost: OnLost | None = None,
         on_lifted: OnLifted | None = None,
         on_release_requested: OnReleaseRequested | None = None,
@@ -92,6 +93,7 @@ class Engine:
             epoch,
             backend.has_ended if isinstance(backend, SeesEnd) else None,
         )
+        self.queues.turn = turn
         self._stalled = StalledWaiters(section, now)
         self.status = StatusPublisher(section, backend, now, self.queues)
         self.inspection = Inspection(section, backend)

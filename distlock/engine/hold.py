@@ -82,6 +82,8 @@ class Queue(Protocol):
 
     name: str
     waiters: deque[Waiter]
+    #: Seconds of a turn; None: `TURN`.
+    turn: float | None
 
     def give_back(self, grant: NameGrant) -> bool: ...
     def returned(self, hold: Hold, ours: bool | None) -> None: ...
@@ -170,7 +172,7 @@ class Hold:
         self.returning = False
         #: Since when its present caller has it.
         self.since = sent
-        self.turn_ends = sent + TURN
+        self.turn_ends = sent + (TURN if queue.turn is None else queue.turn)
         #: How long its present caller may have it, seconds.
         self.max_hold = max_hold
         #: When the renewer looks at it next.

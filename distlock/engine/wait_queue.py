@@ -52,6 +52,8 @@ class Queues(Protocol):
     grantor: Grantor
     #: The first half of the fences.
     epoch: int
+    #: Seconds of a turn; None: `distlock.engine.hold.TURN`.
+    turn: float | None
     #: Return whether the lock service is known to have ended the hold of a request. None: it can't be known.
     has_ended: Callable[[LockRequest], bool] | None
 
@@ -72,6 +74,7 @@ class WaitQueue:
         "request",
         "shared",
         "since",
+        "turn",
         "waiters",
     )
 
@@ -79,6 +82,7 @@ class WaitQueue:
         self._all = all_queues
         self.key = key
         self.name = name
+        self.turn = all_queues.turn
         self.waiters: deque[Waiter] = deque()
         #: What the lock service may have of this queue. It outlives a leader, but not the hold that it
         #: becomes.

@@ -45,6 +45,7 @@ class WaitQueues:
         self.has_ended = has_ended
         self.by_key: dict[str, WaitQueue] = {}
         self.waiting = 0
+        self.turn: float | None = None
 
     def enter(
         self, key: str, name: str, parker: Parker, timeout: float, options: Terms, now: float

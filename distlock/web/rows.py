@@ -90,6 +90,7 @@ class RowAcquirer:
             max_waiters=settings.max_waiters,
             max_waiters_total=settings.max_waiters_total,
             epoch=settings.fence_epoch,
+            turn=settings.turn,
         )
         self.namespace = RowNamespace(engine, settings.prefix)
         self.namespace.look = look

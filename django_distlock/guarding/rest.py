@@ -19,6 +19,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import Answer
 from distlock.web.decorator import Guarded, Told, When
 from distlock.web.methods import Methods
+from distlock.web.stack import below
 from django_distlock.guarding.advice import async_in_rest
 from django_distlock.guarding.call import run
 from django_distlock.guarding.placement import Standing
@@ -111,6 +112,7 @@ def guard_callback(
     every = take_over(wrapper, callback)
     transactions = SyncTransactions(guarded.where, every, callback)
     of_handler = SyncTransactions(guarded.where, every)
+    guarded.below = below(guarded, callback)
     guarded.mark(wrapper)
     dispatch_through(cls, _guard_dispatch)
     return wrapper

@@ -29,6 +29,7 @@ _PLAIN = {
     "prefix",
     "timeout",
     "ttl",
+    "turn",
 }
 
 
@@ -47,6 +48,7 @@ class AliasSettings:
     max_names: int = 32
     max_waiters: int | None = None
     max_waiters_total: int | None = None
+    turn: float | None = None
     on_backend_down: str = "refuse"
     fence: bool | str = False
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}), repr=False)

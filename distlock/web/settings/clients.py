@@ -182,6 +182,7 @@ def make_client(
             max_waiters=settings.max_waiters,
             max_waiters_total=settings.max_waiters_total,
             epoch=settings.fence_epoch,
+            turn=settings.turn,
             on_lost=on_lost,
             on_lifted=on_lifted,
             on_release_requested=on_release_requested,

@@ -39,6 +39,12 @@ def _wait(value: Any) -> str | None:
     )
 
 
+def _turn(value: Any) -> str | None:
+    if value is None or is_seconds(value, zero=True):
+        return None
+    return f"It {a_number_of_seconds(zero=True)} None is 0.05."
+
+
 def _count(value: Any) -> str | None:
     return None if is_count(value) else f"It {A_COUNT}"
 
@@ -119,6 +125,7 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "TTL": _seconds,
     "TIMEOUT": _wait,
     "MAX_HOLD": _seconds,
+    "TURN": _turn,
     "MAX_NAMES": _count,
     "MAX_WAITERS": _cap,
     "MAX_WAITERS_TOTAL": _cap,

@@ -15,6 +15,8 @@ from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client
 from django.urls import path
 from django.views import View
+from rest_framework.decorators import api_view
+from rest_framework.views import APIView
 
 import distlock
 from distlock.errors import ConfigurationError
@@ -74,16 +76,23 @@ def stacked(view: Any, *decorators: Any) -> Any:
     return view
 
 
-class Sell(View):
+class Sell:
     def post(self, request: HttpRequest, id: int) -> HttpResponse:
         return sell(request, id)
 
 
-@pytest.mark.parametrize("kind", ["function", "class"])
+@pytest.mark.parametrize("kind", ["function", "class", "api class", "api view", "as_view()"])
 def test_both_locks_enclose_the_one_transaction(
     serve: Serve, atomic_requests: None, commits: list[str], kind: str
 ) -> None:
-    view = stacked(sell) if kind == "function" else stacked(type("Sale", (Sell,), {})).as_view()
+    make = {
+        "function": lambda: stacked(sell),
+        "class": lambda: stacked(type("Sale", (Sell, View), {})).as_view(),
+        "as_view()": lambda: stacked(type("Sale", (Sell, View), {}).as_view()),
+        "api class": lambda: stacked(type("Sale", (Sell, APIView), {})).as_view(),
+        "api view": lambda: stacked(api_view(["POST"])(sell)),
+    }
+    view = make[kind]()
     assert serve(view).post("/product/1").content == b"old new, in transaction"
     assert (commits, held()) == (["old new"], "")
 

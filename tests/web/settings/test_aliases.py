@@ -18,7 +18,7 @@ def test_a_url_is_short_for_the_default_alias() -> None:
 def test_every_key_arrives() -> None:
     given = {
         "BACKEND": "redis", "LOCATION": REDIS, "PREFIX": "shop", "FENCE_EPOCH": 2, "TTL": 8, "TIMEOUT": 0.5,
-        "MAX_HOLD": 30, "MAX_NAMES": 4, "MAX_WAITERS": 5, "MAX_WAITERS_TOTAL": 6,
+        "MAX_HOLD": 30, "MAX_NAMES": 4, "MAX_WAITERS": 5, "MAX_WAITERS_TOTAL": 6, "TURN": 0,
         "ON_BACKEND_DOWN": "run", "FENCE": "orders", "OPTIONS": {"socket_timeout": 1},
         "METRICS": "prometheus",
     }  # fmt: skip
@@ -35,6 +35,7 @@ def test_every_key_arrives() -> None:
         4,
         5,
         6,
+        0,
         "run",
         "orders",
         {"socket_timeout": 1},
