@@ -96,7 +96,7 @@ def current_grant() -> Grant:
     """The `Grant` of the innermost guard around the running code: the decorator's, or the rule's.
 
     It takes no arguments. A guard whose names were all held already has no grant of its own: it is the outer
-    one's. Raises `NotHeld` where no guard is around the code, and in threads and tasks that the guarded code
+    one's. Of two decorators of two aliases on one view it is the upper one's. Raises `NotHeld` where no guard is around the code, and in threads and tasks that the guarded code
     started.
 
     Example::
@@ -165,13 +165,17 @@ def holding(
     max_hold: float = math.inf,
     above: Sequence[CurrentGrant] = (),
 ) -> Iterator[CurrentGrant]:
-    """A guard holds *grant* while the block runs. *above*: what the guards stacked directly above it hold."""
+    """A guard holds *grant* while the block runs.
+
+    *above*: what the guards stacked directly above it hold, the highest first. That of the highest is the
+    current grant, whose fence counts.
+    """
     owner = current_owner()
     around = _current.get()
     if around:
         around = tuple(one for one in around if one.owner == owner)
     mine = CurrentGrant(namespace, grant, owner, fenced_in, max_hold=max_hold)
-    before = _current.set((*around, *above, mine))
+    before = _current.set((*around, mine, *reversed(above)))
     try:
         yield mine
     finally:

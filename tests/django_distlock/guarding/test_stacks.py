@@ -107,6 +107,13 @@ def test_an_async_view_takes_both_locks(serve: Serve) -> None:
     assert held() == ""
 
 
+def test_the_current_grant_is_that_of_the_upper_guard(serve: Serve) -> None:
+    def view(request: HttpRequest, id: int) -> HttpResponse:
+        return HttpResponse(str(distlock.current_grant() is grant_of("old")))
+
+    assert serve(stacked(view)).post("/product/1").content == b"True"
+
+
 def test_three_lock_services_form_one_stack(serve: Serve, atomic_requests: None, commits: list[str]) -> None:
     view = stacked(sell, distributed_lock("product_<id>", alias="default"), *both)
     assert serve(view).post("/product/1").content == b"old new, in transaction"
