@@ -96,8 +96,8 @@ def current_grant() -> Grant:
     """The `Grant` of the innermost guard around the running code: the decorator's, or the rule's.
 
     It takes no arguments. A guard whose names were all held already has no grant of its own: it is the outer
-    one's. Of two decorators of two aliases on one view it is the upper one's. Raises `NotHeld` where no guard is around the code, and in threads and tasks that the guarded code
-    started.
+    one's. Of two decorators of two aliases directly on each other it is the upper one's. Raises `NotHeld`
+    where no guard is around the code, and in threads and tasks that the guarded code started.
 
     Example::
 
