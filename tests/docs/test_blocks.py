@@ -32,8 +32,10 @@ BLOCKS = list(blocks())
 #: Sphinx reads these, and warns.
 OF_SPHINX = re.compile(r"\{(toctree|eval-rst|include)\}")
 #: What is typed, and what is written then; and output alone. By page: the test that holds it to real output.
+#: And Java: the module that compiles it for the tests.
 HELD_BY = {
     "start/script.md": "tests/docs/test_script.py",
+    "from/java.md": "tests/backends/zookeeper/curator.py",
     "explanation/admission.md": "tests/engine/test_refusals.py",
     "explanation/read-under-the-lock.md": "tests/django_distlock/fresh/test_stale_writes.py",
     "tutorial/django.md": "tests/docs/shop_folder.py",
@@ -81,7 +83,7 @@ def test_no_block_is_left_out() -> None:
 def test_output_is_held_by_a_test_that_reads_the_page(page: str) -> None:
     test = (ROOT / HELD_BY[page]).read_text("utf-8")
     assert page.rpartition("/")[2] in test
-    assert any(block.page == page and block.language in {"text", "console"} for block in BLOCKS)
+    assert any(block.page == page and block.language in {"text", "console", "java"} for block in BLOCKS)
 
 
 @pytest.mark.parametrize("block", of("sh"), ids=str)

@@ -69,6 +69,21 @@ def test_every_key_has_an_end(own_server: RedisServer, contender: MakeContender)
     assert max(ends) <= 61_000
 
 
+def test_a_lock_of_redisson_under_the_same_name_is_another_key(
+    own_server: RedisServer, contender: MakeContender
+) -> None:
+    """As docs/from/java.md says. Its `RLock` is a hash: the owner, and how often it has entered."""
+    redisson = ["hot", "shop:hot"]
+    for name in redisson:
+        own_server.client.hset(name, "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+    contender(own_server.url).hold(ask("shop:hot"))
+    assert hold_key("shop:hot") == "dl:2:{shop%3Ahot}"
+    assert own_server.client.type(hold_key("shop:hot")) == b"string"
+    ours = {key.decode() for key in own_server.client.scan_iter()} - {*redisson}
+    assert all(key.startswith("dl:2:{shop%3Ahot}") for key in ours)
+    assert [own_server.client.type(name) for name in redisson] == [b"hash", b"hash"]
+
+
 def test_a_lock_that_nobody_wants_leaves_its_numbers_for_a_while(
     redis_server: RedisServer, contender: MakeContender
 ) -> None:

@@ -2,25 +2,25 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
-import java.net.URLEncoder;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessReadWriteLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreMutex;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
-import org.apache.curator.retry.ExponentialBackoffRetry;
 
-/** Locks of Curator at a path, as a test tells them by the lines of its input. It answers each with one. */
+/**
+ * Locks of Curator at a path, as a test tells them by the lines of its input. It answers each with one.
+ *
+ * <p>The class Distlock is the one in docs/from/java.md.
+ */
 final class Curator {
     public static void main(String[] words) throws Exception {
-        CuratorFramework client = CuratorFrameworkFactory.newClient(words[0], new ExponentialBackoffRetry(100, 10));
-        client.start();
+        CuratorFramework client = Distlock.connect(words[0], Integer.parseInt(words[2]));
         client.blockUntilConnected();
         InterProcessLock lock = lock(client, words[1], "mutex");
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, UTF_8));
@@ -32,9 +32,12 @@ final class Curator {
                     lock = lock(client, words[1], told[1]);
                     System.out.println("ready");
                     break;
-                case "path":
-                    // As the page of the docs says.
-                    System.out.println(URLEncoder.encode(line.substring(5), UTF_8).replace("+", "%20").replace("*", "%2A"));
+                case "lock":
+                    lock = Distlock.lock(client, told[1], told[2], told[3]);
+                    System.out.println("ready");
+                    break;
+                case "encode":
+                    System.out.println(encoded(line.substring("encode ".length())));
                     break;
                 case "acquire":
                     System.out.println(lock.acquire(Long.parseLong(told[1]), TimeUnit.MILLISECONDS) ? "yes" : "no");
@@ -51,11 +54,26 @@ final class Curator {
                     }
                     System.out.println("written");
                     break;
+                case "loop":
+                    for (int left = Integer.parseInt(told[1]); left > 0; left--) {
+                        lock.acquire();
+                        lock.release();
+                    }
+                    System.out.println("looped");
+                    break;
                 default:
                     throw new IllegalArgumentException(line);
             }
         }
         client.close();
+    }
+
+    private static String encoded(String key) {
+        try {
+            return Distlock.encode(key);
+        } catch (IllegalArgumentException tooLong) {
+            return "refused";
+        }
     }
 
     private static InterProcessLock lock(CuratorFramework client, String path, String recipe) {

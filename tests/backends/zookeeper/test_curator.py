@@ -5,72 +5,21 @@ Its mutex stands in our line: it keeps out readers and writers, and they it. Its
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from shutil import which
 
 import pytest
 
 import distlock
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, permit, reader, some_key
-from tests.zookeeper_server import CHROOT, JAVA, ZooKeeperServer
+from tests.backends.zookeeper.curator import Curator
+from tests.zookeeper_server import CHROOT, ZooKeeperServer
 
-#: Debian's libcurator-recipes-java brings them. Without a compiler `java` does not run a source.
-JARS = [
-    Path("/usr/share/java", f"{name}.jar")
-    for name in (
-        "curator-recipes",
-        "curator-framework",
-        "curator-client",
-        "zookeeper",
-        "guava",
-        "slf4j-api",
-        "slf4j-nop",
-    )
-]
-SOURCE = Path(__file__).with_name("Curator.java")
 #: Milliseconds in which it finds out that it has to wait.
 A_MOMENT = 300
 A_WHILE = 60_000
-
-
-class Curator:
-    def __init__(self, server: ZooKeeperServer, key: str) -> None:
-        path = lock_path(f"{CHROOT}/{FOLDER}", key)
-        command = [*JAVA, "-cp", ":".join(map(str, JARS)), str(SOURCE), f"127.0.0.1:{server.port}", path]
-        self._java = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
-        )
-        assert self.answer() == "ready"
-
-    def use(self, recipe: str) -> None:
-        """What `acquire` and `release` are about from now on. It begins with the mutex."""
-        assert self.do(f"recipe {recipe}") == "ready"
-
-    def acquire(self, milliseconds: int) -> bool:
-        return self.do(f"acquire {milliseconds}") == "yes"
-
-    def release(self) -> None:
-        assert self.do("release") == "released"
-
-    def do(self, line: str) -> str:
-        self.tell(line)
-        return self.answer()
-
-    def tell(self, line: str) -> None:
-        assert self._java.stdin
-        print(line, file=self._java.stdin, flush=True)
-
-    def answer(self) -> str:
-        assert self._java.stdout
-        return self._java.stdout.readline().strip()
-
-    def close(self) -> None:
-        self._java.kill()
-        self._java.communicate()
 
 
 @pytest.fixture
@@ -79,12 +28,10 @@ def key() -> str:
 
 
 @pytest.fixture
-def curator(zookeeper_server: ZooKeeperServer, key: str) -> Iterator[Curator]:
-    there = which("javac") and all(jar.exists() for jar in JARS)
-    assert there, "there is no Curator here: scripts/test installs it"
-    curator = Curator(zookeeper_server, key)
+def curator(zookeeper_server: ZooKeeperServer, java_classes: Path, key: str) -> Iterator[Curator]:
+    curator = Curator(java_classes, zookeeper_server, lock_path(f"{CHROOT}/{FOLDER}", key))
     yield curator
-    curator.close()
+    curator.kill()
 
 
 def test_it_waits_for_writers_and_for_readers_and_they_wait_for_it(
@@ -170,15 +117,3 @@ def test_its_other_locks_are_refused_by_their_node_whatever_is_asked_for(
     for child in zookeeper_server.admin.get_children(path):
         zookeeper_server.admin.delete(f"{path}/{child}", recursive=True)
     one.hold(ask(key))
-
-
-def test_java_finds_the_path_of_a_lock_as_the_page_says(curator: Curator) -> None:
-    assert lock_path("/shop", ":hot") == "/shop/%3Ahot", "without a prefix"
-    for key in (
-        "shop:hot",
-        ":hot",
-        "shop:a b*c~d+e%f_g.h-i/j",
-        "shop:é ß 東京 🔒",
-        "shop:'\"()!@&=$,;?#[]{}|\\^`<>",
-    ):
-        assert lock_path("/shop", key) == f"/shop/{curator.do(f'path {key}')}"
