@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import django
 from django.conf import settings
+from docutils import nodes  # type: ignore[import-untyped]
+from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
+from sphinx.highlighting import PygmentsBridge
 
 import distlock
 
@@ -73,6 +77,49 @@ def arguments_as_a_list(app: Any, what: str, name: str, obj: Any, options: Any, 
     lines[:] = "\n\n".join(paragraphs).split("\n")
 
 
+#: Columns. A phone has no room for so many.
+WIDE = 4
+
+
+def label_cells(app: Any, doctree: nodes.document, page: str) -> None:
+    """Repeat the head of each column in its cells: on a phone `site.css` shows one cell below the other."""
+    for table in doctree.findall(nodes.table):
+        columns = len(list(table.findall(nodes.colspec)))
+        heads = [head.astext() for part in table.findall(nodes.thead) for head in part.findall(nodes.entry)]
+        if columns < WIDE or len(heads) != columns:
+            continue
+        table["classes"].append("wide")
+        for body in table.findall(nodes.tbody):
+            for row in body.findall(nodes.row):
+                for head, cell in zip(heads, row.findall(nodes.entry), strict=True):
+                    if head and cell.children:
+                        cell.insert(0, nodes.paragraph(text=head, classes=["label"]))
+
+
+#: One word of code on a page, and where it may go on in the next line.
+WORD = re.compile(r'(?<=<span class="pre">)[^<]+')
+BREAK = re.compile(r"(?<=[/_.:(=,])(?=[^\W_]|[{&])|(?<=[a-z])(?=[A-Z][a-z])")
+
+
+def break_names(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Let long names and paths wrap between their parts. The index of the search has them as they are."""
+    if "body" in context:
+        context["body"] = WORD.sub(lambda word: BREAK.sub("<wbr>", word[0]), context["body"])
+
+
+class Lines(HtmlFormatter):  # type: ignore[misc]
+    """Code whose lines are elements: `site.css` wraps a long one below its own beginning."""
+
+    def _format_lines(self, tokensource: Any) -> Iterator[tuple[int, str]]:
+        for is_code, line in super()._format_lines(tokensource):
+            text = re.sub("<[^>]*>", "", line)
+            indent = len(text) - len(text.lstrip(" "))
+            yield is_code, f'<span class="line" style="--indent: {indent}ch">{line}</span>'
+
+
 def setup(app: Any) -> None:
+    PygmentsBridge.html_formatter = Lines
     app.connect("autodoc-process-docstring", arguments_as_a_list)
+    app.connect("doctree-resolved", label_cells)
+    app.connect("html-page-context", break_names)
     app.connect("missing-reference", at_the_top)

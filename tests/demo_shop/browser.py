@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +123,29 @@ class Page:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.tell("Emulation.setEmulatedMedia", features=features)
 
-    def photograph(self, file: Path) -> None:
-        shot = self.tell("Page.captureScreenshot", captureBeyondViewport=True)
+    def photograph(self, file: Path, *selectors: str, margin: int = 0) -> None:
+        """Write a picture of the whole page into *file*.
+
+        With *selectors*, only the smallest part that shows their elements, and *margin* pixels around it.
+        """
+        # A picture beyond the window has no scrollbar, and a page without one is wider.
+        self.tell("Emulation.setScrollbarsHidden", hidden=True)
+        clip = {"clip": self._box(selectors, margin) | {"scale": 1}} if selectors else {}
+        shot = self.tell("Page.captureScreenshot", captureBeyondViewport=True, **clip)
         file.write_bytes(base64.b64decode(shot["data"]))
+
+    def _box(self, selectors: Sequence[str], margin: int) -> dict[str, float]:
+        """Return the box around the elements of *selectors*, in whole pixels of the page."""
+        box: dict[str, float] = self.evaluate(
+            f"""(boxes => {{
+                const x = Math.floor(Math.min(...boxes.map(box => box.left)) - {margin}),
+                      y = Math.floor(Math.min(...boxes.map(box => box.top)) - {margin}),
+                      width = Math.ceil(Math.max(...boxes.map(box => box.right)) + {margin}) - x,
+                      height = Math.ceil(Math.max(...boxes.map(box => box.bottom)) + {margin}) - y;
+                return {{x: x + scrollX, y: y + scrollY, width, height}};
+            }})({json.dumps(selectors)}.map(it => document.querySelector(it).getBoundingClientRect()))"""
+        )
+        return box
 
 
 def complaint(event: str, told: dict[str, Any]) -> list[str]:

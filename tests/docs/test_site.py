@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -85,3 +86,44 @@ def test_nothing_bars_a_reader(name: str, site: Path, browser: Page) -> None:
     """Prose, code with its output, and the widest table."""
     browser.open((site / f"{name}.html").as_uri())
     assert faults_everywhere(browser) == []
+
+
+#: What has to be scrolled sideways: the page, or parts of it. What only screen readers see is cut on purpose.
+CUT = """JSON.stringify([document.scrollingElement, ...document.querySelectorAll(".content *")]
+    .filter(it => it.scrollWidth > it.clientWidth && getComputedStyle(it).overflowX !== "visible"
+                  || it === document.scrollingElement && it.scrollWidth > innerWidth)
+    .filter(it => !it.closest(".visually-hidden"))
+    .map(it => `${it.tagName} of ${it.scrollWidth} pixels: ${it.textContent.trim().slice(0, 80)}`))"""
+
+
+def cut(folder: Path, page: Page) -> Iterator[str]:
+    """Yield each part of a page in *folder* that is wider than a phone, or a desktop, has room for."""
+    for file in sorted(folder.rglob("*.html")):
+        if "_static" in file.parts:
+            continue
+        page.open(file.as_uri())
+        for width in (390, 1280):
+            page.resize(width)
+            for part in json.loads(page.evaluate(CUT)):
+                yield f"{file.relative_to(folder)} at {width}: {part}"
+
+
+def test_nothing_is_cut_and_nothing_scrolls_sideways(site: Path, browser: Page) -> None:
+    """If a page has something that can't wrap: `docs/conf.py` and `site.css` say where lines may break."""
+    assert list(cut(site, browser)) == []
+    # Without the style of our own, lines of code on these pages scroll.
+    (site / "_static/site.css").rename(site / "site.css")
+    try:
+        found = list(cut(site / "start", browser))
+    finally:
+        (site / "site.css").rename(site / "_static/site.css")
+    assert {width for width in (390, 1280) if any(f" at {width}: " in one for one in found)} == {390, 1280}
+
+
+def test_code_is_copied_as_it_stands_on_the_page(site: Path, browser: Page) -> None:
+    """Its lines are elements of their own, and none is doubled or lost."""
+    browser.open((site / "start/django.html").as_uri())
+    browser.evaluate("getSelection().selectAllChildren(document.querySelector('.highlight-python pre'))")
+    copied = browser.evaluate("getSelection().toString()")
+    page = (ROOT / "docs/start/django.md").read_text("utf-8")
+    assert copied.rstrip("\n") in re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)

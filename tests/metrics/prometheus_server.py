@@ -29,11 +29,11 @@ scrape_configs:
 
 class PrometheusServer:
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.url = f"http://127.0.0.1:{port}"
 
     def ask(self, path: str, **about: str) -> Any:
         """The data of an answer of its API."""
-        address = f"http://127.0.0.1:{self._port}/api/v1/{path}?{urllib.parse.urlencode(about)}"
+        address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(about)}"
         with urllib.request.urlopen(address, timeout=30) as answer:
             return json.load(answer)["data"]
 
