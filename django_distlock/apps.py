@@ -12,7 +12,7 @@ class DistlockConfig(AppConfig):
         # Importing registers them.
         from django_distlock.checks import fences, guards, settings  # noqa: F401
         from django_distlock.conf import refuse_without_middleware
-        from django_distlock.fresh.session_store import watch_sessions
+        from django_distlock.fresh.session import watch_sessions
         from django_distlock.fresh.stale_writes import follow_settings
         from django_distlock.fresh.user import watch_users
 

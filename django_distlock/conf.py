@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from django.apps import apps
 from django.conf import settings
+from django.core.cache import InvalidCacheBackendError, caches
+from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
@@ -16,10 +19,10 @@ from distlock.web.bodies import DEFAULTS, size_setting
 from distlock.web.settings.aliases import AliasSettings, contended_status, read, switch
 from distlock.web.settings.clients import Clients, without_settings
 from distlock.web.stale_writes import SETTING as STALE_WRITES
-from django_distlock.clients.caches import redis_of
 from django_distlock.clients.client import make, make_standby
 from django_distlock.fresh.stale_writes import follow_settings
 from django_distlock.guarding.fence import database_of
+from django_distlock.private_of_others import redis_that_writes
 
 logger = logging.getLogger("distlock")
 
@@ -110,3 +113,29 @@ def _forget(*, setting: str, **kwargs: object) -> None:
 
 
 setting_changed.connect(_forget, dispatch_uid="django_distlock")
+
+
+def redis_of(alias: str) -> Any:
+    """The client of redis-py with which the cache *alias* writes. It connects to nothing.
+
+    Raises `ConfigurationError` where there is none.
+    """
+    try:
+        cache = caches[alias]
+        found = redis_that_writes(cache)
+    except (InvalidCacheBackendError, ImproperlyConfigured, ImportError) as error:
+        raise ConfigurationError(f"CACHES[{alias!r}] can't be made: {error}") from error
+    except NotImplementedError:
+        found = None  # It spreads its keys over several servers.
+    except Exception as error:
+        # The error may quote a password, as those about unreadable URLs do.
+        raise ConfigurationError(
+            f"CACHES[{alias!r}] can't be made ({type(error).__name__}): correct its LOCATION and OPTIONS."
+        ) from None
+    if found is None:
+        kind = type(cache)
+        raise ConfigurationError(
+            f"CACHES[{alias!r}] is {kind.__module__}.{kind.__qualname__}, which does not write to one Redis "
+            "server. Name one of django.core.cache.backends.redis or of django_redis, or write a URL."
+        )
+    return found

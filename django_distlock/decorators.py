@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, Never, ParamSpec, TypeVar
 
-from distlock.web.caller import told_here
-from distlock.web.decorator import explaining
-from distlock.web.methods import ALL_BUT_GET
+from distlock.web.decorator import explaining, told_here
+from distlock.web.guard_options import ALL_BUT_GET
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.guarding.functions import guard_function

@@ -8,8 +8,7 @@ from typing import Any, Literal, Never, TypeVar, cast
 from flask.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.web.caller import told_here
-from distlock.web.decorator import Guarded, Told, explaining
+from distlock.web.decorator import Guarded, Told, explaining, told_here
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from flask_distlock.guarding.guarded_call import wrap

@@ -16,10 +16,10 @@ from distlock.locks.client import Locks
 from distlock.locks.lock import Lock
 from distlock.locks.rlock import RLock
 from distlock.modes import READ
-from distlock.web.batch_words import one_database
 from distlock.web.bodies import DEFAULTS, size_setting
 from distlock.web.default_alias import DefaultAlias
-from distlock.web.names.joined import joined
+from distlock.web.guard_options import one_database
+from distlock.web.names.templates import joined
 from distlock.web.sessions import REFRESH_SESSION
 from distlock.web.settings.aliases import AliasSettings, contended_status, read, refuse_problems
 from distlock.web.settings.clients import (
@@ -39,10 +39,9 @@ from flask_distlock.commands import command_of, commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
 from flask_distlock.guarding.inherited import lock_own_views, with_inherited
-from flask_distlock.guarding.observers import SERVER_TIMING
 from flask_distlock.guarding.open_methods import open_methods
 from flask_distlock.guarding.placement import check_placement
-from flask_distlock.guarding.request import UserKey
+from flask_distlock.guarding.request import SERVER_TIMING, UserKey
 from flask_distlock.guarding.rules import RULES, refuse_replaced, with_rules
 from flask_distlock.guarding.server_session import stamp_session
 from flask_distlock.guarding.session import detect_stale_writes

@@ -12,7 +12,7 @@ from distlock.cli.output import echo_json, fence, state_json, text, unsaid
 from distlock.cli.show import lines
 from distlock.cli.site import operator
 from distlock.modes import LOCK, SEMAPHORE, Kind
-from distlock.operate.breaking import break_lock
+from distlock.operate.asking import break_lock
 from distlock.operate.looking import LockState
 
 

@@ -1,10 +1,14 @@
-"""A namespace: the names under one prefix of one lock service. In it one name is one lock."""
+"""A namespace: the names under one prefix of one lock service. In it one name is one lock.
+
+It counts the recursion of its re-entrant locks.
+"""
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, Self
 from weakref import WeakValueDictionary
 
@@ -15,9 +19,9 @@ from distlock.engine.commands import Commands, Parker
 from distlock.engine.process import forget_in_children
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
+from distlock.grants.joint import MultiGrant
 from distlock.locks.latch_waits import LatchWaits
-from distlock.locks.recursion import Inside
-from distlock.modes import LOCK, PERMIT, Kind, Mode
+from distlock.modes import EXCLUSIVE, LOCK, PERMIT, Kind, Mode
 from distlock.operate.typed import Typed
 from distlock.owner import Owner
 from distlock.terms import Terms
@@ -204,3 +208,46 @@ def namespaces() -> list[Namespace]:
     """The namespaces of all clients in this process."""
     # One step: threads make and drop clients meanwhile.
     return [one for known in _all.valuerefs() if (one := known()) is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """How often its owner is inside one name."""
+
+    grant: Grant
+    #: The names that were requested together with it.
+    whole: Grant
+    count: int = 1
+    #: The same for a lock that was lost since, in a block further out.
+    before: Entered | None = None
+
+    @property
+    def is_held(self) -> bool:
+        return not self.grant.released and not self.grant.lost
+
+    @property
+    def is_written(self) -> bool:
+        """It is held, and nobody else reads: it was not downgraded."""
+        return self.is_held and self.grant.mode == EXCLUSIVE
+
+    def unreleased(self) -> Entered | None:
+        """This one, or the next one further out whose end is still to come."""
+        one: Entered | None = self
+        while one is not None and one.grant.released:
+            one = one.before
+        return one
+
+
+def together(entered: list[Entered]) -> Grant:
+    """One grant of all of them: that which was asked for, where it has no other name."""
+    whole = entered[0].whole
+    if len(whole.names) == len(entered) and all(one.whole is whole for one in entered):
+        return whole
+    return entered[0].grant if len(entered) == 1 else MultiGrant([one.grant for one in entered])
+
+
+#: The recursion of one owner, by name. It is replaced, never changed, so that no interrupt finds it halfway.
+Names = Mapping[str, Entered]
+
+#: It belongs to the namespace: two objects of the same names are the same lock.
+Inside = dict[Owner, Names]

@@ -12,8 +12,7 @@ from distlock.engine.drivers import ThreadParker, run
 from distlock.errors import NotHeld
 from distlock.grants.grant import Grant
 from distlock.locks.lock import Lock
-from distlock.locks.namespace import Client
-from distlock.locks.recursion import Entered, Names, together
+from distlock.locks.namespace import Client, Entered, Names, together
 from distlock.locks.self_deadlock import Entry
 from distlock.owner import Owner, current_owner
 from distlock.terms import Terms

@@ -15,7 +15,7 @@ from typing import IO, Protocol
 from distlock.errors import BodyTooLarge, ConfigurationError
 from distlock.grants.current import current_grants
 from distlock.modes import READ
-from distlock.web.terms import GuardTerms
+from distlock.web.settings.clients import GuardTerms
 
 #: The settings: the size up to which a body is read before the lock, and of one whose request is in a batch.
 BODY_BEFORE_LOCK, BATCH_MAX_BODY = "DISTLOCK_BODY_BEFORE_LOCK", "DISTLOCK_BATCH_MAX_BODY"

@@ -1,4 +1,7 @@
-"""What ``@distributed_lock(...)`` was told, checked at import, and what it may not stand on."""
+"""The options of ``@distributed_lock(...)``, checked at import, and what it may not stand on.
+
+Errors end with the site's own line: `told_here` finds it on the stack.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,24 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType, TracebackType
-from typing import Any, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, Never, ParamSpec, TypedDict, TypeVar, Unpack
 
 from distlock.errors import ConfigurationError
 from distlock.modes import PERMIT, READ
 from distlock.numbers import LONG, check_seconds
 from distlock.translations import refuse_unknown
-from distlock.web.batch_words import check_batch, refuse_async
-from distlock.web.methods import EVERY, READING_METHODS, AllBut, Methods, check_methods
-from distlock.web.mode_words import check_mode
+from distlock.web.guard_options import (
+    EVERY,
+    READING_METHODS,
+    AllBut,
+    Methods,
+    check_batch,
+    check_methods,
+    check_mode,
+    refuse_async,
+)
 from distlock.web.names.sources import HIDDEN, NO_NAME, BoundNames, Names, where_of
 from distlock.web.names.templates import NameSource, Template
 from distlock.web.settings.problems import DEFAULT_ALIAS
@@ -355,3 +365,30 @@ def _written(source: NameSource) -> str:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
+
+
+#: The packages between a line of the site and the raise: ours, and what calls them.
+_BETWEEN = frozenset({"distlock", "django_distlock", "flask_distlock", *sys.stdlib_module_names})
+
+
+def this_code() -> str:
+    """The code that has called distlock, with its file and line if this thread's stack has it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
+        frame = frame.f_back
+    return "This code" if frame is None else f"{frame.f_code.co_filename}, line {frame.f_lineno}: this code"
+
+
+def told_here(names: Sequence[NameSource], unknown: Mapping[str, Never], **words: Unpack[Words]) -> Told:
+    """Return the options that the caller's caller gave its decorator. Errors of `Told` get that line's place.
+
+    *unknown*: words that its signature does not have. `Told` says what to write in their place.
+    """
+    line = sys._getframe(2)
+    try:
+        return Told(names, **words, **unknown)
+    except ConfigurationError as error:
+        place = f"{line.f_globals.get('__name__', '?')}, line {line.f_lineno}"
+        raise told_at(line, ConfigurationError(f"{place}: {error}")) from None
+    except TypeError as error:
+        raise told_at(line, error) from None

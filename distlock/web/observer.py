@@ -1,8 +1,11 @@
-"""An observer is told what became of a guard's lock: for signals, and for the ``Server-Timing`` header."""
+"""An observer learns what became of a guard's lock: for signals, and for the ``Server-Timing`` header.
+
+The header goes to every client, so it never has the names of locks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -126,3 +129,50 @@ def together(*observers: Observer | None) -> Observer | None:
     """*observers* as one; None where all of them are: a guard that nobody observes spends no time on it."""
     present = [observer for observer in observers if observer is not None]
     return _Together(present) if len(present) > 1 else next(iter(present), None)
+
+
+HEADER = "Server-Timing"
+
+
+class Stopwatch:
+    """The observer of one guard, and what it measured, seconds."""
+
+    def __init__(self) -> None:
+        self.waited: float | None = None
+        self.held: float | None = None
+
+    def acquired(self, grant: Grant, waited: float) -> None:
+        self.waited = waited
+
+    def contended(self, names: Sequence[str], holder: Party | None) -> None: ...
+
+    def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
+        self.waited = waited
+
+    def released(self, grant: Grant, held: float) -> None:
+        self.held = held
+
+    def header(self, existing: str = "") -> str:
+        """The value of ``Server-Timing``, after *existing*; "" where there is nothing to say.
+
+        A guard whose names were held already asked nobody, and measured nothing.
+        """
+        measured = (("lock-wait", self.waited), ("lock-held", self.held))
+        said = [existing] if existing.strip() else []
+        said += [f"{metric};dur={seconds * 1000:.1f}" for metric, seconds in measured if seconds is not None]
+        return ", ".join(said)
+
+
+class Headers(Protocol):
+    """The headers of a response, in both frameworks."""
+
+    def get(self, key: str, default: str, /) -> str: ...
+
+    def __setitem__(self, key: str, value: str, /) -> None: ...
+
+
+def add_header(stopwatches: Iterable[Stopwatch], headers: Headers) -> None:
+    """Let *headers* say what *stopwatches*, those of one request, have measured."""
+    for stopwatch in stopwatches:
+        if value := stopwatch.header(headers.get(HEADER, "")):
+            headers[HEADER] = value

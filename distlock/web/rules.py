@@ -15,7 +15,7 @@ from distlock.modes import READ
 from distlock.translations import TRANSLATIONS
 from distlock.web.decorator import WORDS, Told, When, Words
 from distlock.web.dotted import imported
-from distlock.web.methods import ALL_BUT_GET, Methods, overlap, written
+from distlock.web.guard_options import ALL_BUT_GET, Methods, overlap, written
 from distlock.web.names.templates import NameSource
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "lock": "product_<id>"}'

@@ -20,7 +20,7 @@ from distlock.owner import current_owner
 from distlock.web.decorator import Guarded, guard_at
 from distlock.web.guard_lock import GuardLock
 from distlock.web.observer import Observer, Watch, watching
-from distlock.web.terms import GuardTerms
+from distlock.web.settings.clients import GuardTerms
 
 
 @dataclass(slots=True)

@@ -21,12 +21,12 @@ from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE
 from distlock.fence.sharing import refuse_lines
 from distlock.modes import READ
-from distlock.web.batch_words import one_database
 from distlock.web.decorator import Guarded, guards_of
+from distlock.web.guard_options import one_database
 from distlock.web.settings.aliases import AliasSettings, read
-from distlock.web.terms import fence_for
+from distlock.web.settings.clients import fence_for
 from django_distlock.checks.placement import guards_at
-from django_distlock.clients.caches import redis_of
+from django_distlock.conf import redis_of
 from django_distlock.guarding.advice import async_with_fence
 from django_distlock.guarding.fence import check_database, database_of, make_table
 from django_distlock.guarding.transactions import EveryAlias, SyncTransactions

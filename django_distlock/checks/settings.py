@@ -16,7 +16,7 @@ from distlock.web.settings.aliases import AliasSettings, read
 from distlock.web.settings.clients import make_client, refuse_unusable
 from distlock.web.settings.problems import Kind, find_problems, misspelled, shared_with_caches, uncapped
 from django_distlock import conf
-from django_distlock.clients.caches import redis_of
+from django_distlock.conf import redis_of
 
 IDS: dict[Kind, str] = {
     "shape": "distlock.E001",

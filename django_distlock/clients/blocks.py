@@ -1,11 +1,16 @@
-"""Locks in Django's own code: no transaction that begins under one outlives it."""
+"""Locks in Django's own code: no transaction that begins under one outlives it.
+
+Where the lock is a row of the database, the block is the transaction.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from asgiref.sync import sync_to_async
 
@@ -13,13 +18,23 @@ from distlock.engine.commands import Commands, NewParker, Park, Parker
 from distlock.engine.drivers import TaskParker
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant, GrantWrapper
+from distlock.locks.client import Locks
+from distlock.locks.lock import Lock
 from distlock.locks.namespace import Acquirer, AtEnd, Namespace
 from distlock.owner import Owner, current_owner, in_event_loop
 from distlock.terms import Terms
 from distlock.web.nesting import block_waiting
-from django_distlock.clients.waits import wait_for_us, watched
-from django_distlock.guarding.leftovers import give_up, refuse_early, refuse_left, roll_back
-from django_distlock.guarding.open_transactions import refuse_open
+from distlock.web.rows import RowLocks
+from django_distlock.clients.pooled import wait_for_us, watched
+from django_distlock.guarding.fence import fenced
+from django_distlock.guarding.open_transactions import (
+    give_up,
+    refuse_early,
+    refuse_failed,
+    refuse_left,
+    refuse_open,
+    roll_back,
+)
 from django_distlock.private_of_others import has_thread_of_its_own, request_threads
 
 
@@ -126,3 +141,47 @@ def _when_idle(
     if cancelled is not None:
         raise cancelled
     return left
+
+
+_LINE = (
+    "Write 'with locks.lock(…):' outside of every transaction: its block is one, committed at its end. "
+    "For a view write @distributed_lock(…) on the view."
+)
+
+
+class _Outside:
+    """*inner*, outside of every transaction: the block begins its own."""
+
+    def __init__(self, inner: Acquirer) -> None:
+        self.namespace = inner.namespace
+        self._inner = inner
+
+    def acquire(
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
+        refuse_open(names, _LINE)
+        return (yield from self._inner.acquire(names, parker, seconds, terms))
+
+
+class RowClient(RowLocks):
+    """The client ``locks["alias"]`` if the lock is a row of the database *using*."""
+
+    def __init__(self, guards: Locks, using: str) -> None:
+        """*guards*: the client of the same alias that guards use."""
+        no_rlock = f"A lock that is a row can't be an rlock: it is one transaction. {_LINE}"
+        at_end = roll_back_left(guards.namespace)
+        super().__init__(_Outside(guards.acquirer), guards.timeout, self._transaction, no_rlock, at_end)
+        self._using = using
+
+    def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
+        """A lock whose ``with`` block is a transaction: committed at its end, rolled back on errors."""
+        if in_transaction:
+            raise ConfigurationError(f"in_transaction=True, and the lock is a row. {_LINE}")
+        return super().lock(*names, **options)
+
+    @contextmanager
+    def _transaction(self, grant: Grant, left: Callable[[], float]) -> Iterator[None]:
+        with fenced(grant, self._using, left):
+            yield
+            refuse_failed([self._using])
+            grant.check()

@@ -8,7 +8,7 @@ from typing import Any
 
 from distlock.modes import READ
 from distlock.web.decorator import Guarded, Told
-from distlock.web.methods import EVERY, READING_METHODS, AllBut
+from distlock.web.guard_options import EVERY, READING_METHODS, AllBut
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
 from django_distlock.guarding.open_transactions import ABOVE

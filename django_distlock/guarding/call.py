@@ -23,11 +23,10 @@ from django_distlock.fresh.session import session_under
 from django_distlock.fresh.user import compare, loaded_users
 from django_distlock.guarding.advice import async_with_fence
 from django_distlock.guarding.batches import run_in_batch
-from django_distlock.guarding.leftovers import give_up_failed, refuse_left
 from django_distlock.guarding.observers import observer_for
+from django_distlock.guarding.open_transactions import give_up_failed, refuse_left
 from django_distlock.guarding.placement import Standing
-from django_distlock.guarding.request import DjangoBody, DjangoRequest
-from django_distlock.guarding.responses import answer_to, response_of
+from django_distlock.guarding.request import DjangoBody, DjangoRequest, answer_to, response_of
 from django_distlock.guarding.transactions import AsyncTransactions, SyncTransactions, has_sqlite
 from django_distlock.private import makes_content_later, post_render_callbacks
 

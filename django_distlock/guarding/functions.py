@@ -11,9 +11,9 @@ from asgiref.sync import iscoroutinefunction
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import Guarded, Told, When
-from distlock.web.methods import Methods
+from distlock.web.guard_options import Methods
 from distlock.web.names.sources import where_of
-from distlock.web.skipping import Attempt, refuse_skipping_view
+from distlock.web.results import Attempt, refuse_skipping_view
 from distlock.web.stack import below
 from django_distlock.guarding.advice import async_in_transaction
 from django_distlock.guarding.call import (
@@ -25,9 +25,9 @@ from django_distlock.guarding.call import (
     run,
     warn_if_made_later,
 )
-from django_distlock.guarding.exempt import unlocked
 from django_distlock.guarding.placement import Standing, bound_method
 from django_distlock.guarding.transactions import EveryAlias, SyncTransactions, take_over
+from django_distlock.guarding.usual_methods import unlocked
 from django_distlock.guarding.viewclasses import view_class
 from django_distlock.private_of_others import is_ninja_operation, note_ninja_exceptions
 

@@ -8,8 +8,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponseBase
 
 from distlock.web.decorator import Guarded
-from distlock.web.observer import Observer, Signals, together
-from distlock.web.timing import Stopwatch, add_header
+from distlock.web.observer import Observer, Signals, Stopwatch, add_header, together
 from django_distlock import conf
 from django_distlock.guarding.placement import bound_method
 from django_distlock.guarding.viewclasses import view_class

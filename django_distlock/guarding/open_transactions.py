@@ -1,14 +1,22 @@
-"""Transactions that are open where a lock is to be taken: their COMMIT would come after its release."""
+"""Transactions that would be committed after the release: open before the lock, or left by locked code.
+
+Locked code may also leave a transaction closed, or failed so that its COMMIT is a ROLLBACK.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet
 
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections
 
 from distlock.errors import ConfigurationError
-from distlock.web.caller import this_code
+from distlock.fence.trouble import is_failed
+from distlock.web.decorator import this_code
+from django_distlock import private
 from django_distlock.private import own_blocks
 
 #: The remedy if a transaction is open before the lock.
@@ -71,3 +79,155 @@ def refuse_open(names: Sequence[str], line: str) -> None:
     """Raise `ConfigurationError` if a transaction is open around a block. *line*: what to write instead."""
     if (found := find_open()) is not None:
         raise ConfigurationError(found.message(this_code(), names, nested=False, line=line))
+
+
+def left_open(names: Sequence[str], alias: str) -> ConfigurationError:
+    """The error for a transaction of the database *alias* that code under the lock of *names* left open."""
+    shown = ", ".join(map(repr, names))
+    return ConfigurationError(
+        f"What ran under the lock {shown} left a transaction of the database {alias!r} open: it is "
+        "rolled back, for its COMMIT would come after the release. Write 'with transaction.atomic():'."
+    )
+
+
+def refuse_left(names: Sequence[str], alias: str | None) -> None:
+    """Raise `left_open` if a transaction of the database *alias* was left open."""
+    if alias is not None:
+        raise left_open(names, alias)
+
+
+def refuse_early(names: Sequence[str], alias: str | None) -> None:
+    """Raise `ConfigurationError` if the lock was released inside a transaction of the database *alias*."""
+    if alias is not None:
+        shown = ", ".join(map(repr, names))
+        raise ConfigurationError(
+            f"The lock {shown} was released inside a transaction of the database {alias!r} that began under "
+            "it: that is rolled back, for its COMMIT would come after the release. Write 'with "
+            "locks.lock(…):' around 'with transaction.atomic():', or release() after its end; a view under "
+            "ATOMIC_REQUESTS has @distributed_lock(…). Where the lock has nothing to do with the database, "
+            "write locks.lock(…, in_transaction=True)."
+        )
+
+
+def refuse_closed(aliases: Sequence[str]) -> None:
+    """Raise `ConfigurationError` if a transaction of *aliases* has lost its connection: it is rolled back."""
+    for alias in aliases:
+        if private.was_closed_inside(connections[alias]):
+            raise ConfigurationError(
+                f"The view closed its connection to the database {alias!r} inside its transaction, so that "
+                "nothing of it is committed: leave connection.close() and connections.close_all() out."
+            )
+
+
+#: Connections whose innermost block somebody wants to be rolled back, and has said so.
+_asked: WeakSet[Any] = WeakSet()
+
+
+@contextmanager
+def noting_rollbacks(aliases: Sequence[str]) -> Iterator[None]:
+    """In the block `refuse_failed` knows what `transaction.set_rollback` has asked for in *aliases*."""
+    with ExitStack() as stack:
+        for alias in aliases:
+            connection: Any = connections[alias]
+            _asked.discard(connection)
+            stack.callback(_asked.discard, connection)
+            stack.callback(private.set_rollback_by(connection, _noting(connection)))
+        yield
+
+
+def _noting(connection: Any) -> Callable[[bool], None]:
+    set_rollback: Callable[[bool], None] = connection.set_rollback
+
+    def set_rollback_and_note(rollback: bool) -> None:
+        set_rollback(rollback)
+        (_asked.add if rollback else _asked.discard)(connection)
+
+    return set_rollback_and_note
+
+
+def ask_for_rollback(connection: Any) -> None:
+    """Let the innermost block of *connection* be rolled back, which is not a mistake of the site."""
+    private.mark(connection)
+    _asked.add(connection)
+
+
+def forget_rollback(connection: Any) -> None:
+    """The innermost block of *connection* has ended: what was asked for it does not hold for the next one."""
+    _asked.discard(connection)
+
+
+def refuse_failed(aliases: Sequence[str]) -> None:
+    """Raise `ConfigurationError` if a transaction of *aliases* is about to be rolled back in silence.
+
+    PostgreSQL does so at COMMIT after an error that somebody has caught, and Django after one that has left
+    an ``atomic(savepoint=False)``.
+    """
+    for alias in aliases:
+        connection: Any = connections[alias]
+        using = "" if alias == DEFAULT_DB_ALIAS else f", using={alias!r}"
+        if private.is_marked(connection):
+            if connection not in _asked:
+                raise ConfigurationError(
+                    f"What ran under the lock has caught an error that had left a block of the database "
+                    f"{alias!r} without a savepoint, such as transaction.atomic(savepoint=False), so that "
+                    "Django rolls back all of the transaction: nothing of it is written. Leave "
+                    "savepoint=False out; or let the error out; or say that nothing is to be written: "
+                    f"transaction.set_rollback(True{using})."
+                )
+        elif _has_failed(connection):
+            raise ConfigurationError(
+                f"What ran under the lock has caught an error of the database {alias!r} inside its "
+                "transaction, all of which PostgreSQL rolls back then: nothing of it is written. Write "
+                "'with transaction.atomic():' inside the try, around what may fail; or let the error out; or "
+                f"say that nothing is to be written: transaction.set_rollback(True{using})."
+            )
+
+
+def give_up_failed(raised: bool = False) -> None:
+    """For an answer that tells of an error: what is rolled back was meant to be.
+
+    *raised*: the answer was made of an exception, so that everything is.
+    """
+    for connection in connections.all(initialized_only=True):
+        ours = connection.in_atomic_block and private.own_blocks(connection)
+        if _has_failed(connection) or (ours and (raised or private.is_marked(connection))):
+            ask_for_rollback(connection)
+
+
+def _has_failed(connection: Any) -> bool:
+    return bool(connection.in_atomic_block and is_failed(connection.connection))
+
+
+def roll_back(but: object = None) -> str | None:
+    """Roll back what is open in this thread. Gives the first database that had a transaction.
+
+    *but*: a connection that is left as it is.
+    """
+    first: str | None = None
+    for connection in connections.all(initialized_only=True):
+        if connection is but:
+            continue
+        # Most often there is nothing to end.
+        if (connection.in_atomic_block or not connection.autocommit) and _end(connection):
+            first = first or connection.alias
+    return first
+
+
+def give_up() -> str | None:
+    """`roll_back`, for code that is inside of its ``atomic`` blocks, and goes on there.
+
+    They are rolled back at their end, and nothing more is written in them.
+    """
+    every = connections.all(initialized_only=True)
+    found = [connection.alias for connection in every if private.mark_blocks(connection) or _end(connection)]
+    return found[0] if found else None
+
+
+def _end(connection: Any) -> bool:
+    found = private.end_blocks(connection, ConfigurationError())
+    opened = connection.connection is not None and not connection.in_atomic_block
+    if opened and not connection.autocommit and connection.settings_dict["AUTOCOMMIT"]:
+        found = True
+        connection.rollback()
+        connection.set_autocommit(True)
+    return found

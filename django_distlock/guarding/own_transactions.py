@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from django.db.transaction import Atomic
+
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Grant
 from distlock.web.own_transactions import refuse_unfit, time_left
 from django_distlock.guarding.fence import database_of, fenced
-from django_distlock.guarding.leftovers import noting_rollbacks, refuse_failed
-from django_distlock.guarding.open_transactions import find_open
+from django_distlock.guarding.open_transactions import find_open, noting_rollbacks, refuse_failed
 
 
 @contextmanager
@@ -54,3 +55,15 @@ def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
         # The last moment at which nothing has happened yet.
         grant.check()
     grant._vouch()
+
+
+def refuse_durable(where: str, error: RuntimeError) -> None:
+    """Raise `ConfigurationError` if *error*, of the view *where*, is Django's word about ``durable=True``."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is not None and traceback.tb_frame.f_code is Atomic.__enter__.__code__:
+        raise ConfigurationError(
+            f"{where} has batch=, and begins a transaction with durable=True, whose COMMIT is that of all "
+            "requests of the batch. Write transaction.atomic() without it, or leave batch= out."
+        ) from error

@@ -18,13 +18,12 @@ from rest_framework.exceptions import APIException
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import Answer
 from distlock.web.decorator import Guarded, Told, When
-from distlock.web.methods import Methods
+from distlock.web.guard_options import Methods
 from distlock.web.stack import below
 from django_distlock.guarding.advice import async_in_rest
 from django_distlock.guarding.call import run
 from django_distlock.guarding.placement import Standing
-from django_distlock.guarding.request import keep_body
-from django_distlock.guarding.responses import answer_to
+from django_distlock.guarding.request import answer_to, keep_body
 from django_distlock.guarding.transactions import SyncTransactions, take_over
 from django_distlock.guarding.usual_methods import is_of_framework_in, overriding
 from django_distlock.guarding.viewclasses import guarded_callback, refuse_own_dispatch, view_class

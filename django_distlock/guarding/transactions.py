@@ -22,17 +22,17 @@ from django.db import connections, transaction
 from distlock.engine.drivers import TaskParker
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Grant
-from django_distlock.clients.pooled import give_back
-from django_distlock.clients.waits import wait_for_us, watched
+from django_distlock.clients.pooled import give_back, wait_for_us, watched
 from django_distlock.guarding.fence import fenced, leaving_no_unused_row
-from django_distlock.guarding.leftovers import (
+from django_distlock.guarding.open_transactions import (
+    Open,
+    find_open,
     left_open,
     noting_rollbacks,
     refuse_closed,
     refuse_failed,
     roll_back,
 )
-from django_distlock.guarding.open_transactions import Open, find_open
 from django_distlock.private import opt_out, opted_out
 
 

@@ -13,9 +13,8 @@ from django.views import View
 from distlock.errors import ConfigurationError
 from distlock.modes import READ
 from distlock.web.decorator import Guarded, Told, When, guards_of
-from distlock.web.methods import Methods, written
-from django_distlock.guarding.overriding import calls_super
-from django_distlock.guarding.usual_methods import usual_methods_of
+from distlock.web.guard_options import Methods, written
+from django_distlock.guarding.usual_methods import calls_super, usual_methods_of
 from django_distlock.private import is_dummy, opt_out, opted_out
 from django_distlock.private_of_others import function_of_api_view, is_api_view, is_rest
 

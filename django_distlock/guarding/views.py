@@ -11,7 +11,7 @@ from django.utils.decorators import classonlymethod
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Told, When
-from distlock.web.methods import ALL_BUT_GET, Methods
+from distlock.web.guard_options import ALL_BUT_GET, Methods
 from django_distlock.guarding.functions import guard_function, wrap
 from django_distlock.guarding.usual_methods import usual_methods_of
 from django_distlock.guarding.viewclasses import guarded_callback, is_view_class, methods_of, view_class

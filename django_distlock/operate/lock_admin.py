@@ -83,7 +83,9 @@ class LockAdmin(Base):
         aliases = _aliases()
         alias = alias or aliases[0]
         shown = pages.locks_page(_client(alias), aliases, alias, before, self)
-        return self._page(request, "change_list", pages.LOCKS, shown, title="Locks", **(extra_context or {}))
+        return self._page(
+            request, "change_list", pages.LOCKS_HTML, shown, title="Locks", **(extra_context or {})
+        )
 
     def lock_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """One lock: holder and queue."""
@@ -94,7 +96,7 @@ class LockAdmin(Base):
             shown["ask_back"] = self._url("ask", alias, name, kind)
             shown["hidden"] = [("csrfmiddlewaretoken", get_token(request))]
         title = f"{kind.capitalize()} {name}"
-        return self._page(request, "change_form", pages.LOCK, shown, title=title, name=name)
+        return self._page(request, "change_form", pages.LOCK_HTML, shown, title=title, name=name)
 
     def ask_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask its holder to give it back."""
@@ -120,7 +122,7 @@ class LockAdmin(Base):
         shown["action"] = self._url("break", alias, name, kind)
         shown["hidden"] = [("csrfmiddlewaretoken", get_token(request)), ("hold", hold)]
         title = f"Break the {kind} {name}?"
-        return self._page(request, "break_confirmation", pages.BREAK, shown, title=title, name=name)
+        return self._page(request, "break_confirmation", pages.BREAK_HTML, shown, title=title, name=name)
 
     def file_view(self, file: str, request: HttpRequest) -> HttpResponse:
         """Script or style of the pages: the same for both frameworks, so that it is no file of this app."""

@@ -1,17 +1,27 @@
-"""What one request does with locks and with its databases, in order: what the debug toolbar shows."""
+"""What one request does with locks and with its databases, in order: what the debug toolbar shows.
+
+A statement belongs to the request whose context its thread has. The statements of a thread that a view
+starts by itself count for all requests of that time.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
+
+from django.db import connections
+from django.db.backends.signals import connection_created
 
 from distlock.clock import now
 from distlock.errors import LockError
 from distlock.grants.grant import Grant
 from distlock.modes import EXCLUSIVE, PERMIT
 from distlock.operate.looking import Party
+from django_distlock.private import wrappers_of
 
 #: How many locks, and how many statements, are shown.
 MOST = 500
@@ -159,3 +169,49 @@ class Record:
 
 def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 2)
+
+
+#: The statements of the running request.
+recording: ContextVar[Record | None] = ContextVar("distlock_record", default=None)
+_running: WeakSet[Record] = WeakSet()
+#: Has the cursor whose statement is under way.
+_thread = threading.local()
+
+
+def begin(record: Record) -> None:
+    """The running request is recorded in *record*."""
+    recording.set(record)
+    _running.add(record)
+    for connection in connections.all(initialized_only=True):
+        _watch(connection)
+
+
+def end(record: Record) -> None:
+    """It is recorded no more."""
+    recording.set(None)
+    _running.discard(record)
+
+
+def _execute(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+    if getattr(_thread, "cursor", None) is context["cursor"]:
+        # In a batch the wrappers of two connections are around it.
+        return execute(sql, params, many, context)
+    _thread.cursor = context["cursor"]
+    try:
+        if (record := recording.get()) is not None:
+            return record.execute(execute, sql, params, many, context)
+        for other in list(_running):
+            other.strangers += 1
+        return execute(sql, params, many, context)
+    finally:
+        _thread.cursor = None
+
+
+def _watch(connection: Any, **_: Any) -> None:
+    wrappers = wrappers_of(connection)
+    if _execute not in wrappers:
+        # In front, and for good: who has one for a while takes away the last one.
+        wrappers.insert(0, _execute)
+
+
+connection_created.connect(_watch, dispatch_uid="distlock.toolbar")

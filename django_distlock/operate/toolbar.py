@@ -13,9 +13,9 @@ from typing import Any
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace
 from distlock.terms import Terms, shown_where
-from django_distlock.clients.observed import watching
+from django_distlock.clients.client import watching
 from django_distlock.conf import clients
-from django_distlock.operate import statements
+from django_distlock.operate import record as record_module
 from django_distlock.operate.record import Record, Taken
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
 
@@ -48,11 +48,11 @@ class LocksPanel(Panel):  # type: ignore[misc]
 
     def enable_instrumentation(self) -> None:
         self.record = Record()
-        statements.begin(self.record)
+        record_module.begin(self.record)
         watching.set(self._watch)
 
     def disable_instrumentation(self) -> None:
-        statements.end(self.record)
+        record_module.end(self.record)
         watching.set(None)
 
     def generate_stats(self, request: Any, response: Any) -> None:
@@ -74,17 +74,17 @@ def line_of(where: str | CodeType | None) -> str:
 
 
 def _acquired(*, alias: str, where: str, grant: Grant, waited: float, **_: Any) -> None:
-    if (record := statements.recording.get()) is not None:
+    if (record := record_module.recording.get()) is not None:
         record.take(alias, where).acquired(grant, waited)
 
 
 def _refused(*, alias: str, where: str, names: Any, error: Any, waited: float, **_: Any) -> None:
-    if (record := statements.recording.get()) is not None:
+    if (record := record_module.recording.get()) is not None:
         record.take(alias, where).refused(names, error, waited)
 
 
 def _released(*, grant: Grant, held: float, **_: Any) -> None:
-    if (record := statements.recording.get()) is not None and (taken := record.find(grant)) is not None:
+    if (record := record_module.recording.get()) is not None and (taken := record.find(grant)) is not None:
         taken.released(grant, held)
 
 

@@ -21,13 +21,12 @@ from django.urls import ResolverMatch, URLPattern, URLResolver, get_resolver
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Told
-from distlock.web.methods import ALL_BUT_GET
+from distlock.web.guard_options import ALL_BUT_GET
 from distlock.web.rules import Rule, read_rules
 from django_distlock import private
 from django_distlock.guarding.observers import BEHIND_RULE
 from django_distlock.guarding.views import guard_view
-from django_distlock.rules.routes import Route, routes
-from django_distlock.rules.unfit import find_problems
+from django_distlock.rules.routes import Route, find_problems, routes
 
 Views = Mapping[URLPattern, Callable[..., Any]]
 

@@ -1,15 +1,29 @@
-"""The site's routes, and whether the names of a guard can be made there."""
+"""The site's routes, whether the names of a guard can be made there, and what a rule can't lock.
+
+A rule that can't lock would leave its view unlocked, so it is an error before anything is served.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from asgiref.sync import iscoroutinefunction
 from django.urls import URLPattern, URLResolver
 from django.urls.converters import SlugConverter, StringConverter, UUIDConverter
 
-from distlock.web.decorator import Guarded
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import Guarded, chain, guards_of
+from distlock.web.guard_options import ALL_BUT_GET, EVERY_METHOD, AllBut, Methods, overlap
+from distlock.web.names.sources import Names
+from distlock.web.names.templates import Template
+from distlock.web.rules import Rule, overlaps, passes_by, unknown_route
+from django_distlock import private
+from django_distlock.conf import clients
+from django_distlock.guarding.transactions import EveryAlias
+from django_distlock.guarding.usual_methods import is_framework, usual_methods_of
+from django_distlock.guarding.viewclasses import methods_of, view_class
 
 #: Name -> converter, or None where that is not known.
 Arguments = Mapping[str, object]
@@ -116,3 +130,171 @@ def _gives_text(converter: object) -> bool:
     # Subclasses convert as they like; SlugConverter and PathConverter don't.
     inherits = getattr(type(converter), "to_python", None) is StringConverter.to_python
     return inherits and not isinstance(converter, UUIDConverter)
+
+
+View = Callable[..., Any]
+
+
+def find_problems(
+    rules: Mapping[str, Sequence[Rule]], found: Sequence[Route]
+) -> Iterator[ConfigurationError]:
+    """Yield the errors of *rules*, by route, in a site with the routes *found*."""
+    by_name: dict[str, list[Route]] = {}
+    for route in found:
+        if route.name:
+            by_name.setdefault(route.name, []).append(route)
+    for name, here in rules.items():
+        if name not in by_name:
+            yield unknown_route(here[0], by_name)
+            continue
+        yield from overlaps(here)
+        for rule in here:
+            for problem in _of_rule(rule, by_name[name]):
+                yield ConfigurationError(f"DISTLOCK_RULES, {rule}: {problem}")
+    yield from _shared_patterns(rules, found)
+    yield from _other_routes(rules, by_name, found)
+
+
+def _other_routes(
+    rules: Mapping[str, Sequence[Rule]], by_name: Mapping[str, Sequence[Route]], found: Sequence[Route]
+) -> Iterator[ConfigurationError]:
+    """Find routes without a rule that lead to a view that has one."""
+    patterns = {route.pattern for name in rules for route in by_name.get(name, ())}
+    for rule in (one for here in rules.values() for one in here if not one.only_this_route):
+        views = [route.pattern.callback for route in by_name.get(rule.route, ())]
+        ruled = {served for view in views for served in _served(view, rule)}
+        guards = {guard for view in views for guard in guards_of(view)}
+        for route in found:
+            view = route.pattern.callback
+            if route.pattern in patterns or ruled.isdisjoint(_served(view, rule)):
+                continue
+            if not guards.issuperset(guards_of(view)):
+                continue  # It has a guard of its own.
+            if route.name:
+                line = f'{{"route": "{route.name}", …}}'
+            else:
+                line = f"after you have given it a name: path({route.path!r}, …, name=…)"
+            yield passes_by(rule, f"the route {route.path!r} leads to the same view", line)
+
+
+def _served(view: View, rule: Rule) -> Iterator[tuple[object, str]]:
+    """Yield what *rule* locks of *view*: its class or innermost function, with the method that answers.
+
+    Nothing of the frameworks themselves: one generic view serves many routes, each with its own arguments.
+    """
+    cls = view_class(view)
+    innermost = cls or list(chain(view))[-1]
+    if is_framework(getattr(innermost, "__module__", None) or ""):
+        return
+    actions = getattr(view, "actions", None)
+    if actions is None:
+        yield innermost, ""
+        return
+    for method, action in actions.items():
+        if method.upper() in rule.methods:
+            yield innermost, action
+
+
+def _of_rule(rule: Rule, routes: Sequence[Route]) -> Iterator[str]:
+    try:
+        clients.settings(rule.told.alias)
+    except ConfigurationError as error:
+        yield str(error)
+    yield from _methods_not_taken(rule, [route.pattern.callback for route in routes])
+    for route in routes:
+        view = route.pattern.callback
+        try:
+            guarded = Guarded(view, rule.told, methods=ALL_BUT_GET)
+        except ConfigurationError as error:
+            yield str(error)
+            continue
+        for misfit in misfits(guarded, route, written='"lock": {}'):
+            yield f"{misfit.message} {misfit.hint}"
+        if iscoroutinefunction(view):
+            yield from _async_in_transaction(guarded.where, view)
+        yield from _names_below(guarded, view)
+
+
+def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:
+    taken: set[str] = set()
+    locked = False
+    for view in views:
+        methods = methods_of(view)
+        if methods is None:
+            return  # A view that does not say.
+        taken |= methods
+        usual: Methods = usual_methods_of(view, view_class(view))
+        locked = locked or not (rule.told.locked_methods(usual) or usual).isdisjoint(frozenset(methods))
+    told = rule.told.methods
+    useless = frozenset() if told is None or isinstance(told, AllBut) else told - taken - {"HEAD"}
+    if useless or not locked:
+        never = f"{', '.join(sorted(useless))} would never be locked" if useless else "it would never lock"
+        named = taken - {"HEAD", "OPTIONS"}
+        if told is not None and named != {"GET"}:
+            named = set()
+        line = f'write "methods": {sorted(named)}' if named else 'leave "methods" out'
+        yield (
+            f"the view takes only {', '.join(sorted(taken))}, so that {never}: {line}, or leave the rule out."
+        )
+
+
+def _async_in_transaction(where: str, view: View) -> Iterator[str]:
+    for alias in _opted_out(view).atomic_requests():
+        yield (
+            f"{where} is async, and the database {alias!r} has ATOMIC_REQUESTS, which Django can't do for "
+            "async views: write @transaction.non_atomic_requests above it, and open transactions in "
+            "functions that sync_to_async() runs."
+        )
+
+
+def _names_below(rule: Guarded, view: View) -> Iterator[str]:
+    """A decorator that locks other names than the rule, inside the transaction that the rule opens."""
+    outer = _spelled(rule.told.names)
+    if outer is None or not _opted_out(view).atomic_requests():
+        return
+    for below in guards_of(view):
+        both = overlap(below.methods or EVERY_METHOD, rule.methods or EVERY_METHOD)
+        if not both or both == frozenset({"HEAD"}):
+            continue
+        inner = _spelled(below.told.names)
+        if inner is None or (below.told.alias == rule.told.alias and inner <= outer):
+            continue
+        spelled = [source.text for names in (rule.told.names, below.told.names) for source in names.templates]
+        yield (
+            f"{below.where} has {below.told} already, and under ATOMIC_REQUESTS no other lock can be taken "
+            f'inside the rule\'s: name all in one place, "lock": {list(dict.fromkeys(spelled))}.'
+        )
+
+
+def _spelled(names: Names) -> set[tuple[str, ...]] | None:
+    """The templates, without their converters; None if callables make names, too."""
+    if len(names.templates) < len(names.sources):
+        return None
+    return {_parts(template) for template in names.templates}
+
+
+def _parts(template: Template) -> tuple[str, ...]:
+    return tuple(part if isinstance(part, str) else f"<{part.source}>" for part in template.parts)
+
+
+def _opted_out(view: View) -> EveryAlias:
+    return EveryAlias(private.opted_out(view))
+
+
+def _shared_patterns(
+    rules: Mapping[str, Sequence[Rule]], found: Sequence[Route]
+) -> Iterator[ConfigurationError]:
+    """URL patterns that are included at several places, with different rules for these."""
+    first: dict[URLPattern, Route] = {}
+    for route in found:
+        other = first.setdefault(route.pattern, route)
+        if _written(rules, route) != _written(rules, other):
+            yield ConfigurationError(
+                f"DISTLOCK_RULES lock only one of {other.name!r} and {route.name!r}, or each in its own way, "
+                "and they are one URL pattern, included twice: what one locks the other would not. Write the "
+                "same rule for both."
+            )
+
+
+def _written(rules: Mapping[str, Sequence[Rule]], route: Route) -> list[tuple[str, object]]:
+    return [(str(rule.told), rule.when) for rule in rules.get(route.name or "", ())]

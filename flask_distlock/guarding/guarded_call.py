@@ -17,23 +17,20 @@ from distlock.grants.current import kept_by_request
 from distlock.terms import Terms
 from distlock.web import guard
 from distlock.web.batch import BatchSeat
-from distlock.web.batch_words import no_stream, one_name
 from distlock.web.bodies import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
 from distlock.web.decorator import Guarded, refuse_hidden
+from distlock.web.guard_options import no_stream, one_name
 from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
-from distlock.web.results import refuse_coroutine, warn_of_stream
-from distlock.web.skipping import Attempt, refuse_skipping_view
+from distlock.web.results import Attempt, refuse_coroutine, refuse_skipping_view, warn_of_stream
+from distlock.web.settings.clients import GuardTerms
 from distlock.web.stack import below, stacked, upper_guards
-from distlock.web.terms import GuardTerms
 from flask_distlock.exceptions import exception_for
-from flask_distlock.guarding.observers import observer_for
-from flask_distlock.guarding.request import FlaskBody, FlaskRequest
+from flask_distlock.guarding.request import FlaskBody, FlaskRequest, observer_for, status_of
 from flask_distlock.guarding.required import passed
 from flask_distlock.guarding.server_session import session_under
 from flask_distlock.guarding.session import GuardTransactions
 from flask_distlock.guarding.state import current_state
-from flask_distlock.guarding.status import status_of
 from flask_distlock.guarding.views import locked_as_view
 from flask_distlock.private import views_of
 

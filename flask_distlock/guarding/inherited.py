@@ -19,12 +19,12 @@ from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, guards_of, told_of
-from distlock.web.methods import Methods
+from distlock.web.guard_options import Methods
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import check_arguments, served
+from flask_distlock.guarding.request import status_of
 from flask_distlock.guarding.required import requiring
 from flask_distlock.guarding.state import current_state
-from flask_distlock.guarding.status import status_of
 from flask_distlock.guarding.views import class_of, guards_at, inherited_at
 from flask_distlock.private import has_own_as_view, may_change_arguments
 

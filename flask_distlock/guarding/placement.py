@@ -21,8 +21,8 @@ from distlock.web.decorator import (
     told_of,
     unused,
 )
-from distlock.web.methods import EVERY_METHOD, Methods, written
-from distlock.web.skipping import refuse_skipping_view
+from distlock.web.guard_options import EVERY_METHOD, Methods, written
+from distlock.web.results import refuse_skipping_view
 from flask_distlock.guarding.views import class_of, guards_at, handler_of, usual_methods_of
 from flask_distlock.private import (
     METHOD_NAMES,

@@ -1,16 +1,21 @@
-"""A Flask request, as lock names read it."""
+"""A Flask request, as lock names read it; the status of its answer; and who observes its guards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from io import BytesIO
 from typing import IO, Any
 
-from flask import Request, current_app
-from werkzeug.exceptions import Unauthorized
+from flask import Flask, Request, current_app, g, has_request_context
+from werkzeug.exceptions import HTTPException, Unauthorized
+from werkzeug.wrappers import Response
 
 from distlock.errors import ConfigurationError
+from distlock.web.decorator import Guarded
+from distlock.web.observer import Observer, Signals, Stopwatch, together
 from flask_distlock.private import has_stream
+from flask_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released, send
 
 #: Gives the key of the current request's user, None for nobody.
 UserKey = Callable[[], object]
@@ -95,3 +100,57 @@ def _flask_login() -> object:
     if not user.is_authenticated:
         return None
     return user.pk if hasattr(user, "pk") else user.get_id()
+
+
+def status_of(result: Any) -> int:
+    """The status of *result*, in all the forms that Flask takes; 0: an odd word, which is legal.
+
+    Raises `ValueError` for what is no status, as Flask does for it.
+    """
+    if isinstance(result, tuple) and len(result) > 1:
+        # Headers may stand in the place of the status.
+        status = result[1]
+        if isinstance(status, int | str):
+            return Response(status=status).status_code
+        return status_of(result[0])
+    if isinstance(result, HTTPException):
+        return result.get_response().status_code
+    status = getattr(result, "status_code", 200)
+    return status if isinstance(status, int) else 200
+
+
+SERVER_TIMING = "DISTLOCK_SERVER_TIMING"
+
+#: The signals of guards, in the order of `Signals`.
+_SIGNALS = (lock_acquired, lock_contended, lock_refused, lock_released)
+
+#: Where a request keeps the stopwatches of its guards.
+_STOPWATCHES = "_distlock_stopwatches"
+
+
+def observer_for(guarded: Guarded) -> Observer | None:
+    """Return the observer of this call of *guarded*, or None."""
+    app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
+    timed = app.config.get(SERVER_TIMING) and has_request_context()
+    listened = any(signal.has_receivers_for(app) for signal in _SIGNALS)
+    if not timed and not listened:
+        return None
+    return together(_signals(app, guarded) if listened else None, _stopwatch() if timed else None)
+
+
+def stopwatches_of_request() -> Sequence[Stopwatch]:
+    """Return the stopwatches of the guards of the current request, once."""
+    # Popped: an app context that a script has pushed serves many requests.
+    stopwatches: Sequence[Stopwatch] = g.pop(_STOPWATCHES, ())
+    return stopwatches
+
+
+def _signals(app: Flask, guarded: Guarded) -> Observer:
+    sends = (partial(send, signal, app) for signal in _SIGNALS)
+    return Signals(*sends, where=guarded.where, alias=guarded.told.alias)
+
+
+def _stopwatch() -> Stopwatch:
+    stopwatch = Stopwatch()
+    g.setdefault(_STOPWATCHES, []).append(stopwatch)
+    return stopwatch

@@ -9,7 +9,7 @@ from flask import Flask
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, chain, guards_of, refuse_unguardable
-from distlock.web.methods import ALL_BUT_GET, Methods
+from distlock.web.guard_options import ALL_BUT_GET, Methods
 from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_route
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import served

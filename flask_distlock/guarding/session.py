@@ -16,8 +16,8 @@ from distlock.errors import ConfigurationError
 from distlock.grants.current import CurrentGrant, current_grants, kept_by_request
 from distlock.grants.grant import Grant
 from distlock.web.batch import BatchSeat
-from distlock.web.batch_words import one_database
 from distlock.web.guard import Transactions
+from distlock.web.guard_options import one_database
 from distlock.web.stale_writes import SETTING as STALE_WRITES
 from distlock.web.stale_writes import Mode, add_face, mode_of
 from flask_distlock.guarding.kept_lock import KeptLock, keep_in

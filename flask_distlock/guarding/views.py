@@ -9,7 +9,7 @@ from flask import current_app, has_request_context, request
 from flask.views import MethodView, View
 
 from distlock.web.decorator import Guarded, chain, guards_of, outermost
-from distlock.web.methods import ALL_BUT_GET, READING_METHODS, AllBut, Methods
+from distlock.web.guard_options import ALL_BUT_GET, READING_METHODS, AllBut, Methods
 from flask_distlock.private import views_of
 
 

@@ -25,11 +25,11 @@ from distlock.errors import ConfigurationError, LockLost
 from distlock.grants.current import Keeping, current_grants, keeping, kept_by_request, passed_on
 from distlock.locks.self_deadlock import apart
 from distlock.web.answers import ANSWERED
+from distlock.web.observer import Stopwatch, add_header
 from distlock.web.results import warn_of_stream
-from distlock.web.timing import Stopwatch, add_header
 from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.kept_lock import KeptLock
-from flask_distlock.guarding.observers import stopwatches_of_request
+from flask_distlock.guarding.request import stopwatches_of_request
 from flask_distlock.private import put_around, runs_on_close
 
 if TYPE_CHECKING:

@@ -1,10 +1,15 @@
-"""The page of locks as a blueprint: for each alias, and for one lock; to ask for it, and to break it."""
+"""The page of locks as a blueprint: for each alias, and for one lock; to ask for it, and to break it.
+
+The site decides who may see it. A lock is broken only from the page itself.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from flask import (
     Blueprint,
@@ -19,13 +24,12 @@ from flask import (
 )
 from werkzeug.wrappers import Response as AnyResponse
 
-from distlock.errors import LockError
+from distlock.errors import ConfigurationError, LockError
 from distlock.locks.client import Locks
 from distlock.modes import LOCK, Kind
 from distlock.web.operate import pages
 from distlock.web.operate.one_lock import Sighting, ask_seen, break_seen, is_hold, is_kind, look
 from flask_distlock.guarding.state import current_state
-from flask_distlock.operate.access import Access, check_access, refuse_foreign, refuse_unfit
 
 _BROKEN = "broken"
 _PASSED = "passed"
@@ -89,7 +93,7 @@ def locks_blueprint(
         """Show what is held or waited for."""
         aliases = current_state().clients.aliases()
         alias, before = request.args.get("alias") or aliases[0], request.args.get("q", "")
-        return _page("Locks", pages.LOCKS, pages.locks_page(_client(alias), aliases, alias, before, _at))
+        return _page("Locks", pages.LOCKS_HTML, pages.locks_page(_client(alias), aliases, alias, before, _at))
 
     @blueprint.get("/lock")
     def lock() -> str:
@@ -100,7 +104,7 @@ def locks_blueprint(
         if shown["can_ask"]:
             shown["ask_back"] = url_for(".ask_back")
             shown["hidden"] = _hidden(alias, of, kind)
-        return _page(kind.capitalize(), pages.LOCK, shown, alias=alias, name=of, news=news)
+        return _page(kind.capitalize(), pages.LOCK_HTML, shown, alias=alias, name=of, news=news)
 
     @blueprint.post("/ask")
     def ask_back() -> AnyResponse | tuple[str, int]:
@@ -168,7 +172,7 @@ def _question(seen: Sighting, alias: str, name: str, hold: str, kind: Kind) -> s
     shown = pages.break_page(seen, alias, name, hold, _at, kind)
     shown["action"] = url_for(".break_")
     shown["hidden"] = [*_hidden(alias, name, kind), ("hold", hold)]
-    return _page(f"Break the {kind}", pages.BREAK, shown, alias=alias, name=name, end="?")
+    return _page(f"Break the {kind}", pages.BREAK_HTML, shown, alias=alias, name=name, end="?")
 
 
 def _hidden(alias: str, name: str, kind: Kind) -> list[tuple[str, str]]:
@@ -210,3 +214,56 @@ def _user() -> str:
     basic = request.authorization
     known = request.remote_user or (basic.username if basic is not None else None)
     return known or f"somebody at {request.remote_addr}"
+
+
+#: Called without arguments in a request. True: it goes on. False: 403. A response: that is the answer.
+Access = Callable[[], Any]
+
+
+def refuse_unfit(word: str, access: object) -> None:
+    """Raise `ConfigurationError` unless *access*, the argument *word*, can be called as an `Access`."""
+    if not callable(access):
+        raise ConfigurationError(
+            f"The page of locks needs {word}=, a function that returns True for a request that may use it: "
+            "locks_blueprint(allowed=lambda: current_user.is_authenticated and current_user.is_admin)."
+        )
+    if inspect.iscoroutinefunction(access):
+        raise ConfigurationError(
+            f"{word}= is async, and the page of locks calls plain functions: write 'def'."
+        )
+
+
+def check_access(word: str, access: Access) -> Response | None:
+    """The answer for a request that *access* does not let in; None: it may go on."""
+    said = access()
+    if said is True:
+        return None
+    # A redirect to the login, such as Flask-Login's unauthorized(), is as true as any object.
+    if isinstance(said, Response):
+        return said
+    if said is False or said is None:
+        abort(403)
+    raise ConfigurationError(
+        f"{word}= of the page of locks returned a {type(said).__name__}: write bool(...) around it. "
+        "True lets the request in, False is a 403, and a response is the answer."
+    )
+
+
+def refuse_foreign() -> None:
+    """Answer 403 unless the request comes from a page of this very site.
+
+    All browsers say so by themselves, and no page of another site can change what they say. So there is no
+    token, and no session is needed.
+    """
+    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    if site is not None:
+        ours = site == "same-origin"
+    else:
+        # Browsers leave that out on plain HTTP.
+        ours = origin is not None and urlsplit(origin).netloc == request.host
+    if not ours:
+        abort(
+            403,
+            description="Nothing was done: the request does not come from this page. Behind a proxy, the "
+            "app has to know the host that browsers see: werkzeug.middleware.proxy_fix.ProxyFix.",
+        )

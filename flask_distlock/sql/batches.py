@@ -17,8 +17,7 @@ from distlock.fence.passing import begin_fenced
 from distlock.fence.trouble import ends_transaction, says_not_committed
 from distlock.grants.current import CurrentGrant
 from distlock.grants.grant import Grant
-from distlock.web.batch import Batch, BatchSeat, CleanUp, unknown
-from distlock.web.batch_statements import CHECK_DEFERRED, refuse_committing
+from distlock.web.batch import CHECK_DEFERRED, Batch, BatchSeat, CleanUp, refuse_committing, unknown
 from flask_distlock.sql.fence_row import FenceConnection, begun, make_table, watch
 from flask_distlock.sql.joining import joined, let_join
 from flask_distlock.sql.session_fences import Left

@@ -15,7 +15,7 @@ from distlock.grants.current import CurrentGrant, Keeping, kept_by_request
 from distlock.grants.grant import Grant
 from flask_distlock.binds import engine_of, shown
 from flask_distlock.guarding.kept_lock import KeptSession, keep_in
-from flask_distlock.guarding.status import status_of
+from flask_distlock.guarding.request import status_of
 from flask_distlock.sql.fence_row import fenced
 from flask_distlock.sql.open_transactions import joins, refuse_opened
 from flask_distlock.sql.session_fences import Fenced, Left

@@ -11,8 +11,7 @@ from distlock.backends.memory import MemoryBackend
 from distlock.web.decorator import Told
 from distlock.web.own_transactions import refuse_unfit
 from distlock.web.settings.aliases import AliasSettings, read
-from distlock.web.settings.clients import make_client, warn_if_alone
-from distlock.web.terms import fence_for
+from distlock.web.settings.clients import fence_for, make_client, warn_if_alone
 
 HERE = "tests.backends.test_capabilities"
 

@@ -12,8 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.utils import CursorWrapper
 from sqlalchemy import Engine, event, text
 
-from distlock.web.batch import Batch
-from distlock.web.batch_statements import END_OF_PART
+from distlock.web.batch import END_OF_PART, Batch
 from django_distlock.conf import clients
 from tests.backends.redis.proxy import Proxy
 from tests.batches.django_line import Answer, DjangoLine, Line

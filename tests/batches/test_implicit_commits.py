@@ -12,7 +12,7 @@ from django.db import connections
 from sqlalchemy import Engine
 
 from distlock.errors import ConfigurationError
-from distlock.web.batch_statements import refuse_committing
+from distlock.web.batch import refuse_committing
 from tests.batches.django_line import Answer, DjangoLine, Line
 from tests.databases import on
 from tests.fence.conftest import STOCK

@@ -92,7 +92,7 @@ def test_an_async_receiver_is_refused(app: Flask) -> None:
 
 
 def test_nobody_is_told_where_nobody_listens(app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flask_distlock.guarding.observers.send", lambda *args, **what: pytest.fail("told"))
+    monkeypatch.setattr("flask_distlock.guarding.request.send", lambda *args, **what: pytest.fail("told"))
     assert app.test_client().post("/1").text == "sold"
 
 

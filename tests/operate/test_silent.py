@@ -19,7 +19,7 @@ import distlock
 from distlock.cli.main import distlock as command
 from distlock.clock import now
 from distlock.operate.looking import Listed
-from distlock.web.operate.overview import overview
+from distlock.web.operate.pages import overview
 from tests.redis_server import RedisServer, eventually, redis_server
 from tests.web.quickstart import own_environment
 

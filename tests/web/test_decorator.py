@@ -8,7 +8,7 @@ import pytest
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, Told, explaining, guards_of, passes_on, unused
-from distlock.web.methods import ALL_BUT_GET
+from distlock.web.guard_options import ALL_BUT_GET
 
 
 def view(id: int) -> None: ...

@@ -21,7 +21,7 @@ import django_distlock
 import flask_distlock
 from distlock.errors import ConfigurationError
 from distlock.grants.current import current_grants
-from distlock.web.methods import METHODS
+from distlock.web.guard_options import METHODS
 from django_distlock.conf import MIDDLEWARE
 
 PATIENCE = 5.0

@@ -19,7 +19,7 @@ from distlock.backends.memory import MemoryBackend
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Told
 from distlock.web.settings.aliases import read
-from distlock.web.terms import fence_for
+from distlock.web.settings.clients import fence_for
 from tests.web.test_modes import FACES, Site, site
 
 __all__ = ["site"]

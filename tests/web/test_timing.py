@@ -7,8 +7,7 @@ import pytest
 import distlock
 from distlock.errors import LockTimeout
 from distlock.web import guard
-from distlock.web.observer import together
-from distlock.web.timing import Stopwatch
+from distlock.web.observer import Stopwatch, together
 from tests.web.test_guard import Transactions
 
 

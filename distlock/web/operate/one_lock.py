@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable
@@ -14,7 +15,6 @@ from distlock.locks.client import Locks
 from distlock.modes import KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind
 from distlock.operate import LockState, Party, break_lock
 from distlock.operate.asking import ask_back
-from distlock.web.operate.words import printable, shown_seconds, shown_since
 
 #: The consequences of a break, for the person that is about to break the lock.
 CONSEQUENCES = (
@@ -32,6 +32,29 @@ CONSEQUENCES_OF_PERMITS = (
 
 #: So many holders are shown.
 _MOST_HOLDERS = 20
+
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def shown_seconds(seconds: float) -> str:
+    """A duration for people: two units at most."""
+    whole = round(seconds)
+    for (unit, size), (smaller, below) in itertools.pairwise(_UNITS):
+        if whole >= size:
+            rest = whole % size // below
+            return f"{whole // size} {unit} {rest} {smaller}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def shown_since(party: Party | None) -> str:
+    """For how long *party* has held or waited; "" if that is not known."""
+    return "" if party is None or not party.since else shown_seconds(party.seconds())
+
+
+def printable(text: str) -> str:
+    """*text*, on one line: what a log is told of a person holds no line break."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 @dataclass(frozen=True, slots=True)

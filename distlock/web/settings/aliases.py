@@ -11,9 +11,7 @@ from distlock.backends import capabilities_of, scheme_of
 from distlock.backends.base import Capabilities
 from distlock.errors import ConfigurationError
 from distlock.listening import Listener
-from distlock.web.settings.locations import RedisOf, looked_up
-from distlock.web.settings.problems import by_alias, find_problems
-from distlock.web.settings.values import WITHOUT_SERVICE
+from distlock.web.settings.problems import WITHOUT_SERVICE, RedisOf, by_alias, find_problems, looked_up
 
 CONTENDED_STATUSES = (423, 409, 429, 503)
 

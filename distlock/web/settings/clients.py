@@ -1,4 +1,7 @@
-"""The lock services of one site, by alias: each client is made when it is first asked for."""
+"""The lock services of one site, by alias: each client is made when it is first asked for.
+
+`GuardTerms` are the options of a guard together with the settings of its alias.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -20,17 +24,15 @@ from distlock.grants.grant import OnReleaseRequested
 from distlock.identity import identity
 from distlock.listening import Listened, Listener, check_listener
 from distlock.locks.client import Locks
-from distlock.modes import EXCLUSIVE
+from distlock.modes import EXCLUSIVE, PERMIT
 from distlock.operate.typed import Typed
 from distlock.terms import Terms
-from distlock.web.decorator import Guarded
+from distlock.web.decorator import Guarded, Told
 from distlock.web.dummy import DummyLocks
-from distlock.web.row_namespace import Look
-from distlock.web.rows import RowAcquirer
+from distlock.web.guard_options import refuse_unable
+from distlock.web.rows import Look, RowAcquirer
 from distlock.web.settings.aliases import AliasSettings
-from distlock.web.settings.problems import DEFAULT_ALIAS
-from distlock.web.settings.values import WITHOUT_SERVICE
-from distlock.web.terms import GuardTerms, fence_for
+from distlock.web.settings.problems import DEFAULT_ALIAS, WITHOUT_SERVICE
 
 logger = logging.getLogger("distlock")
 
@@ -270,3 +272,42 @@ def without_settings(debug: bool) -> dict[str, AliasSettings]:
         location,
     )
     return {DEFAULT_ALIAS: AliasSettings(DEFAULT_ALIAS, location)}
+
+
+@dataclass(frozen=True, slots=True)
+class GuardTerms:
+    """The options that the calls of one guard share as long as the settings are the same."""
+
+    client: Locks
+    lock: Terms
+    max_names: int
+    #: The database that is fenced, in the framework's words; None: none.
+    fenced_in: str | None
+    #: The database whose rows replace the locks while the lock service is away; None: nothing runs then.
+    standby: Locks | None
+
+
+def fence_for(settings: AliasSettings, told: Told) -> bool | str:
+    """The database that a guard fences, in the framework's words: True is the default one, False none.
+
+    Raises `ConfigurationError` if the guard was told what its backend can't do.
+    """
+    refuse_unable(settings, told.mode, str(told))
+    if told.mode == PERMIT:
+        return False
+    if not settings.row_is_lock:
+        if told.fence:
+            refuse_lacking(settings.scheme, settings.capabilities, "fence", str(told))
+        return settings.fence if told.fence is None else told.fence
+    for word in ("ttl", "max_hold"):
+        if getattr(told, word) is not None:
+            raise ConfigurationError(
+                f"{told}: DISTLOCK[{settings.alias!r}] has the backend 'database', where a lock has no "
+                f"{word}: it ends with its transaction. Leave {word}= out."
+            )
+    if told.fence is None or told.fence is True or told.fence == settings.fence:
+        return settings.fence
+    raise ConfigurationError(
+        f"{told}: DISTLOCK[{settings.alias!r}] has the backend 'database', where the fence's row is the "
+        "lock: leave fence= out. Another database is another alias, with its name as LOCATION."
+    )

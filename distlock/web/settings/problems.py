@@ -1,17 +1,22 @@
-"""What is wrong with the ``DISTLOCK`` setting, and what to write instead."""
+"""What the ``DISTLOCK`` setting may hold, what is wrong with it, and what to write instead."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from distlock.backends import scheme_of
-from distlock.backends.known import home_of
+from distlock.backends.base import Capabilities
+from distlock.backends.known import home_of, schemes
+from distlock.backends.location import located
 from distlock.errors import ConfigurationError
-from distlock.web.settings.locations import is_elsewhere, shares_database
-from distlock.web.settings.values import CHECKS, serving
+from distlock.metrics import KINDS
+from distlock.names import check_prefix
+from distlock.numbers import A_COUNT, LONG, a_number_of_seconds, is_count, is_seconds
+from distlock.web.dotted import imported
 
 DEFAULT_ALIAS = "default"
 SETTINGS = (
@@ -267,3 +272,170 @@ def _shown(key: str, value: object) -> str:
 
 def _locks(given: Mapping[str, Any]) -> bool:
     return "dummy" not in (given.get("BACKEND"), str(given.get("LOCATION")).partition(":")[0])
+
+
+#: The words for what is no lock service, and what that can do.
+WITHOUT_SERVICE = {
+    "dummy": Capabilities(fence=True, read=True, permits=True),
+    "database": Capabilities(several_processes=True, fence=True, read=True),
+}
+
+
+def serving(word: str) -> str | None:
+    """Return the identity of the scheme *word*, or None. Schemes with the same one may stand together."""
+    if word in WITHOUT_SERVICE:
+        return word
+    home = home_of(word)
+    return home and home.path
+
+
+def _seconds(value: Any) -> str | None:
+    return None if is_seconds(value) else f"It {a_number_of_seconds()}"
+
+
+def _wait(value: Any) -> str | None:
+    return (
+        None if is_seconds(value, zero=True, most=LONG) else f"It {a_number_of_seconds(zero=True, most=LONG)}"
+    )
+
+
+def _turn(value: Any) -> str | None:
+    if value is None or is_seconds(value, zero=True):
+        return None
+    return f"It {a_number_of_seconds(zero=True)} None is 0.05."
+
+
+def _count(value: Any) -> str | None:
+    return None if is_count(value) else f"It {A_COUNT}"
+
+
+def _cap(value: Any) -> str | None:
+    return None if value is None or is_count(value) else f"It {A_COUNT} None is no limit."
+
+
+def _backend(value: Any) -> str | None:
+    scheme, is_url, _ = value.partition("://") if isinstance(value, str) else ("", "", "")
+    django = scheme.startswith("django.")
+    try:
+        if scheme and not django and serving(scheme) is not None:
+            return "It holds a URL, which belongs into LOCATION." if is_url else None
+        words = [*WITHOUT_SERVICE, *schemes()]
+    except ConfigurationError as error:
+        return str(error)
+    remedy = f"Known are {', '.join(words)}, or a dotted path."
+    if django:
+        return f"Django's backends keep caches or data, no locks. {remedy}"
+    if close := difflib.get_close_matches(scheme, words, n=1):
+        return f"Did you mean {close[0]!r}? {remedy}"
+    # Only a word is shown, because a longer text may hold a password.
+    return f"No lock service is known as {scheme!r}. {remedy}" if scheme.isidentifier() else remedy
+
+
+def _location(value: Any) -> str | None:
+    if is_elsewhere(value):
+        return None
+    if not isinstance(value, str) or not value:
+        return (
+            "It has to be a URL, such as 'redis://localhost:6379/0'; a cache, as 'cache:default'; a client "
+            "of redis-py; a dict of its arguments; or a function that returns one, or its dotted path."
+        )
+    if value.count("[") != value.count("]"):
+        return "An address of IPv6 stands in brackets, as in 'redis://[::1]:6379/0'."
+    return None
+
+
+def _prefix(value: Any) -> str | None:
+    try:
+        check_prefix(value)
+    except ConfigurationError as error:
+        return str(error)
+    return None
+
+
+def _on_backend_down(value: Any) -> str | None:
+    if value in ("refuse", "run"):
+        return None
+    return "It has to be 'refuse' (no lock, no view), or 'run' where FENCE is set."
+
+
+def _fence(value: Any) -> str | None:
+    if isinstance(value, bool) or (isinstance(value, str) and value):
+        return None
+    return "It has to be True, False, or the name of the database that has the fence's table."
+
+
+def _metrics(value: Any) -> str | None:
+    if value is None or value in KINDS or callable(value):
+        return None
+    return "It has to be 'prometheus', 'opentelemetry', None, or a function that gives a listener."
+
+
+def _options(value: Any) -> str | None:
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return None
+    return "It has to be a dict of the backend's own options."
+
+
+#: Key -> what gives the remedy for its value, or None where that is fine.
+CHECKS: dict[str, Callable[[Any], str | None]] = {
+    "BACKEND": _backend,
+    "LOCATION": _location,
+    "PREFIX": _prefix,
+    "FENCE_EPOCH": _count,
+    "TTL": _seconds,
+    "TIMEOUT": _wait,
+    "MAX_HOLD": _seconds,
+    "TURN": _turn,
+    "MAX_NAMES": _count,
+    "MAX_WAITERS": _cap,
+    "MAX_WAITERS_TOTAL": _cap,
+    "ON_BACKEND_DOWN": _on_backend_down,
+    "FENCE": _fence,
+    "METRICS": _metrics,
+    "OPTIONS": _options,
+}
+
+
+#: Gives the client of redis-py with which the cache of that alias writes. Raises `ConfigurationError`.
+RedisOf = Callable[[str], Any]
+
+_CACHE = re.compile(r"cache:(?P<alias>[^/]+)(?:/(?P<db>[0-9]{1,9}))?")
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+
+
+def is_elsewhere(location: object) -> bool:
+    """Whether *location* says where to look for the URL."""
+    if isinstance(location, str):
+        return bool(_CACHE.fullmatch(location) or _DOTTED.fullmatch(location))
+    return callable(location) or isinstance(location, Mapping) or hasattr(location, "connection_pool")
+
+
+def shares_database(location: object) -> str | None:
+    """The alias of the cache whose database *location* shares; None: it shares none, as far as it says."""
+    named = _CACHE.fullmatch(location) if isinstance(location, str) else None
+    return named["alias"] if named is not None and named["db"] is None else None
+
+
+def looked_up(
+    location: Any, backend: str | None, options: Mapping[str, Any], redis_of: RedisOf | None
+) -> tuple[str, dict[str, Any]]:
+    """The URL and the options of an alias that is set to these. Connects to nothing.
+
+    Raises `ConfigurationError`.
+    """
+    options, db = dict(options), None
+    if is_elsewhere(location):
+        if isinstance(location, str):
+            if (named := _CACHE.fullmatch(location)) is not None:
+                if redis_of is None:
+                    raise ConfigurationError("LOCATION names a cache, and this site has none.")
+                location = redis_of(named["alias"])
+                db = None if named["db"] is None else int(named["db"])
+            else:
+                location = imported(location, "LOCATION, which is no URL,")
+        location, found = located(location, backend, db=db)
+        options = {**found, **options}
+    provider = options.get("credential_provider")
+    if isinstance(provider, str):
+        options["credential_provider"] = imported(provider, "credential_provider")
+    return location, options

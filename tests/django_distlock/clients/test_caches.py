@@ -13,8 +13,7 @@ from redis.connection import ConnectionPool
 
 from distlock.errors import ConfigurationError
 from django_distlock import locks
-from django_distlock.clients.caches import redis_of
-from django_distlock.conf import clients
+from django_distlock.conf import clients, redis_of
 from tests.redis_server import RedisServer, running
 from tests.web.quickstart import snippets
 

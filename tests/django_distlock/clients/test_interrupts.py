@@ -6,7 +6,7 @@ import pytest
 
 import distlock
 from distlock.web import guard
-from django_distlock.clients.waits import Waiting
+from django_distlock.clients.pooled import Waiting
 from tests.core import test_interrupts as core
 
 

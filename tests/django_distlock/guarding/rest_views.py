@@ -24,7 +24,7 @@ from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
 from distlock.web.decorator import Told
-from distlock.web.methods import ALL_BUT_GET
+from distlock.web.guard_options import ALL_BUT_GET
 from django_distlock import distributed_lock, locks
 from django_distlock.guarding.views import guard_view
 

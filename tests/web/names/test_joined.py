@@ -13,8 +13,7 @@ from flask import Flask
 
 import django_distlock
 import flask_distlock
-from distlock.web.names.joined import joined
-from distlock.web.names.templates import parse
+from distlock.web.names.templates import joined, parse
 
 #: Every short value of each converter, over a few characters that matter.
 _TEXT = ["".join(word) for n in (1, 2, 3) for word in itertools.product("1_-a", repeat=n)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distlock.operate import Party
-from distlock.web.operate.overview import Line
+from distlock.web.operate.pages import Line
 
 
 def test_a_time_that_nobody_knows_is_not_shown_as_none() -> None:

@@ -6,8 +6,8 @@ import distlock
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Told
 from distlock.web.settings.aliases import read
+from distlock.web.settings.clients import fence_for
 from distlock.web.settings.problems import find_problems
-from distlock.web.terms import fence_for
 
 
 def alias(**given: object) -> dict[str, dict[str, object]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distlock.web.decorator import Told
-from distlock.web.methods import ALL_BUT_GET
+from distlock.web.guard_options import ALL_BUT_GET
 from django_distlock import distributed_lock
 from django_distlock.guarding.views import guard_view
 from tests.django_distlock.watching import Events
