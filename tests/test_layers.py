@@ -58,9 +58,11 @@ LAYERS: dict[str, set[str]] = {
 }
 #: What a layer may import that is neither ours nor Python's.
 THIRD_PARTIES = {
-    "distlock.backends.mysql": {"pymysql"},
-    "distlock.backends.postgresql": {"psycopg"},
     "distlock.backends.redis": {"hiredis"},
+    "distlock.backends.sql.mysql": {"pymysql"},
+    "distlock.backends.sql.mysql_connection": {"pymysql"},
+    "distlock.backends.sql.postgresql": {"psycopg"},
+    "distlock.backends.sql.postgresql_connection": {"psycopg"},
     "distlock.backends.zookeeper": {"kazoo"},
     "distlock.cli": {"click", "rich"},
     "distlock.metrics": {"opentelemetry", "prometheus_client"},

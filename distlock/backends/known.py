@@ -46,9 +46,11 @@ BUILT_IN = {
     "zookeeper": Home(_ZOOKEEPER, "zookeeper://localhost:2181/shop", "zookeeper"),
     "zookeepers": Home(_ZOOKEEPER, "zookeepers://localhost:2281/shop", "zookeeper"),
     "postgresql": Home(
-        "distlock.backends.postgresql:PostgreSQLBackend", "postgresql://user@localhost:5432/shop", "postgres"
+        "distlock.backends.sql.postgresql:PostgreSQLBackend",
+        "postgresql://user@localhost:5432/shop",
+        "postgres",
     ),
-    "mysql": Home("distlock.backends.mysql:MySQLBackend", "mysql://user@localhost:3306/shop", "mysql"),
+    "mysql": Home("distlock.backends.sql.mysql:MySQLBackend", "mysql://user@localhost:3306/shop", "mysql"),
 }
 
 
