@@ -22,6 +22,51 @@ from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 _HOW = "Write mysql://user:password@host:3306/database, special characters as %XX."
 _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
+_TLS_PARAMETERS = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity")
+
+#: The errors that end a session: 1053 the server shuts down, 1152 and 1927 somebody ended it, 2006 and 2013
+#: it broke, 4031 it was idle for too long.
+_ENDS = (1053, 1152, 1927, 2006, 2013, 4031)
+#: The events that say that the peer has ended. A system without POLLRDHUP sees some with the next renewal.
+_ENDED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
+#: The kernel finds a peer that is gone, also while nothing is sent: seconds, seconds, count.
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+
+_MAKE_TABLE = (
+    "Run 'distlock prepare' once, with this URL but a user that may make tables in --url or DISTLOCK_URL."
+)
+_TABLE_MISSING = "1146"
+_DATABASE_MISSING = "1049"
+_RAISE = "Raise max_connections on the server, or let fewer processes lock."
+_RIGHTS = "Grant this user SELECT, INSERT and UPDATE on distlock_name."
+
+#: The number of an error, or what the text says -> what to do about it. The first that fits is taken.
+_REMEDIES: tuple[tuple[str, str], ...] = (
+    ("1045", "Check the user and the password."),
+    ("1698", "Check the user and the password."),
+    ("1130", "Let this host in: see the hosts of the user on the server."),
+    ("1044", "Grant this user the database, and SELECT, INSERT and UPDATE on distlock_name."),
+    ("CREATE command denied", "To prepare it, be a user that may make tables."),
+    ("1142", _RIGHTS),
+    ("1143", _RIGHTS),
+    ("1040", _RAISE),
+    ("1203", _RAISE),
+    ("1226", "Raise what the server lets this user have, or let fewer processes lock."),
+    ("1205", "Somebody's transaction keeps a row of distlock_name locked: see SHOW FULL PROCESSLIST."),
+    ("3159", "The server wants TLS: add ssl_ca=/path/to/ca.pem to the URL."),
+    ("1290", "It is a replica, or read only: put the primary in the URL."),
+    ("1836", "It is a replica, or read only: put the primary in the URL."),
+    ("1317", "Somebody has ended the statement on the server: try again."),
+    ("CERTIFICATE_VERIFY_FAILED", "Check ssl_ca, and with ssl_verify_identity the name of the host."),
+    ("SSL", "Check the parameters ssl_… of the URL, and what the server has."),
+    ("'cryptography' package is required", "Use TLS: add ssl_ca=/path/to/ca.pem to the URL."),
+    ("Name or service not known", "Check the name of the host in the URL, and the resolver."),
+    ("refused", "See whether it runs and can be reached from here."),
+    ("No such file", "Check unix_socket in the URL."),
+    ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
+    ("no answer", "See whether it is overloaded or the network drops packets; io_timeout bounds the wait."),
+)
+
 
 def _flag(text: str) -> bool:
     if text.lower() not in _YES + _NO:
@@ -39,7 +84,6 @@ _PARAMETERS: dict[str, Callable[[str], object]] = {
     "ssl_verify_identity": _flag,
     "ssl_disabled": _flag,
 }
-_TLS_PARAMETERS = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity")
 
 
 class MySQLAddress:
@@ -118,15 +162,6 @@ def _context(tls: dict[str, Any]) -> ssl.SSLContext:
     if not tls.keys() & {"ssl_ca", "ssl_verify_cert", "ssl_verify_identity"}:
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-#: The errors that end a session: 1053 the server shuts down, 1152 and 1927 somebody ended it, 2006 and 2013
-#: it broke, 4031 it was idle for too long.
-_ENDS = (1053, 1152, 1927, 2006, 2013, 4031)
-#: The events that say that the peer has ended. A system without POLLRDHUP sees some with the next renewal.
-_ENDED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
-#: The kernel finds a peer that is gone, also while nothing is sent: seconds, seconds, count.
-_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
 class MySQLConnection:
@@ -283,42 +318,6 @@ def _failure(error: MySQLError) -> Exception:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-_MAKE_TABLE = (
-    "Run 'distlock prepare' once, with this URL but a user that may make tables in --url or DISTLOCK_URL."
-)
-_TABLE_MISSING = "1146"
-_DATABASE_MISSING = "1049"
-_RAISE = "Raise max_connections on the server, or let fewer processes lock."
-_RIGHTS = "Grant this user SELECT, INSERT and UPDATE on distlock_name."
-
-#: The number of an error, or what the text says -> what to do about it. The first that fits is taken.
-_REMEDIES: tuple[tuple[str, str], ...] = (
-    ("1045", "Check the user and the password."),
-    ("1698", "Check the user and the password."),
-    ("1130", "Let this host in: see the hosts of the user on the server."),
-    ("1044", "Grant this user the database, and SELECT, INSERT and UPDATE on distlock_name."),
-    ("CREATE command denied", "To prepare it, be a user that may make tables."),
-    ("1142", _RIGHTS),
-    ("1143", _RIGHTS),
-    ("1040", _RAISE),
-    ("1203", _RAISE),
-    ("1226", "Raise what the server lets this user have, or let fewer processes lock."),
-    ("1205", "Somebody's transaction keeps a row of distlock_name locked: see SHOW FULL PROCESSLIST."),
-    ("3159", "The server wants TLS: add ssl_ca=/path/to/ca.pem to the URL."),
-    ("1290", "It is a replica, or read only: put the primary in the URL."),
-    ("1836", "It is a replica, or read only: put the primary in the URL."),
-    ("1317", "Somebody has ended the statement on the server: try again."),
-    ("CERTIFICATE_VERIFY_FAILED", "Check ssl_ca, and with ssl_verify_identity the name of the host."),
-    ("SSL", "Check the parameters ssl_… of the URL, and what the server has."),
-    ("'cryptography' package is required", "Use TLS: add ssl_ca=/path/to/ca.pem to the URL."),
-    ("Name or service not known", "Check the name of the host in the URL, and the resolver."),
-    ("refused", "See whether it runs and can be reached from here."),
-    ("No such file", "Check unix_socket in the URL."),
-    ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
-    ("no answer", "See whether it is overloaded or the network drops packets; io_timeout bounds the wait."),
-)
 
 
 def error_for(address: MySQLAddress, error: BaseException) -> LockError:

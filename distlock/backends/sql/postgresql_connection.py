@@ -28,6 +28,50 @@ _DEFAULTS = {
     "keepalives_count": "3",
 }
 
+_MAKE_TABLE = (
+    "Run 'distlock prepare' once, with this URL but a user that may make tables in --url or DISTLOCK_URL."
+)
+_TABLE_MISSING = ("42P01", "3F000")
+_OLD_ROW = "the row of this name is gone"
+
+#: A code of SQLSTATE, or what the text says -> what to do about it. The first that fits is taken.
+_REMEDIES: tuple[tuple[str, str], ...] = (
+    ("28P01", "Check the user and the password."),
+    ("28000", "Let this user in: see pg_hba.conf on the server."),
+    ("password authentication failed", "Check the user and the password."),
+    ("no password supplied", "Put the password in the URL: postgresql://user:password@host/database."),
+    ("no pg_hba.conf entry", "Let this user in: see pg_hba.conf on the server."),
+    ("53300", "Raise max_connections on the server, or let fewer processes lock."),
+    ("too many connections", "Raise max_connections on the server, or let fewer processes lock."),
+    ("remaining connection slots", "Raise max_connections on the server, or let fewer processes lock."),
+    ("sorry, too many clients", "Raise max_connections on the server, or let fewer processes lock."),
+    ("53200", "Raise max_locks_per_transaction on the server: it has no room for more locks."),
+    (
+        "permission denied for schema",
+        "To prepare it, be a user that may make tables. To lock, this user needs USAGE on the schema.",
+    ),
+    ("42501", "Grant this user SELECT, INSERT and UPDATE on distlock_name, and USAGE on distlock_number."),
+    ("25006", "It is a standby, or read only: put the primary in the URL."),
+    ("due to user request", "Somebody has ended the statement on the server: try again."),
+    ("57P03", "It is starting or stopping: try again."),
+    ("starting up", "It is starting: try again."),
+    ("response to SSL negotiation", "It does not speak as PostgreSQL does: check host and port in the URL."),
+    ("does not support SSL", "Switch TLS on there (ssl = on), or write another sslmode in the URL."),
+    (' value: "', "Correct it in the URL."),
+    ("root certificate file", "Correct sslrootcert in the URL, or the file."),
+    ("does not match host name", "Write a host that the certificate names in the URL."),
+    (
+        "certificate verify failed",
+        "Name who signed its certificate in the URL: ?sslrootcert=/path/ca.pem.",
+    ),
+    ("does not exist", "Check user and database in the URL."),
+    ("could not translate", "Check the name of the host in the URL, and the resolver."),
+    ("refused", "See whether it runs and can be reached from here."),
+    ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
+    (_OLD_ROW, "The table was emptied or made anew: try again."),
+    ("no answer", "See whether it is overloaded or the network drops packets; io_timeout bounds the wait."),
+)
+
 
 class PostgreSQLAddress:
     """The server of a URL: ``postgresql://[user[:password]@][host][:port][/database][?parameter=value…]``."""
@@ -191,51 +235,6 @@ def _rows(result: PGresult) -> Rows:
         [(result.get_value(row, column) or b"").decode() for column in range(result.nfields)]
         for row in range(result.ntuples)
     ]
-
-
-_MAKE_TABLE = (
-    "Run 'distlock prepare' once, with this URL but a user that may make tables in --url or DISTLOCK_URL."
-)
-_TABLE_MISSING = ("42P01", "3F000")
-_OLD_ROW = "the row of this name is gone"
-
-#: A code of SQLSTATE, or what the text says -> what to do about it. The first that fits is taken.
-_REMEDIES: tuple[tuple[str, str], ...] = (
-    ("28P01", "Check the user and the password."),
-    ("28000", "Let this user in: see pg_hba.conf on the server."),
-    ("password authentication failed", "Check the user and the password."),
-    ("no password supplied", "Put the password in the URL: postgresql://user:password@host/database."),
-    ("no pg_hba.conf entry", "Let this user in: see pg_hba.conf on the server."),
-    ("53300", "Raise max_connections on the server, or let fewer processes lock."),
-    ("too many connections", "Raise max_connections on the server, or let fewer processes lock."),
-    ("remaining connection slots", "Raise max_connections on the server, or let fewer processes lock."),
-    ("sorry, too many clients", "Raise max_connections on the server, or let fewer processes lock."),
-    ("53200", "Raise max_locks_per_transaction on the server: it has no room for more locks."),
-    (
-        "permission denied for schema",
-        "To prepare it, be a user that may make tables. To lock, this user needs USAGE on the schema.",
-    ),
-    ("42501", "Grant this user SELECT, INSERT and UPDATE on distlock_name, and USAGE on distlock_number."),
-    ("25006", "It is a standby, or read only: put the primary in the URL."),
-    ("due to user request", "Somebody has ended the statement on the server: try again."),
-    ("57P03", "It is starting or stopping: try again."),
-    ("starting up", "It is starting: try again."),
-    ("response to SSL negotiation", "It does not speak as PostgreSQL does: check host and port in the URL."),
-    ("does not support SSL", "Switch TLS on there (ssl = on), or write another sslmode in the URL."),
-    (' value: "', "Correct it in the URL."),
-    ("root certificate file", "Correct sslrootcert in the URL, or the file."),
-    ("does not match host name", "Write a host that the certificate names in the URL."),
-    (
-        "certificate verify failed",
-        "Name who signed its certificate in the URL: ?sslrootcert=/path/ca.pem.",
-    ),
-    ("does not exist", "Check user and database in the URL."),
-    ("could not translate", "Check the name of the host in the URL, and the resolver."),
-    ("refused", "See whether it runs and can be reached from here."),
-    ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
-    (_OLD_ROW, "The table was emptied or made anew: try again."),
-    ("no answer", "See whether it is overloaded or the network drops packets; io_timeout bounds the wait."),
-)
 
 
 def row_missing() -> RowMissing:
