@@ -12,8 +12,7 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import LockRequest
-from distlock.backends.cluster.node import Node
-from distlock.backends.cluster.slots import slot_of, slot_of_command
+from distlock.backends.cluster.nodes import ClusterNode, slot_of, slot_of_command
 from distlock.backends.inspectable import Row, Seen
 from distlock.backends.redis.inspection import PROCESSES
 from distlock.backends.redis.scripts import command
@@ -118,18 +117,18 @@ def test_so_is_what_processes_say(cluster: RedisCluster, contender: MakeContende
 def test_of_several_answers_none_may_be_missing(
     cluster: RedisCluster, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, replies = contender(cluster.url), Node.replies
+    one, replies = contender(cluster.url), ClusterNode.replies
     asked, until = [command("HGET", f"x{number}", "") for number in range(50)], clock.now() + 60
     assert one._ask(asked, until) == [None] * 50
     ports: set[int] = set()
 
-    def fails_at_one(node: Node, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
+    def fails_at_one(node: ClusterNode, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
         ports.add(node._address.port)
         if node._address.port == cluster.primaries[1].port:
             raise distlock.BackendUnavailable("away")
         return replies(node, commands, deadline)
 
-    monkeypatch.setattr(Node, "replies", fails_at_one)
+    monkeypatch.setattr(ClusterNode, "replies", fails_at_one)
     with pytest.raises(distlock.BackendUnavailable, match="away"):
         one._ask(asked, until)
     assert len(ports) == len(cluster.primaries)
