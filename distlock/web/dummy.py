@@ -15,7 +15,8 @@ from weakref import WeakSet
 
 from distlock import clock
 from distlock.backends.inspectable import Row, Seen, Sight
-from distlock.backends.memory.latches import KeptLatches, MemoryLatches
+from distlock.backends.memory.backend import MemoryLatches
+from distlock.backends.memory.service import LatchTable
 from distlock.engine.commands import Commands, Parker
 from distlock.errors import LockLost, NotHeld
 from distlock.grants.grant import Fence, Grant
@@ -106,11 +107,11 @@ class DummyLatches(MemoryLatches):
     process = "this"
 
     def __init__(self) -> None:
-        self._here = KeptLatches(clock.now)
+        self._here = LatchTable(clock.now)
         self.waits = LatchWaits(self)
 
     @property
-    def _kept(self) -> KeptLatches:
+    def _table(self) -> LatchTable:
         return self._here
 
     def notified(self, key: str) -> None:
