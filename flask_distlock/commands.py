@@ -11,7 +11,7 @@ import click
 from flask import Flask, current_app
 from flask.cli import AppGroup, ScriptInfo, with_appcontext
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.cli.exits import told
 from distlock.cli.main import COMMANDS, HELP_OPTIONS
 from distlock.cli.site import Settings

@@ -8,6 +8,7 @@ Every call can be repeated without harm, because the caller generates the token.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -43,11 +44,11 @@ class Capabilities:
     inspect: bool = False
     #: It lets an operator break one hold: it is a `distlock.backends.inspectable.Breaks`, too.
     breaks: bool = False
-    #: A holder can be asked to give a key back: it is a `distlock.backends.notifying.Notifies`, too.
+    #: A holder can be asked to give a key back: it is a `distlock.backends.optional.Notifies`, too.
     notify: bool = False
-    #: Several may hold a key in the mode `READ` at once: see `distlock.backends.shared`.
+    #: Several may hold a key in the mode `READ` at once: see `distlock.backends.optional`.
     read: bool = False
-    #: So many may hold a key in the mode `PERMIT` as each of them says: see `distlock.backends.shared`.
+    #: So many may hold a key in the mode `PERMIT` as each of them says: see `distlock.backends.optional`.
     permits: bool = False
     #: It has latches: it is a `distlock.backends.latches.Latches`, too.
     latch: bool = False
@@ -172,13 +173,44 @@ class Sink(Protocol):
         """The hold is no longer ours."""
 
     def release_requested(self, key: str, token: str) -> None:
-        """Handle a requested release: see `distlock.backends.notifying`. The hold stays ours."""
+        """Handle a requested release: see `distlock.backends.optional`. The hold stays ours."""
 
     def missed_notifications(self) -> None:
         """The connection broke or came back: notifications may be missing. Look at every request and hold."""
 
     def reconnected(self) -> None:
         """A connection replaced one that broke. Called once for each, for metrics."""
+
+
+class WeakSink:
+    """A sink with a weak reference to *sink*, so that a backend's threads keep no dropped client alive."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = weakref.ref(sink)
+
+    def notified(self, key: str) -> None:
+        if (sink := self._sink()) is not None:
+            sink.notified(key)
+
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
+        if (sink := self._sink()) is not None:
+            sink.handed_off(key, token, number, sent)
+
+    def lost(self, key: str, token: str) -> None:
+        if (sink := self._sink()) is not None:
+            sink.lost(key, token)
+
+    def release_requested(self, key: str, token: str) -> None:
+        if (sink := self._sink()) is not None:
+            sink.release_requested(key, token)
+
+    def missed_notifications(self) -> None:
+        if (sink := self._sink()) is not None:
+            sink.missed_notifications()
+
+    def reconnected(self) -> None:
+        if (sink := self._sink()) is not None:
+            sink.reconnected()
 
 
 class Backend(Protocol):

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.connecting import connect
 from distlock.engine.notifications import OnLost
 from distlock.errors import ConfigurationError

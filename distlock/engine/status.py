@@ -28,7 +28,7 @@ from distlock.backends.inspectable import (
     Sight,
     inspectable,
 )
-from distlock.backends.notifying import Notifies
+from distlock.backends.optional import Notifies
 from distlock.engine.commands import Call, Commands
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.wait_queue import WaitQueue

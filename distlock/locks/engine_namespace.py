@@ -10,8 +10,7 @@ from operator import itemgetter
 
 from distlock import reentrance
 from distlock.backends.base import refuse_lacking
-from distlock.backends.findings import Examinable, Finding, MadeByUse
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.inspectable import MOST_SHOWN, Examinable, Finding, MadeByUse, Row, Seen, Sight
 from distlock.backends.latches import Latches, LatchState
 from distlock.backends.optional import Prepares
 from distlock.engine.commands import Commands, Parker

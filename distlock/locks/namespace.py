@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, Self
 from weakref import WeakValueDictionary
 
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.inspectable import Finding, Row, Seen, Sight
 from distlock.backends.latches import LatchState
 from distlock.engine.commands import Commands, Parker
 from distlock.engine.process import forget_in_children

@@ -8,8 +8,7 @@ from typing import Any
 from distlock import clock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Queued
 from distlock.backends.latches import Latches
-from distlock.backends.optional import REPEAT, Awaits, Begun, Posts, PushesHolds
-from distlock.backends.shared import Reads
+from distlock.backends.optional import REPEAT, Awaits, Begun, Posts, PushesHolds, Reads
 from distlock.testing.protocol import LONG, Contender, ProtocolFixtures, ask
 
 

@@ -118,7 +118,7 @@ def test_all_is_said_again_when_it_was_forgotten(kept: Kept) -> None:
     for name in "abc":
         kept.acquire(name)
     kept.pass_time(MOMENT + PERIOD)
-    kept.service.announcements.clear()
+    kept.service.status.clear()
     kept.pass_time(3 * PERIOD)
     assert kept.shown() == ["a", "b", "c"]
 

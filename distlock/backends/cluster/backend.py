@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 from distlock import clock
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued, Sink
 from distlock.backends.cluster.nodes import SLOTS, ClusterNode, ClusterNodes, Endpoint, NodeSink, slot_of
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Seen, Sight
+from distlock.backends.inspectable import Finding, Seen, Sight
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
 from distlock.backends.redis.address import Address

@@ -14,9 +14,8 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from distlock import clock
-from distlock.backends.base import Sink
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Seen
+from distlock.backends.base import Sink, WeakSink
+from distlock.backends.inspectable import Finding, Seen
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.connection import ReplyError
@@ -26,7 +25,6 @@ from distlock.backends.redis.pending_releases import PendingRelease, PendingRele
 from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.queue_entries import QueueEntries
 from distlock.backends.redis.scripts import command, key_of
-from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable
 from distlock.names import encode
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from distlock import clock
-from distlock.backends.base import READ, Acquired, Busy, Capabilities, LockRequest, Queued, Sink
+from distlock.backends.base import READ, Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
 from distlock.backends.file import health
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.entries import Entry, Spot, other_limit
@@ -17,10 +17,8 @@ from distlock.backends.file.health import examine, unmade
 from distlock.backends.file.presence import Call, CallForOurs, Presence, close_in_thread, forget_in_children
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tickets import HIGHEST_FLOOR
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.inspectable import Finding, Row, Seen, Sight
 from distlock.backends.latches import LatchState
-from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import check_seconds
 
@@ -120,7 +118,7 @@ class FileBackend:
             return False
 
     def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        """See `distlock.backends.shared.Reads`."""
+        """See `distlock.backends.optional.Reads`."""
         with self._call_for_ours() as presence:
             if presence is None:
                 return False
@@ -156,7 +154,7 @@ class FileBackend:
             return presence.inspector.locked(key, self._patience)
 
     def unmade(self) -> Finding | None:
-        """See `distlock.backends.findings.MadeByUse`."""
+        """See `distlock.backends.inspectable.MadeByUse`."""
         return unmade(self._directory) if self._presence is None else None
 
     def examine(self) -> Iterator[Finding]:
@@ -183,7 +181,7 @@ class FileBackend:
             return presence.inspector.sight(key, self._left(deadline))
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
-        """See `distlock.backends.notifying.Notifies`."""
+        """See `distlock.backends.optional.Notifies`."""
         if self.unmade():
             return False
         with self._call() as presence:

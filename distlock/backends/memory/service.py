@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from distlock import clock
-from distlock.backends.announcements import Announcements
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Mode, Queued
 from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
-from distlock.backends.latch_record import LatchRecord
-from distlock.backends.latches import LatchState
+from distlock.backends.latches import LatchRecord, LatchState
 
 if TYPE_CHECKING:
     from distlock.backends.memory.backend import MemoryBackend
@@ -161,6 +159,64 @@ class LatchTable:
         return record.state(ends - self._now())
 
 
+@dataclass
+class PublishedRows:
+    """What one process has published."""
+
+    host: str
+    pid: int
+    ends: float
+    rows: dict[str, Row] = field(default_factory=dict)
+
+
+class StatusTable:
+    """The published status of all processes. The caller passes the time, *now*, and has a mutex."""
+
+    def __init__(self) -> None:
+        self._by_process: dict[str, PublishedRows] = {}
+
+    def publish(
+        self,
+        process: str,
+        host: str,
+        pid: int,
+        rows: Sequence[Row],
+        gone: Sequence[str],
+        life: float,
+        now: float,
+    ) -> bool:
+        known = self._by_process.get(process)
+        goes_on = known is not None and now < known.ends
+        mine = known if known is not None and goes_on else PublishedRows(host, pid, now)
+        mine.rows |= {row.key: row for row in rows}
+        for key in gone:
+            mine.rows.pop(key, None)
+        mine.ends = now + life
+        self._by_process[process] = mine
+        return goes_on
+
+    def rows_below(self, before: str, now: float) -> list[Seen]:
+        self._by_process = {who: one for who, one in self._by_process.items() if now < one.ends}
+        return [
+            Seen(process, one.host, one.pid, row)
+            for process, one in self._by_process.items()
+            for key, row in one.rows.items()
+            if key.startswith(before)
+        ]
+
+    def seen(self, process: str, key: str, now: float) -> Seen:
+        said = self._by_process.get(process)
+        if said is None or now >= said.ends:
+            return Seen(process)
+        return Seen(process, said.host, said.pid, said.rows.get(key))
+
+    def forget(self, process: str) -> None:
+        self._by_process.pop(process, None)
+
+    def clear(self) -> None:
+        self._by_process.clear()
+
+
 class MemoryService:
     """The locks and latches of one service, behind one mutex."""
 
@@ -169,7 +225,7 @@ class MemoryService:
         self.mutex = threading.RLock()
         self.records: dict[str, KeyRecord] = {}
         self.last_number = 0
-        self.announcements = Announcements()
+        self.status = StatusTable()
         self.latches = LatchTable(now)
 
     def request(self, request: LockRequest, backend: MemoryBackend) -> Acquired | Queued | Busy:
@@ -319,19 +375,19 @@ class MemoryService:
         self, process: str, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float
     ) -> bool:
         with self.mutex:
-            return self.announcements.say(process, host, pid, rows, gone, life, self.now())
+            return self.status.publish(process, host, pid, rows, gone, life, self.now())
 
     def announced(self, before: str) -> list[Seen]:
         with self.mutex:
-            return self.announcements.told(before, self.now())
+            return self.status.rows_below(before, self.now())
 
     def _seen(self, entry: RequestEntry, key: str) -> Seen:
-        return self.announcements.seen(entry.backend.process, key, self.now())
+        return self.status.seen(entry.backend.process, key, self.now())
 
     def leave(self, backend: MemoryBackend) -> None:
         """Remove a closed backend from all queues, with the hand-offs that it has not acknowledged."""
         with self.mutex:
-            self.announcements.forget(backend.process)
+            self.status.forget(backend.process)
             self.latches.forget(backend.process)
             for key, record in list(self.records.items()):
                 record.queue = [entry for entry in record.queue if entry.backend is not backend]

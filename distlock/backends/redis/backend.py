@@ -12,7 +12,7 @@ from types import MethodType
 from typing import Any
 
 from distlock import clock
-from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
 from distlock.backends.optional import Begun, Sleep
 from distlock.backends.redis import scripts
 from distlock.backends.redis.address import Address, redis_py_url
@@ -39,7 +39,6 @@ from distlock.backends.redis.scripts import (
 )
 from distlock.backends.redis.subscription import Subscription
 from distlock.backends.redis.tasks import TaskCalls
-from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable
 from distlock.numbers import LONG, check_count, check_seconds
 

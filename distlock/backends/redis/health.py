@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.connection import Connection, ReplyError
 from distlock.backends.redis.scripts import command

@@ -26,8 +26,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, LockRequest, Mode, Sink
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.inspectable import MOST_SHOWN, Finding, Row, Seen, Sight
 from distlock.backends.redis import scripts
 from distlock.backends.redis.calls import ScriptCaller
 from distlock.backends.redis.connection import ReplyError

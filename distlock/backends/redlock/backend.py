@@ -18,13 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from distlock import clock
-from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.redlock.answers import Answers, AnswersToSeveral, ask_all
 from distlock.backends.redlock.inspection import RedlockInspection
 from distlock.backends.redlock.server import WORKERS, Member, Server, ServerCall, ignore
-from distlock.backends.weak_sink import WeakSink
 from distlock.errors import ConfigurationError
 from distlock.numbers import LONG, check_seconds
 

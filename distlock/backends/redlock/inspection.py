@@ -11,8 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Quorum, Row, Seen, Sight
+from distlock.backends.inspectable import Finding, Quorum, Row, Seen, Sight
 from distlock.backends.redis.health import info_in, over_several
 from distlock.backends.redlock.answers import Answers, AnswersOfAll, ask_all
 from distlock.backends.redlock.server import MemberHold, Server, ServerCall

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from distlock import clock, reentrance
 from distlock.backends.base import LockRequest
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Seen
+from distlock.backends.inspectable import Finding, Seen
 from distlock.backends.redis import RedisBackend, scripts
 from distlock.backends.redis.health import examine
 from distlock.backends.redis.inspection import PROCESS_LENGTH

@@ -16,9 +16,8 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
+from distlock.backends.inspectable import MOST_SHOWN, Finding, Row, Seen, Sight
 from distlock.backends.sql.dialect import (
     Dialect,
     Execute,
@@ -31,7 +30,6 @@ from distlock.backends.sql.dialect import (
 )
 from distlock.backends.sql.session import POLL, ServerSession
 from distlock.backends.sql.sessions import SessionPool
-from distlock.backends.weak_sink import WeakSink
 from distlock.clock import now
 from distlock.errors import BackendUnavailable, LockError
 from distlock.numbers import LONG, check_count, check_seconds
@@ -202,7 +200,7 @@ class SQLBackend(ABC):
             return self._dialect.prepare(session.executing(deadline))
 
     def examine(self) -> Iterator[Finding]:
-        """Return findings: see `distlock.backends.findings.Examinable`."""
+        """Return findings: see `distlock.backends.inspectable.Examinable`."""
         deadline = self._by(math.inf)
         with self._translating_errors(), self._main_session(deadline) as session:
             return iter([*self._dialect.examine(session.executing(deadline), 1 + self._max_connections)])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.errors import LockError
 
 #: The rows of one statement.
@@ -169,7 +169,7 @@ class Dialect(Protocol):
         """Make the tables unless they are there. Return a sentence that says so."""
 
     def examine(self, execute: Execute, sessions: int) -> Iterator[Finding]:
-        """Yield findings: see `distlock.backends.findings.Examinable`.
+        """Yield findings: see `distlock.backends.inspectable.Examinable`.
 
         *sessions*: how many sessions one of our processes may open.
         """

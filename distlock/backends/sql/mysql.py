@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pymysql import Error
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.backends.sql import mysql_statements as statements
 from distlock.backends.sql.backend import SQLBackend
 from distlock.backends.sql.dialect import Execute, Rows, ServerError, ServerLock, SessionStatus, connections

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from psycopg import Error
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.backends.sql import postgresql_statements as statements
 from distlock.backends.sql.backend import SQLBackend
 from distlock.backends.sql.dialect import Execute, Rows, ServerError, ServerLock, SessionStatus, connections

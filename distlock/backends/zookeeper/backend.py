@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
 from typing import Any
 
-from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
+from distlock.backends.inspectable import Finding, Row, Seen, Sight
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
-from distlock.backends.weak_sink import WeakSink
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.contenders import Contenders
 from distlock.backends.zookeeper.exchanges import Deadline, run
@@ -231,7 +229,7 @@ class ZooKeeperBackend:
         return run(self._any_contenders().latches.look(keys, watch, self._deadline(deadline)))
 
     def unmade(self) -> Finding | None:
-        """See `distlock.backends.findings.MadeByUse`."""
+        """See `distlock.backends.inspectable.MadeByUse`."""
         return _unmade(self._any_contenders(), self._deadline())
 
     def examine(self) -> Iterator[Finding]:

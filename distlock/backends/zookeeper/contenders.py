@@ -147,7 +147,7 @@ class Contenders:
         return True
 
     def downgrade(self, request: LockRequest, deadline: Deadline) -> Exchanges[bool]:
-        """See `distlock.backends.shared.Reads`.
+        """See `distlock.backends.optional.Reads`.
 
         The node stays, because writers and older clients wait until it is gone. Readers read its data.
         """

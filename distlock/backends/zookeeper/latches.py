@@ -43,8 +43,7 @@ from kazoo.protocol.serialization import (
 
 from distlock import clock
 from distlock.backends.base import Sink
-from distlock.backends.latch_record import LatchRecord
-from distlock.backends.latches import LatchState
+from distlock.backends.latches import LatchRecord, LatchState
 from distlock.backends.zookeeper.exchanges import Deadline, Exchanges
 from distlock.backends.zookeeper.failures import Broken, unavailable
 from distlock.backends.zookeeper.session import Session, make_nodes

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from distlock.backends.location import located
+from distlock.backends.registry import located
 from distlock.errors import ConfigurationError
 from distlock.web.dotted import imported
 

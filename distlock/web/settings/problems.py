@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from distlock.backends import scheme_of
 from distlock.backends.known import home_of
+from distlock.backends.registry import scheme_of
 from distlock.errors import ConfigurationError
 from distlock.web.settings.locations import is_elsewhere, shares_database
 from distlock.web.settings.values import CHECKS, serving

@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from distlock.backends import create
+from distlock.backends.registry import create
 from distlock.backends.sentinel import SentinelBackend
 from distlock.backends.sentinel.sentinels import SentinelAddress
 from distlock.errors import ConfigurationError

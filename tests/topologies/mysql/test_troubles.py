@@ -12,7 +12,7 @@ import pytest
 from pymysql.connections import Connection
 
 import distlock
-from distlock.backends import create
+from distlock.backends.registry import create
 from distlock.backends.sql.backend import SQLBackend
 from distlock.backends.sql.sessions import SessionListener
 from distlock.clock import now

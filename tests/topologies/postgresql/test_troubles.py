@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 import distlock
-from distlock.backends import create
+from distlock.backends.registry import create
 from distlock.backends.sql.postgresql import PostgreSQLDialect
 from distlock.clock import now
 from distlock.engine import hold
