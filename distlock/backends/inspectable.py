@@ -21,7 +21,7 @@ MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StatusRow:
     """The published status of one key in one process: its holder and waiters that have lasted a moment."""
 
     key: str
@@ -56,7 +56,7 @@ class Row:
         return parts
 
     @classmethod
-    def of_parts(cls, parts: Sequence[Any]) -> Row:
+    def of_parts(cls, parts: Sequence[Any]) -> StatusRow:
         """Return the row of `parts`. More parts, of a later version, are ignored.
 
         Raises `ValueError` for fewer parts than any version has.
@@ -66,14 +66,14 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenProcess:
     """A process, as the lock service shows it, and its published status of one key."""
 
     process: str
     #: "" and 0 if it has not published them.
     host: str = ""
     pid: int = 0
-    row: Row | None = None
+    row: StatusRow | None = None
     #: Seconds since it last published its status, if that is overdue, so that *row* may be wrong; else 0.
     silent: float = 0.0
 
@@ -88,17 +88,17 @@ class Quorum:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class KeyState:
     """The holders and waiters of one key at one moment."""
 
     #: One of the holders, for readers or permits.
-    holder: Seen | None = None
+    holder: SeenProcess | None = None
     #: The first fence number of the hold, which identifies it. None: it is unknown.
     number: int | None = 0
     #: The remaining lease, seconds; ``math.inf`` if it ends with its process; None if it is unknown.
     remaining: float | None = math.inf
     #: The processes that wait, the next one first: `MOST_SHOWN` at most.
-    queue: Sequence[Seen] = ()
+    queue: Sequence[SeenProcess] = ()
     #: How many processes wait.
     waiting: int = 0
     #: The database's id of the transaction, if a hold is a transaction; else "".
@@ -107,7 +107,7 @@ class Sight:
     mode: Mode = EXCLUSIVE
     others: int = 0
     #: The other holders that are shown, at most `MOST_SHOWN`. A process appears once for each of its holds.
-    beside: Sequence[Seen] = ()
+    beside: Sequence[SeenProcess] = ()
     #: How many permits are held, and the limit that a holder gave; 0 if that is unknown.
     out: int = 0
     limit: int = 0
@@ -124,13 +124,13 @@ class Inspectable(Backend, Protocol):
     #: The id of this process at the lock service, which is no secret. A close or a fork changes it.
     process: str
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         """Return the holders and waiters of *key*."""
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
         """Yield the published status of all processes for the keys that begin with *before*.
 
-        Each `Seen` has a row. It is read in small parts while you iterate, so it is no snapshot.
+        Each `SeenProcess` has a row. It is read in small parts while you iterate, so it is no snapshot.
         """
 
 
@@ -155,7 +155,7 @@ class Announces(Inspectable, Protocol):
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,

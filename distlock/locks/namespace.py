@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, Self
 from weakref import WeakValueDictionary
 
-from distlock.backends.inspectable import Finding, Row, Seen, Sight
+from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.engine.commands import Commands, Parker
 from distlock.engine.process import forget_in_children
@@ -147,15 +147,15 @@ class Namespace(ABC):
         """Whether anybody holds *name* just now, here or elsewhere. Asks the lock service."""
 
     @abstractmethod
-    def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
+    def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
         """See `distlock.operate.looking.Observed`. Raises `ConfigurationError` where nothing is shown."""
 
-    def known(self, name: str) -> tuple[Sight | None, Row | None]:
+    def known(self, name: str) -> tuple[KeyState | None, StatusRow | None]:
         """Return the latest view of *name*, and this process's own part, without asking the lock service."""
         return None, None
 
     @abstractmethod
-    def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
+    def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
         """Yield what all processes publish of the names that begin with *before*."""
 
     @abstractmethod

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from weakref import WeakSet
 
 from distlock import clock
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.inspectable import KeyState, SeenProcess, StatusRow
 from distlock.backends.memory.backend import MemoryLatches
 from distlock.backends.memory.service import LatchTable
 from distlock.engine.commands import Commands, Parker
@@ -161,10 +161,10 @@ class DummyNamespace(Namespace):
         with self.books:
             return [one for one in self._out if not (one.released or one.lost)]
 
-    def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
-        return Sight(), None, ""
+    def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
+        return KeyState(), None, ""
 
-    def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
+    def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
         return iter(())
 
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from distlock.backends.base import Acquired, LockRequest
-from distlock.backends.inspectable import MOMENT, Row
+from distlock.backends.inspectable import MOMENT, StatusRow
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
 from distlock.engine import status
@@ -35,7 +35,7 @@ class Heard(MemoryBackend):
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from distlock import clock
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued, Sink
 from distlock.backends.cluster.nodes import SLOTS, ClusterNode, ClusterNodes, Endpoint, NodeSink, slot_of
-from distlock.backends.inspectable import Finding, Seen, Sight
+from distlock.backends.inspectable import Finding, KeyState, SeenProcess
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
 from distlock.backends.redis.address import Address
@@ -194,7 +194,7 @@ class ClusterBackend(PublishedStatus):
             (seen[key],) = self._call(key, partial(_look_at_latch, key, watch), deadline)
         return [seen[key] for key in keys]
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         return self._call(key, lambda node, by: node.inspect(key, by), deadline)
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
@@ -224,15 +224,15 @@ class ClusterBackend(PublishedStatus):
         """Send commands about published status, each to the node of its key."""
         return self._nodes.replies(commands, deadline)
 
-    def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
+    def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
         try:
-            return super()._seen(processes, key, deadline)
+            return super()._seen_processes(processes, key, deadline)
         except BackendUnavailable:
             # Only their hosts are unknown while a node is away, not that they hold the lock or wait.
-            return [Seen(process) for process in processes]
+            return [SeenProcess(process) for process in processes]
 
     def _make(self, place: Endpoint) -> ClusterNode:
-        node = ClusterNode(self._address.url_of(place), self.process, self._seen, **self._options)
+        node = ClusterNode(self._address.url_of(place), self.process, self._seen_processes, **self._options)
         if self._sink is not None:
             node.open(NodeSink(self._sink, self._outdated))
         return node

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from distlock import clock
 from distlock.backends.base import Sink, WeakSink
-from distlock.backends.inspectable import Finding, Seen
+from distlock.backends.inspectable import Finding, SeenProcess
 from distlock.backends.redis.address import Address
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.connection import ReplyError
@@ -136,8 +136,10 @@ class ClusterNode(RedisBackend):
     _entries: QueueEntries
     _releases: PendingReleases
 
-    def __init__(self, url: str, process: str, seen: Callable[..., list[Seen]], **options: Any) -> None:
-        """*process*: the name of this process at all nodes. *seen*: does what `_seen` does, for all nodes."""
+    def __init__(
+        self, url: str, process: str, seen: Callable[..., list[SeenProcess]], **options: Any
+    ) -> None:
+        """*process*: the name of this process at all nodes. *seen*: `_seen_processes` for all nodes."""
         self._cluster_process = process
         self._status_of = seen
         super().__init__(url, **options)
@@ -146,7 +148,7 @@ class ClusterNode(RedisBackend):
         # The first name is used at this node alone, because a subscriber receives what any node publishes.
         return [*super().own_names(), self._cluster_process]
 
-    def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
+    def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
         return self._status_of(processes, key, deadline)
 
     def examine(self) -> Iterator[Finding]:

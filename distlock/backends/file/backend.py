@@ -17,7 +17,7 @@ from distlock.backends.file.health import examine, unmade
 from distlock.backends.file.presence import Call, CallForOurs, Presence, close_in_thread, forget_in_children
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tickets import HIGHEST_FLOOR
-from distlock.backends.inspectable import Finding, Row, Seen, Sight
+from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import check_seconds
@@ -170,15 +170,15 @@ class FileBackend:
         presence = self._presence
         return name_of(presence.contender) if presence is not None else ""
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         """See `distlock.backends.inspectable.Inspectable`.
 
         The first in line counts as the holder, also while it has not taken the lock yet.
         """
         if self.unmade():
-            return Sight()
+            return KeyState()
         with self._call() as presence:
-            return presence.inspector.sight(key, self._left(deadline))
+            return presence.inspector.key_state(key, self._left(deadline))
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
         """See `distlock.backends.optional.Notifies`."""
@@ -202,7 +202,7 @@ class FileBackend:
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
@@ -215,7 +215,7 @@ class FileBackend:
                 self._sink.missed_notifications()
             return presence.status.say((host, pid), rows, gone, life)
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
         if self.unmade():
             return
         with self._call() as presence:
@@ -251,10 +251,10 @@ class FileBackend:
         if self.unmade():
             return [None] * len(keys)
         with self._call() as presence:
-            look = self._watched if watch else self._seen
+            look = self._watched if watch else self._latch_state
             return [look(presence, key, deadline) for key in keys]
 
-    def _seen(self, presence: Presence, key: str, deadline: float) -> LatchState | None:
+    def _latch_state(self, presence: Presence, key: str, deadline: float) -> LatchState | None:
         return presence.latches.look(key)
 
     def _watched(self, presence: Presence, key: str, deadline: float) -> LatchState | None:

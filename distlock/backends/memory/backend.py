@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.inspectable import KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.backends.memory.service import WINDOW, LatchTable, MemoryService
 
@@ -124,7 +124,7 @@ class MemoryBackend(MemoryLatches):
     def locked(self, key: str) -> bool:
         return self.service.locked(key)
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         return self.service.inspect(key)
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
@@ -137,7 +137,7 @@ class MemoryBackend(MemoryLatches):
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
@@ -145,7 +145,7 @@ class MemoryBackend(MemoryLatches):
     ) -> bool:
         return self.service.announce(self.process, host, pid, rows, gone, life)
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
         return iter(self.service.announced(before))
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from distlock import clock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Mode, Queued
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchRecord, LatchState
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class PublishedRows:
     host: str
     pid: int
     ends: float
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, StatusRow] = field(default_factory=dict)
 
 
 class StatusTable:
@@ -180,7 +180,7 @@ class StatusTable:
         process: str,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         now: float,
@@ -195,20 +195,20 @@ class StatusTable:
         self._by_process[process] = mine
         return goes_on
 
-    def rows_below(self, before: str, now: float) -> list[Seen]:
+    def rows_below(self, before: str, now: float) -> list[SeenProcess]:
         self._by_process = {who: one for who, one in self._by_process.items() if now < one.ends}
         return [
-            Seen(process, one.host, one.pid, row)
+            SeenProcess(process, one.host, one.pid, row)
             for process, one in self._by_process.items()
             for key, row in one.rows.items()
             if key.startswith(before)
         ]
 
-    def seen(self, process: str, key: str, now: float) -> Seen:
+    def seen(self, process: str, key: str, now: float) -> SeenProcess:
         said = self._by_process.get(process)
         if said is None or now >= said.ends:
-            return Seen(process)
-        return Seen(process, said.host, said.pid, said.rows.get(key))
+            return SeenProcess(process)
+        return SeenProcess(process, said.host, said.pid, said.rows.get(key))
 
     def forget(self, process: str) -> None:
         self._by_process.pop(process, None)
@@ -327,27 +327,27 @@ class MemoryService:
             self._tidy(key, record)
             return bool(record.holds)
 
-    def inspect(self, key: str) -> Sight:
+    def inspect(self, key: str) -> KeyState:
         with self.mutex:
             record = self._current(key)
-            queue = [self._seen(entry, key) for entry in record.queue[:MOST_SHOWN]]
-            sight = Sight(queue=queue, waiting=len(record.queue))
+            queue = [self._seen_process(entry, key) for entry in record.queue[:MOST_SHOWN]]
+            state = KeyState(queue=queue, waiting=len(record.queue))
             if record.holds:
                 first, *others = record.holds
-                sight = Sight(
-                    self._seen(first.entry, key),
+                state = KeyState(
+                    self._seen_process(first.entry, key),
                     first.number,
                     first.ends - self.now(),
                     queue,
                     len(record.queue),
                     mode=first.mode,
                     others=len(others),
-                    beside=[self._seen(hold.entry, key) for hold in others[:MOST_SHOWN]],
+                    beside=[self._seen_process(hold.entry, key) for hold in others[:MOST_SHOWN]],
                     out=record.out(),
                     limit=first.entry.request.limit if first.mode == PERMIT else 0,
                 )
             self._tidy(key, record)
-            return sight
+            return state
 
     def break_hold(self, key: str, number: int) -> bool:
         with self.mutex:
@@ -372,16 +372,16 @@ class MemoryService:
             return bool(record.holds)
 
     def announce(
-        self, process: str, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float
+        self, process: str, host: str, pid: int, rows: Sequence[StatusRow], gone: Sequence[str], life: float
     ) -> bool:
         with self.mutex:
             return self.status.publish(process, host, pid, rows, gone, life, self.now())
 
-    def announced(self, before: str) -> list[Seen]:
+    def announced(self, before: str) -> list[SeenProcess]:
         with self.mutex:
             return self.status.rows_below(before, self.now())
 
-    def _seen(self, entry: RequestEntry, key: str) -> Seen:
+    def _seen_process(self, entry: RequestEntry, key: str) -> SeenProcess:
         return self.status.seen(entry.backend.process, key, self.now())
 
     def leave(self, backend: MemoryBackend) -> None:

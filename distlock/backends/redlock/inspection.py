@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from distlock.backends.inspectable import Finding, Quorum, Row, Seen, Sight
+from distlock.backends.inspectable import Finding, KeyState, Quorum, SeenProcess, StatusRow
 from distlock.backends.redis.health import info_in, over_several
 from distlock.backends.redlock.answers import Answers, AnswersOfAll, ask_all
 from distlock.backends.redlock.server import MemberHold, Server, ServerCall
@@ -31,16 +31,16 @@ class RedlockInspection(ABC):
     def _by(self, deadline: float) -> float:
         """Return when a call ends that begins now and may last until *deadline*."""
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         answers = self._of_all(key, lambda server: server.backend.hold_of(key), deadline)
         holds = _main_hold(answers)
         quorum = Quorum(len(holds), len(answers.replies), len(self._servers))
         if not self._may_be_held(answers, len(holds)):
-            return Sight(quorum=quorum)
+            return KeyState(quorum=quorum)
         # The hold ends when fewer than a majority of the servers have it.
         last = sorted((hold.remaining for hold in holds.values()), reverse=True)[: self._quorum][-1]
         told = (hold.seen for hold in holds.values())
-        return Sight(
+        return KeyState(
             max(told, key=lambda seen: (bool(seen.host), seen.row is not None)),
             number_of(holds),
             last,
@@ -69,7 +69,7 @@ class RedlockInspection(ABC):
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
@@ -86,7 +86,7 @@ class RedlockInspection(ABC):
         self._missed = set(answers.failed)
         return len(answers.agreed) == len(answers.replies)
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
         told: set[tuple[str, str]] = set()
         answers = Answers(self._servers, self._quorum, bool)
         for server in sorted(self._servers, key=lambda one: one.away() is not None):

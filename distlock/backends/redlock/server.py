@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from distlock import clock, reentrance
 from distlock.backends.base import LockRequest
-from distlock.backends.inspectable import Finding, Seen
+from distlock.backends.inspectable import Finding, SeenProcess
 from distlock.backends.redis import RedisBackend, scripts
 from distlock.backends.redis.health import examine
 from distlock.backends.redis.inspection import PROCESS_LENGTH
@@ -36,7 +36,7 @@ class MemberHold(NamedTuple):
     number: int
     #: The remaining lease on that server, seconds.
     remaining: float
-    seen: Seen
+    seen: SeenProcess
 
 
 class Member(RedisBackend):
@@ -65,7 +65,7 @@ class Member(RedisBackend):
         if hold is None:
             return None
         number, token = hold
-        (seen,) = self._seen([token[:PROCESS_LENGTH]], key, deadline)
+        (seen,) = self._seen_processes([token[:PROCESS_LENGTH]], key, deadline)
         return MemberHold(token, number, left / 1000 if left >= 0 else math.inf, seen)
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import ClassVar
 
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
-from distlock.backends.inspectable import MOST_SHOWN, Finding, Row, Seen, Sight
+from distlock.backends.inspectable import MOST_SHOWN, Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.sql.dialect import (
     Dialect,
     Execute,
@@ -205,18 +205,18 @@ class SQLBackend(ABC):
         with self._translating_errors(), self._main_session(deadline) as session:
             return iter([*self._dialect.examine(session.executing(deadline), 1 + self._max_connections)])
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         with self._translating_errors():
             found = list(self._dialect.sessions_of(self._executing(deadline), key))
         holder = next((one for one in found if one.waited is None), None)
         queue = [self._process_of(one) for one in found if one.waited is not None]
-        state = Sight(queue=queue[:MOST_SHOWN], waiting=len(queue))
+        state = KeyState(queue=queue[:MOST_SHOWN], waiting=len(queue))
         if holder is None:
             return state
         ended_by = self._dialect.ending(holder.session)
         return replace(state, holder=self._process_of(holder), number=None, remaining=None, ended_by=ended_by)
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
         with self._translating_errors():
             for one in self._dialect.sessions_below(self._executing(deadline), before):
                 yield self._process_of(one)
@@ -280,14 +280,14 @@ class SQLBackend(ABC):
     def _lock_of(self, key: str, deadline: float, make: bool) -> ServerLock | None:
         return self._dialect.lock_of(key, partial(self._execute, deadline=deadline), make)
 
-    def _process_of(self, one: SessionStatus) -> Seen:
+    def _process_of(self, one: SessionStatus) -> SeenProcess:
         if one.waited is None:
-            row = Row(one.key, held=True)
+            row = StatusRow(one.key, held=True)
         else:
-            row = Row(one.key, waiting=1, waiting_since=round(time.time() - one.waited, 1))
+            row = StatusRow(one.key, waiting=1, waiting_since=round(time.time() - one.waited, 1))
         if self._pool.has(one.session):
-            return Seen(self.process, socket.gethostname(), os.getpid(), row)
-        return Seen(one.description, one.host, one.pid, row)
+            return SeenProcess(self.process, socket.gethostname(), os.getpid(), row)
+        return SeenProcess(one.description, one.host, one.pid, row)
 
     def _executing(self, deadline: float) -> Execute:
         """Return what executes statements in the main session, which other threads may use in between."""

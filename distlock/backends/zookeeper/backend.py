@@ -10,13 +10,13 @@ from types import MethodType
 from typing import Any
 
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
-from distlock.backends.inspectable import Finding, Row, Seen, Sight
+from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
 from distlock.backends.zookeeper.address import Address
 from distlock.backends.zookeeper.contenders import Contenders
 from distlock.backends.zookeeper.exchanges import Deadline, run
-from distlock.backends.zookeeper.inspection import sight
+from distlock.backends.zookeeper.inspection import key_state
 from distlock.backends.zookeeper.nodes import SPAN_BITS
 from distlock.backends.zookeeper.sessions import Sessions
 from distlock.backends.zookeeper.tasks import TaskCalls
@@ -164,7 +164,7 @@ class ZooKeeperBackend:
         self._finish(key, contenders)
         return contenders.locked(key, self._deadline())
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         """See `distlock.backends.inspectable.Inspectable`.
 
         The first node counts as the holder, even before it has acknowledged the lock. The remaining lease is
@@ -174,8 +174,8 @@ class ZooKeeperBackend:
         self._finish(key, contenders)
         standing = contenders.inspector.standing(key, self._deadline(deadline))
         if standing is None:
-            return Sight()
-        return sight(standing, contenders.status, key, self._deadline(deadline))
+            return KeyState()
+        return key_state(standing, contenders.status, key, self._deadline(deadline))
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
         contenders = self._any_contenders()
@@ -189,7 +189,7 @@ class ZooKeeperBackend:
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
@@ -207,7 +207,7 @@ class ZooKeeperBackend:
             self.process, (host, pid), rows, gone, life, self._deadline(deadline)
         )
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
         return self._any_contenders().status.all(before, lambda: self._deadline(deadline))
 
     def make_latch(

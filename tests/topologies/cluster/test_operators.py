@@ -13,7 +13,7 @@ import distlock
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.cluster.nodes import ClusterNode, slot_of, slot_of_command
-from distlock.backends.inspectable import Row, Seen
+from distlock.backends.inspectable import SeenProcess, StatusRow
 from distlock.backends.redis.inspection import PROCESSES
 from distlock.backends.redis.scripts import command
 from distlock.operate import break_lock
@@ -103,7 +103,7 @@ def test_a_slot_that_has_moved_is_followed(cluster: RedisCluster, contender: Mak
 
 def test_so_is_what_processes_say(cluster: RedisCluster, contender: MakeContender) -> None:
     one, look, key = contender(cluster.url), contender(cluster.url), some_key()
-    one.announce("web1", 1, [Row(key, "", 1e9)], [], LIFE)
+    one.announce("web1", 1, [StatusRow(key, "", 1e9)], [], LIFE)
     assert [seen.pid for seen in look.announced(key)] == [1]
     slot = slot_of_command(command("HGETALL", PROCESSES))
     # The cluster of the tests moves locks: this one lies in the slot of the list of processes.
@@ -158,13 +158,13 @@ def test_what_is_missing_is_told_and_does_not_hide_the_holder(
     one, look = (contender(f"redis+cluster://127.0.0.1:{small.port}") for _ in range(2))
     asked = mine(one)
     number = one.hold(asked).number
-    one.announce("web1", 1, [Row(asked.key, "", 1e9)], [], LIFE)
+    one.announce("web1", 1, [StatusRow(asked.key, "", 1e9)], [], LIFE)
     assert [(seen.process, seen.pid) for seen in look.announced("")] == [(one.process, 1)]
     take_away(small, f"dl:2:process:{one.process}".encode())
     with pytest.raises(distlock.BackendUnavailable, match="CLUSTER INFO"):
         list(look.announced(""))
     sight = look.inspect(asked.key)
-    assert (sight.holder, sight.number) == (Seen(one.process), number)
+    assert (sight.holder, sight.number) == (SeenProcess(one.process), number)
     assert look.break_hold(asked.key, number)
 
 

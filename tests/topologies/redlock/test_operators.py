@@ -10,7 +10,7 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import LockRequest
-from distlock.backends.inspectable import Quorum, Row
+from distlock.backends.inspectable import Quorum, StatusRow
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.scripts import hold_key
 from distlock.backends.redlock import RedlockBackend
@@ -175,7 +175,7 @@ def test_what_a_majority_has_heard_is_told_once(
     one: Contender, look: Inspectable, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(one, 2, "announce", monkeypatch)
-    inspectable(one).announce("web1", 1, [Row(key, "", 1e9)], [], LIFE)
+    inspectable(one).announce("web1", 1, [StatusRow(key, "", 1e9)], [], LIFE)
     assert told(look, key) == [key]
     cut_off(one, 3, "announce", monkeypatch)
     with pytest.raises(BackendUnavailable, match="away"):
@@ -188,7 +188,7 @@ def test_a_server_that_missed_something_is_told_anew(
     # It is asked again as soon as it may answer.
     monkeypatch.setattr(server_of_five, "_FRESH", 0.0)
     says = inspectable(one)
-    says.announce("web1", 1, [Row(key, "", 1e9)], [], LIFE)
+    says.announce("web1", 1, [StatusRow(key, "", 1e9)], [], LIFE)
     assert told(look, key) == [key]
     with monkeypatch.context() as meanwhile:
         cut_off(one, 1, "announce", meanwhile)
@@ -206,7 +206,10 @@ def test_those_that_wait_are_shown_and_the_oldest_is_the_first(
     try:
         for number, since in enumerate((1e9 + 2, 1e9 + 1, 1e9 + 3)):
             # A name that only begins so is another one.
-            rows = [Row(f":{key}", "", 0.0, 1, "", since), Row(f":{key}_2", "", 0.0, 1, "", since)]
+            rows = [
+                StatusRow(f":{key}", "", 0.0, 1, "", since),
+                StatusRow(f":{key}_2", "", 0.0, 1, "", since),
+            ]
             inspectable(contender(five.url)).announce("web1", number, rows, [], LIFE)
         state = locks.inspect(key)
         assert ([party.pid for party in state.queue], state.waiting) == ([1, 0, 2], 3)
