@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.sql.session import ServerSession
+from distlock.backends.sql.session import SQLSession
 from distlock.clock import now
 
 
@@ -27,10 +27,10 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, servers
 
 
-def session_on(end: socket.socket) -> ServerSession:
+def session_on(end: socket.socket) -> SQLSession:
     connection: Any = UnreadConnection(end)
     dialect: Any = None
-    return ServerSession(dialect, connection, patience=1.0, window=1.0, main=True, number=1)
+    return SQLSession(dialect, connection, patience=1.0, window=1.0, main=True, number=1)
 
 
 def test_an_idle_session_lives(ends: tuple[socket.socket, socket.socket]) -> None:

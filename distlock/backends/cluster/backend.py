@@ -23,10 +23,10 @@ from distlock.backends.cluster.nodes import SLOTS, ClusterNode, ClusterNodes, En
 from distlock.backends.inspectable import Finding, KeyState, SeenProcess
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
-from distlock.backends.redis.address import Address
+from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.health import Send, config_of, info_in, over_several
-from distlock.backends.redis.inspection import PublishedStatus
+from distlock.backends.redis.inspection import RedisStatus
 from distlock.backends.redis.scripts import channel_of
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import LONG, check_seconds
@@ -56,7 +56,7 @@ class ClusterAddress:
             self._refuse(hosts, "A cluster has no database but 0: leave it out.")
         # Making an address reports what is wrong with the rest of the URL.
         addresses = [
-            Address(f"{self._scheme}://{self._login}{host}{self._query}") for host in hosts.split(",")
+            RedisAddress(f"{self._scheme}://{self._login}{host}{self._query}") for host in hosts.split(",")
         ]
         if addresses[0].db:
             self._refuse(hosts, "A cluster has no database but 0: leave db= out.")
@@ -73,7 +73,7 @@ class ClusterAddress:
         raise ConfigurationError(f"The URL of the Redis Cluster at {shown} can't be used. {why}")
 
 
-class ClusterBackend(PublishedStatus):
+class ClusterBackend(RedisStatus):
     """One process's locks in the cluster of which *url* names some nodes: ``redis+cluster://h1,h2:7000``.
 
     The arguments are those of `RedisBackend`, of each node; *io_timeout* bounds a call over all of them.

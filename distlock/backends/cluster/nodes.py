@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from distlock import clock
 from distlock.backends.base import Sink, WeakSink
 from distlock.backends.inspectable import Finding, SeenProcess
-from distlock.backends.redis.address import Address
+from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.connection import ReplyError
 from distlock.backends.redis.failures import unavailable
@@ -131,7 +131,7 @@ class NodeSink(WeakSink):
 class ClusterNode(RedisBackend):
     """The backend of one node, which may answer that another node has the lock."""
 
-    _address: Address
+    _address: RedisAddress
     _pool: Pool
     _entries: QueueEntries
     _releases: PendingReleases

@@ -12,9 +12,15 @@ from distlock import clock
 from distlock.backends.base import READ, Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
 from distlock.backends.file import health
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.entries import Entry, Spot, other_limit
+from distlock.backends.file.entries import QueueEntry, Spot, other_limit
 from distlock.backends.file.health import examine, unmade
-from distlock.backends.file.presence import Call, CallForOurs, Presence, close_in_thread, forget_in_children
+from distlock.backends.file.presence import (
+    CallForOurs,
+    Presence,
+    PresenceCall,
+    close_in_thread,
+    forget_in_children,
+)
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tickets import HIGHEST_FLOOR
 from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
@@ -289,8 +295,8 @@ class FileBackend:
             # At exit the end of the process does the same.
             self._finalizer.atexit = False
 
-    def _call(self) -> Call:
-        return Call(self._connected, self._directory)
+    def _call(self) -> PresenceCall:
+        return PresenceCall(self._connected, self._directory)
 
     def _call_for_ours(self) -> CallForOurs:
         return CallForOurs(self._call())
@@ -357,7 +363,7 @@ class FileBackend:
         """Return how many seconds to wait for a process that writes."""
         return min(self._patience, max(0.0, deadline - clock.now()))
 
-    def _leave(self, presence: Presence, request: LockRequest, spot: Spot, mine: Entry) -> Busy:
+    def _leave(self, presence: Presence, request: LockRequest, spot: Spot, mine: QueueEntry) -> Busy:
         presence.withdraw(request.token, mine)
         presence.wake_front(spot)
         return Busy()

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.file import notifications
-from distlock.backends.file.entries import Entry, front, proof_of
-from distlock.backends.file.queues import Queues
+from distlock.backends.file.entries import QueueEntry, front, proof_of
+from distlock.backends.file.queues import FileQueues
 from distlock.backends.file.record_locks import RecordLocks, contender_of, name_of
 from distlock.backends.file.tree import NEW, Tree, read_file, write_file
 from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
@@ -24,7 +24,7 @@ from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, Sta
 class Inspector:
     """Operators' view of the queues, by way of one presence. Thread-safe."""
 
-    def __init__(self, tree: Tree, locks: RecordLocks, line: Queues) -> None:
+    def __init__(self, tree: Tree, locks: RecordLocks, line: FileQueues) -> None:
         self._tree = tree
         self._locks = locks
         self._queues = line
@@ -93,7 +93,7 @@ class Inspector:
         who, silent = name_of(contender), said.silent
         return [SeenProcess(who, said.host, said.pid, row, silent) for row in said.rows(before)]
 
-    def _anybody(self, line: list[Entry]) -> bool:
+    def _anybody(self, line: list[QueueEntry]) -> bool:
         return any(self._locks.alive(entry.contender) for entry in line)
 
     def _seen_process(self, contender: int, key: str) -> SeenProcess:
@@ -110,7 +110,7 @@ WANTED = "wanted"
 _UNKNOWN = 60.0
 
 
-def want(tree: Tree, entry: Entry) -> None:
+def want(tree: Tree, entry: QueueEntry) -> None:
     """Request the release of the hold *entry*."""
     folder = tree.enter(WANTED, tree.root)
     try:
@@ -125,7 +125,7 @@ def want(tree: Tree, entry: Entry) -> None:
 class ReleaseRequests:
     """The requested releases of one contender, whose entries are *entries*, by token. Thread-safe."""
 
-    def __init__(self, tree: Tree, contender: int, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, tree: Tree, contender: int, entries: Mapping[str, QueueEntry]) -> None:
         self._tree = tree
         self._before = f"{name_of(contender)}~"
         self._entries = entries
@@ -176,7 +176,7 @@ PROCESSES = "processes"
 _MOST_ROWS = 10_000
 
 
-class PublishedStatus(NamedTuple):
+class FileStatus(NamedTuple):
     """The published status of one process."""
 
     host: str
@@ -246,7 +246,7 @@ class StatusFile:
         write_file(self._tree, PROCESSES, self._name, text.encode("ascii"))
 
 
-def published_by(tree: Tree, contender: int) -> PublishedStatus | None:
+def published_by(tree: Tree, contender: int) -> FileStatus | None:
     """Return what *contender* has published, and for how long it has been silent; None if nothing.
 
     The caller checks that it lives: a process that is stopped keeps its locks until it ends.
@@ -258,7 +258,7 @@ def published_by(tree: Tree, contender: int) -> PublishedStatus | None:
     head, *lines = text.decode("ascii", "replace").split("\n")
     host, pid, life = json.loads(head)
     since = time.time() - status.st_mtime
-    return PublishedStatus(host, pid, lines, since if since >= life else 0.0)
+    return FileStatus(host, pid, lines, since if since >= life else 0.0)
 
 
 def _written(parts: Sequence[object]) -> str:

@@ -57,7 +57,7 @@ _LIVES = b"\0"
 _SPECIAL = re.compile(rb"[*?\[\]\\]")
 
 
-class PublishedStatus(ABC):
+class RedisStatus(ABC):
     """The part of a backend that publishes the status of its process, and reads that of the others."""
 
     process: str
@@ -161,7 +161,7 @@ class PublishedStatus(ABC):
                 return
 
 
-class Inspection(PublishedStatus):
+class RedisInspection(RedisStatus):
     """The part of `RedisBackend` that operators use. Acquiring and releasing don't need it."""
 
     _caller: ScriptCaller

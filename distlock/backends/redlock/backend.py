@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from distlock import clock
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
-from distlock.backends.redis.address import Address
+from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.redlock.answers import Answers, AnswersToSeveral, ask_all
 from distlock.backends.redlock.inspection import RedlockInspection
@@ -61,7 +61,7 @@ def addresses_in(url: str) -> list[ServerAddress]:
         raise ConfigurationError(f"The URL of the Redlock servers cannot be read. {_WRITE}")
     scheme, login = "rediss" if parts["tls"] else "redis", parts["login"] or ""
     urls = [f"{scheme}://{login}{host}{parts['more']}" for host in hosts]
-    shown = [Address(one).shown.lower() for one in urls]
+    shown = [RedisAddress(one).shown.lower() for one in urls]
     _check_number(len(hosts))
     for one in shown:
         if shown.count(one) > 1:

@@ -16,7 +16,7 @@ from distlock.backends.base import LockRequest
 from distlock.backends.redis import RedisBackend, scripts
 from distlock.backends.redis.blocking import Credentials, credentials_for
 from distlock.backends.redis.calls import ScriptCaller
-from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.failures import Remedied
 from distlock.backends.redis.pending_releases import PendingRelease, PendingReleases
 from distlock.backends.redis.pool import Pool
@@ -49,7 +49,7 @@ _RECENT, _MOST = 5.0, 5000
 _BATCH = 500
 
 
-class PrimaryConnection(Connection):
+class PrimaryConnection(RedisConnection):
     """A connection to the primary.
 
     It asks the sentinels when it connects, and again until its deadline while there is no primary.
@@ -162,7 +162,7 @@ class SentinelBackend(RedisBackend):
         super().close()
         sentinels.close()
 
-    def _connections(self) -> Callable[[], Connection]:
+    def _connections(self) -> Callable[[], RedisConnection]:
         moved = partial(_follow_new_primary, weakref.ref(self))
         self._sentinels = Sentinels(self._address, self._io_timeout, self._client_name, moved)
         # This ends the thread of a client that is dropped without a close.

@@ -20,9 +20,9 @@ from typing import NamedTuple, NoReturn, Protocol
 
 from distlock import clock
 from distlock.backends.flag import Flag
-from distlock.backends.redis.address import Address
+from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.blocking import BlockingCall, Resolver
-from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.failures import NO_TLS, Remedied
 from distlock.backends.redis.scripts import command
 from distlock.backends.redis.subscription import FAILURES, Subscription
@@ -73,10 +73,10 @@ _REMEDIES = (
 _UNREACHED = "See whether the sentinels run and can be reached from here."
 
 
-class SentinelAddress(Address):
+class SentinelAddress(RedisAddress):
     """The sentinels of one primary. Connects to nothing; never shows a secret."""
 
-    _plain = (*Address._plain, "sentinel_username", "sentinel_password")
+    _plain = (*RedisAddress._plain, "sentinel_username", "sentinel_password")
 
     def __init__(self, url: str) -> None:
         parts = _URL.fullmatch(url)
@@ -99,7 +99,7 @@ class SentinelAddress(Address):
         for sentinel in self.sentinels:
             sentinel.login, sentinel.db = self._sentinel_login, 0
 
-    def at(self, host: str, port: int) -> Address:
+    def at(self, host: str, port: int) -> RedisAddress:
         """Return the address of a server at *host* and *port*, with all else that the URL says."""
         found = copy.copy(self)
         found.host, found.port, found.shown = host, port, _shown(host, port)
@@ -151,7 +151,7 @@ def may_pass(error: Exception) -> bool:
 class Primary:
     """The server that is the primary, from one failover to the next."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RedisAddress) -> None:
         self.address = address
         self.resolver = Resolver(address.host, address.port)
 
@@ -165,7 +165,7 @@ class PrimaryClient(Protocol):
 
 
 class _Sentinel(NamedTuple):
-    address: Address
+    address: RedisAddress
     resolver: Resolver
 
 
@@ -246,7 +246,7 @@ class Sentinels:
 
     # -- the subscription ------------------------------------------------------------------------
 
-    def _connect_next(self) -> Connection:
+    def _connect_next(self) -> RedisConnection:
         """Return a connection to the next sentinel, so that one that is away does not block the others."""
         self._subscribed_to = next(self._rotation)
         return self._connection(self._subscribed_to)
@@ -363,5 +363,5 @@ class Sentinels:
         with self._mutex:
             self._order = [sentinel, *(one for one in self._order if one is not sentinel)]
 
-    def _connection(self, sentinel: _Sentinel) -> Connection:
-        return Connection(sentinel.address, sentinel.resolver, None, self._client_name)
+    def _connection(self, sentinel: _Sentinel) -> RedisConnection:
+        return RedisConnection(sentinel.address, sentinel.resolver, None, self._client_name)

@@ -28,7 +28,7 @@ from distlock.backends.sql.dialect import (
     SessionLost,
     SessionStatus,
 )
-from distlock.backends.sql.session import POLL, ServerSession
+from distlock.backends.sql.session import POLL, SQLSession
 from distlock.backends.sql.sessions import SessionPool
 from distlock.clock import now
 from distlock.errors import BackendUnavailable, LockError
@@ -133,7 +133,7 @@ class SQLBackend(ABC):
             return False
 
     def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
-        answers: dict[ServerSession, bool | None] = {}
+        answers: dict[SQLSession, bool | None] = {}
         failure: LockError | None = None
         where = [self._pool.of(request) for request in requests]
         for session in where:
@@ -240,7 +240,7 @@ class SQLBackend(ABC):
         self._finalizer = weakref.finalize(self, self._pool.close_later)
         self._finalizer.atexit = False
 
-    def _is_answered(self, session: ServerSession, deadline: float) -> bool:
+    def _is_answered(self, session: SQLSession, deadline: float) -> bool:
         """Return whether the wait of *session* is over. Begin it first. In a block of `_using`."""
         assert session.waiting is not None
         if session.connection.since is None:
@@ -258,7 +258,7 @@ class SQLBackend(ABC):
             session.connection.wait_readable(_QUEUED_SOON)
         return True
 
-    def _end_wait(self, session: ServerSession, deadline: float) -> bool:
+    def _end_wait(self, session: SQLSession, deadline: float) -> bool:
         """End the wait of *session*. Return whether it has the lock. In a block of `_using`."""
         assert session.waiting is not None
         if not session.connection.is_answered():
@@ -299,13 +299,13 @@ class SQLBackend(ABC):
             return session.call(text, deadline)
 
     @contextmanager
-    def _main_session(self, deadline: float) -> Iterator[ServerSession]:
+    def _main_session(self, deadline: float) -> Iterator[SQLSession]:
         session = self._pool.main(deadline)
         with self._using(session, deadline):
             yield session
 
     @contextmanager
-    def _using(self, session: ServerSession, deadline: float) -> Iterator[None]:
+    def _using(self, session: SQLSession, deadline: float) -> Iterator[None]:
         """Let no other thread use *session* during the block. Remove the session if it breaks."""
         try:
             with session.exclusive(deadline):
@@ -331,7 +331,7 @@ class SQLBackend(ABC):
 
 
 def _is_held(
-    session: ServerSession | None, request: LockRequest, answers: dict[ServerSession, bool | None]
+    session: SQLSession | None, request: LockRequest, answers: dict[SQLSession, bool | None]
 ) -> bool | None:
     """Return whether *request* still holds its lock; None: unknown. *answers*: which sessions answered."""
     if session is None:

@@ -42,7 +42,7 @@ class SessionHold:
     number: int = 0
 
 
-class ServerSession:
+class SQLSession:
     """A session that holds locks, or waits for one lock.
 
     Its attributes are written under *mutex*; *waiting* also by the pool, which assigns free sessions. A

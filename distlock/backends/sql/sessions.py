@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from distlock.backends.base import LockRequest, Sink
 from distlock.backends.sql.dialect import Dialect, ServerError, ServerLock, SessionLost
-from distlock.backends.sql.session import ENDED, ServerSession
+from distlock.backends.sql.session import ENDED, SQLSession
 from distlock.clock import now
 
 #: Seconds after which a session that nobody needs is closed.
@@ -40,13 +40,13 @@ class SessionPool:
         self.sink: Sink | None = None
         #: Guards the list, and the assignment of free sessions to waiters.
         self._mutex = threading.Lock()
-        self._all: list[ServerSession] = []
+        self._all: list[SQLSession] = []
         self._opening = threading.Lock()
         self._listener: SessionListener | None = None
         #: Whether a session broke, and none was opened since.
         self._broken = False
 
-    def of(self, request: LockRequest) -> ServerSession | None:
+    def of(self, request: LockRequest) -> SQLSession | None:
         """Return the session in which *request* holds or waits."""
         return next((session for session in self._all if session.has(request)), None)
 
@@ -57,14 +57,14 @@ class SessionPool:
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def main(self, deadline: float) -> ServerSession:
+    def main(self, deadline: float) -> SQLSession:
         """Return the session that never waits. Open it if there is none."""
         if (found := self._main()) is not None:
             return found
         with self._opening_alone(deadline):
             return self._main() or self._open(deadline, main=True)
 
-    def for_hold(self, request: LockRequest, deadline: float) -> ServerSession:
+    def for_hold(self, request: LockRequest, deadline: float) -> SQLSession:
         """Return a session that may hold *request*, if possible one whose holds have the same ttl."""
         main = self.main(deadline)
         if not main.holds or main.ttl == request.ttl:
@@ -80,7 +80,7 @@ class SessionPool:
         # Without another session, the main one has the longer ttl of both.
         return self._open_another(deadline) or main
 
-    def for_wait(self, request: LockRequest, lock: ServerLock, deadline: float) -> ServerSession | None:
+    def for_wait(self, request: LockRequest, lock: ServerLock, deadline: float) -> SQLSession | None:
         """Return a session, now marked as waiting for *request*; None if there may be no more."""
         with self._mutex:
             for session in self._all:
@@ -95,14 +95,14 @@ class SessionPool:
                 opened.waiting = request, lock
         return opened
 
-    def discard(self, session: ServerSession) -> None:
+    def discard(self, session: SQLSession) -> None:
         """Close *session*, in a block of its `exclusive`. The sink is not told."""
         session.closed = True
         with self._mutex, suppress(ValueError):
             self._all.remove(session)
         session.connection.close()
 
-    def lose(self, session: ServerSession) -> None:
+    def lose(self, session: SQLSession) -> None:
         """Remove *session*, which broke. Tell the sink which locks are lost, and who waited in it."""
         session.closed = True
         with self._mutex:
@@ -127,7 +127,7 @@ class SessionPool:
             if self._listener is not None:
                 self._listener.wake()
 
-    def close_idle(self, idle: float) -> list[ServerSession]:
+    def close_idle(self, idle: float) -> list[SQLSession]:
         """Close the sessions that nobody has needed for *idle* seconds. Return the others."""
         for session in list(self._all):
             if session.idle() > idle and session.mutex.acquire(blocking=False):
@@ -196,10 +196,10 @@ class SessionPool:
             with suppress(OSError):
                 session.connection.forget()
 
-    def _main(self) -> ServerSession | None:
+    def _main(self) -> SQLSession | None:
         return next((session for session in self._all if session.main and not session.closed), None)
 
-    def _open_another(self, deadline: float) -> ServerSession | None:
+    def _open_another(self, deadline: float) -> SQLSession | None:
         """Open one more session, if there may be one and the server has one to spare."""
         with self._opening_alone(deadline), suppress(SessionLost, ServerError):
             if len(self._all) <= self._most:
@@ -216,10 +216,10 @@ class SessionPool:
         finally:
             self._opening.release()
 
-    def _open(self, deadline: float, main: bool) -> ServerSession:
+    def _open(self, deadline: float, main: bool) -> SQLSession:
         connection, number = self._dialect.open(deadline, self._patience, waits=not main)
         try:
-            made = ServerSession(self._dialect, connection, self._patience, self._window, main, number)
+            made = SQLSession(self._dialect, connection, self._patience, self._window, main, number)
             with self._mutex:
                 if self._listener is None:
                     self._listener = SessionListener(self)
@@ -292,7 +292,7 @@ class SessionListener:
             with self._mutex:
                 self.forget()
 
-    def _listen(self, sessions: dict[int, ServerSession]) -> None:
+    def _listen(self, sessions: dict[int, SQLSession]) -> None:
         """Wait for events of *sessions*, by descriptor, and handle them."""
         poller = select.poll()
         poller.register(self._wakes, select.POLLIN)
@@ -306,7 +306,7 @@ class SessionListener:
             else:
                 self._handle(sessions[fileno])
 
-    def _handle(self, session: ServerSession) -> None:
+    def _handle(self, session: SQLSession) -> None:
         """Notify the waiter of *session* if its answer is here. Remove the session if it has ended."""
         if not session.mutex.acquire(timeout=_BUSY):
             return

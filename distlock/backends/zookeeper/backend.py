@@ -13,13 +13,13 @@ from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Qu
 from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
-from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.contenders import Contenders
 from distlock.backends.zookeeper.exchanges import Deadline, run
 from distlock.backends.zookeeper.inspection import key_state
 from distlock.backends.zookeeper.nodes import SPAN_BITS
-from distlock.backends.zookeeper.sessions import Sessions
-from distlock.backends.zookeeper.tasks import TaskCalls
+from distlock.backends.zookeeper.sessions import ZooKeeperSessions
+from distlock.backends.zookeeper.tasks import ZooKeeperTaskCalls
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import LONG, check_seconds
 
@@ -57,9 +57,9 @@ class ZooKeeperBackend:
     def __init__(self, url: str, *, io_timeout: float = 2.0, ack_window: float = 0.5) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
         self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
-        self._address = Address(url)
-        self._sessions = Sessions(self._address, self._io_timeout, self._ack_window)
-        self._tasks = TaskCalls(self._sessions, self._io_timeout)
+        self._address = ZooKeeperAddress(url)
+        self._sessions = ZooKeeperSessions(self._address, self._io_timeout, self._ack_window)
+        self._tasks = ZooKeeperTaskCalls(self._sessions, self._io_timeout)
         # Runs if the backend is dropped without close(). At exit the process's end does the same.
         weakref.finalize(self, self._sessions.leave_alone).atexit = False
         #: The contenders whose session has our published status.
@@ -303,7 +303,7 @@ def _examine(contenders: Contenders) -> Iterator[Finding]:
 
 #: The methods that event loops call without a thread.
 _TASK_METHODS: dict[Callable[..., Any], Callable[..., Begun | None]] = {
-    getattr(ZooKeeperBackend, name): getattr(TaskCalls, name)
+    getattr(ZooKeeperBackend, name): getattr(ZooKeeperTaskCalls, name)
     for name in (
         *("request", "cancel", "post", "downgrade"),
         *("make_latch", "count_latch_down", "delete_latch", "look_at_latches"),

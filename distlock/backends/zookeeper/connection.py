@@ -71,7 +71,7 @@ class TlsSocket:
         self._tls.close()
 
 
-class Connection(ConnectionHandler):  # type: ignore[misc]
+class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection of one session, on which callers may send themselves."""
 
     #: The session timeout that the server granted, seconds.

@@ -32,7 +32,7 @@ from distlock.backends.zookeeper.nodes import (
     reading_number_of,
     wants_permits,
 )
-from distlock.backends.zookeeper.session import Session, make_nodes
+from distlock.backends.zookeeper.session import ZooKeeperSession, make_nodes
 from distlock.backends.zookeeper.waiting import queue_of, says_that_it_reads
 from distlock.errors import BackendUnavailable
 
@@ -57,7 +57,7 @@ class QueueState(NamedTuple):
 class QueueInspector:
     """Reads queues, for operators and for renewals of other clients' holds. Thread-safe."""
 
-    def __init__(self, session: Session, base: str) -> None:
+    def __init__(self, session: ZooKeeperSession, base: str) -> None:
         self._session = session
         self._base = base
 
@@ -172,7 +172,7 @@ def _lifetime(data: bytes) -> float:
     return seconds if seconds > 0 else math.inf
 
 
-def key_state(standing: QueueState, status: PublishedStatus, key: str, deadline: Deadline) -> KeyState:
+def key_state(standing: QueueState, status: ZooKeeperStatus, key: str, deadline: Deadline) -> KeyState:
     """Return *standing* with what the processes of the first contenders publish of *key*."""
     holding, waiting = standing.names[: standing.holders], standing.names[standing.holders :]
     first, last = holding[: 1 + MOST_SHOWN], waiting[:MOST_SHOWN]
@@ -201,7 +201,7 @@ def is_wanted(data: bytes) -> bool:
     return _WANTED in data or data.startswith(_REVOKED)
 
 
-def write_request(session: Session, parent: str, names: Sequence[str], deadline: Deadline) -> bool:
+def write_request(session: ZooKeeperSession, parent: str, names: Sequence[str], deadline: Deadline) -> bool:
     """Write the request for a release into the nodes *names*. Return False if they are all gone.
 
     This acknowledges a hand-off, too: if that contender hangs, its hold ends with its session.
@@ -215,7 +215,7 @@ def write_request(session: Session, parent: str, names: Sequence[str], deadline:
 
 
 def rewrite(
-    session: Session, path: str, change: Callable[[bytes], bytes], deadline: Deadline
+    session: ZooKeeperSession, path: str, change: Callable[[bytes], bytes], deadline: Deadline
 ) -> Exchanges[bool]:
     """Replace the node's data by what *change* makes of it. Return False if the node is gone."""
     while True:
@@ -252,7 +252,7 @@ def _revoked(_: bytes) -> bytes:
     return _REVOKED
 
 
-def _checked(session: Session, answer: Any) -> Any:
+def _checked(session: ZooKeeperSession, answer: Any) -> Any:
     if isinstance(answer, KazooException):
         raise unavailable(session.address, answer)
     return answer
@@ -268,10 +268,10 @@ _MOST_ROWS = 125
 _AT_ONCE = 20
 
 
-class PublishedStatus:
+class ZooKeeperStatus:
     """The status that this process publishes in one session, and that of all processes. Thread-safe."""
 
-    def __init__(self, session: Session, base: str) -> None:
+    def __init__(self, session: ZooKeeperSession, base: str) -> None:
         self._session = session
         self._folder = f"{base}/{_FOLDER}"
         self._mutex = threading.Lock()
