@@ -139,7 +139,10 @@ class ClusterNode(RedisBackend):
     def __init__(
         self, url: str, process: str, seen: Callable[..., list[SeenProcess]], **options: Any
     ) -> None:
-        """*process*: the name of this process at all nodes. *seen*: `_seen_processes` for all nodes."""
+        """Make the backend of the node at *url*. Connects to nothing.
+
+        *process*: the name of this process at all nodes. *seen*: `_seen_processes` for all nodes.
+        """
         self._cluster_process = process
         self._status_of = seen
         super().__init__(url, **options)
