@@ -33,7 +33,7 @@ def _typed(app_path: str | None) -> str:
     return f"flask --app {shlex.quote(app_path)} distlock" if app_path else "flask distlock"
 
 
-class _Site(Settings):
+class _FlaskSite(Settings):
     def __init__(self, app_path: str | None) -> None:
         # The line to type is typed as this one was.
         command = _typed(app_path)
@@ -58,7 +58,7 @@ class _Site(Settings):
 def commands(context: click.Context) -> None:
     """Look at this app's locks, ask for one or break it, and look after the fence's table."""
     with told():
-        context.obj = _Site(context.ensure_object(ScriptInfo).app_import_path)
+        context.obj = _FlaskSite(context.ensure_object(ScriptInfo).app_import_path)
 
 
 for _command in COMMANDS:

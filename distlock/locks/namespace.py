@@ -148,7 +148,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
-        """See `distlock.operate.looking.Observed`. Raises `ConfigurationError` where nothing is shown."""
+        """See `distlock.operate.looking.InspectedNamespace`. Raises `ConfigurationError` if it shows none."""
 
     def known(self, name: str) -> tuple[KeyState | None, StatusRow | None]:
         """Return the latest view of *name*, and this process's own part, without asking the lock service."""

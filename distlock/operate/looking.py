@@ -130,10 +130,10 @@ class Listed:
     left: int | None = None
 
 
-class Observed(Protocol):
+class InspectedNamespace(Protocol):
     """The methods of a namespace that tell of its names."""
 
-    def of_kind(self, kind: Kind) -> Observed | None:
+    def of_kind(self, kind: Kind) -> InspectedNamespace | None:
         """Where the names of *kind* are; None: it has none."""
 
     def latch_states(self, names: Sequence[str]) -> Sequence[LatchState | None]:
@@ -155,7 +155,7 @@ class Observed(Protocol):
     epoch: int
 
 
-def inspect(namespace: Observed, name: str, kind: Kind = LOCK) -> LockState:
+def inspect(namespace: InspectedNamespace, name: str, kind: Kind = LOCK) -> LockState:
     """See `distlock.Locks.inspect`."""
     if kind not in KINDS:
         raise ConfigurationError(f"kind={kind!r} has to be one of {', '.join(map(repr, KINDS))}.")
@@ -194,7 +194,7 @@ def _inside(holders: Sequence[Party], others: int) -> int:
     return shown + max(0, others + 1 - len(holders)) if holders else 0
 
 
-def _inspect_latch(namespace: Observed, where: Observed, name: str) -> LockState:
+def _inspect_latch(namespace: InspectedNamespace, where: InspectedNamespace, name: str) -> LockState:
     """A latch has no line: those that wait are told by their processes, the oldest first."""
     (latch,) = namespace.latch_states([name])
     told = () if _is_open(latch) else where.announced(name)
@@ -206,7 +206,7 @@ def _inspect_latch(namespace: Observed, where: Observed, name: str) -> LockState
     return replace(state, remaining=latch.ttl, total=latch.total, left=latch.left)
 
 
-def known_holder(namespace: Observed, name: str) -> Party | None:
+def known_holder(namespace: InspectedNamespace, name: str) -> Party | None:
     """The holder of *name* if it has held it for longer than a moment, as far as is known. Asks nobody."""
     state, mine = namespace.known(name)
     if mine is not None and mine.held_since:
@@ -218,7 +218,7 @@ def known_holder(namespace: Observed, name: str) -> Party | None:
     return party if party.seconds() >= MOMENT else None
 
 
-def list_locks(namespace: Observed, before: str = "") -> Iterator[Listed]:
+def list_locks(namespace: InspectedNamespace, before: str = "") -> Iterator[Listed]:
     """See `distlock.Locks.list`."""
     for kind in KINDS:
         where = namespace.of_kind(kind)
@@ -236,7 +236,7 @@ def list_locks(namespace: Observed, before: str = "") -> Iterator[Listed]:
                 yield Listed(name, _waits(seen, row), False, kind, limit=row.limit)
 
 
-def _list_latches(namespace: Observed, told: Iterator[tuple[str, SeenProcess]]) -> Iterator[Listed]:
+def _list_latches(namespace: InspectedNamespace, told: Iterator[tuple[str, SeenProcess]]) -> Iterator[Listed]:
     while some := list(islice(told, _LATCHES_AT_ONCE)):
         states = namespace.latch_states([name for name, _ in some])
         for (name, seen), state in zip(some, states, strict=True):

@@ -20,7 +20,7 @@ from distlock.testing.protocol import LONG, Contender, ProtocolFixtures
 
 
 @runtime_checkable
-class Inspectable(Announces, Breaks, Protocol):
+class InspectableBackend(Announces, Breaks, Protocol):
     """The backend methods that the kit calls: all that an operator can do."""
 
 
@@ -29,8 +29,8 @@ def ask(contender: Contender, key: str, wait: bool = True) -> LockRequest:
     return LockRequest(key, inspectable(contender).process + secrets.token_hex(16), LONG, 1, wait)
 
 
-def inspectable(contender: Contender) -> Inspectable:
-    assert isinstance(contender.backend, Inspectable)
+def inspectable(contender: Contender) -> InspectableBackend:
+    assert isinstance(contender.backend, InspectableBackend)
     assert contender.backend.capabilities.inspect
     assert contender.backend.capabilities.breaks
     return contender.backend
@@ -43,15 +43,17 @@ class UnfairInspectionConformance(ProtocolFixtures):
     both_may_break = False
 
     @pytest.fixture
-    def look(self, contender: Callable[[], Contender]) -> Inspectable:
+    def look(self, contender: Callable[[], Contender]) -> InspectableBackend:
         """The backend of an onlooker: a client that holds nothing and waits for nothing."""
         return inspectable(contender())
 
-    def test_where_nobody_is_nobody_is_shown(self, look: Inspectable, key: str) -> None:
+    def test_where_nobody_is_nobody_is_shown(self, look: InspectableBackend, key: str) -> None:
         state = look.inspect(key)
         assert (state.holder, list(state.queue), state.waiting) == (None, [], 0)
 
-    def test_the_holder_is_shown_by_its_process(self, one: Contender, look: Inspectable, key: str) -> None:
+    def test_the_holder_is_shown_by_its_process(
+        self, one: Contender, look: InspectableBackend, key: str
+    ) -> None:
         held = one.held(ask(one, key))
         state = look.inspect(key)
         assert state.holder is not None
@@ -61,14 +63,14 @@ class UnfairInspectionConformance(ProtocolFixtures):
         assert state.remaining is not None
         assert 0 < state.remaining <= self.longest if leased else state.remaining == math.inf
 
-    def test_looking_takes_nothing(self, one: Contender, look: Inspectable, key: str) -> None:
+    def test_looking_takes_nothing(self, one: Contender, look: InspectableBackend, key: str) -> None:
         look.inspect(key)
         one.held(ask(one, key))
         look.inspect(key)
         assert isinstance(one.backend.request(ask(one, f"{key}_other")), Acquired)
 
     def test_what_a_process_says_of_a_key_is_shown_with_it(
-        self, one: Contender, look: Inspectable, key: str
+        self, one: Contender, look: InspectableBackend, key: str
     ) -> None:
         mine = ask(one, key)
         one.held(mine)
@@ -79,7 +81,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
             assert [seen for seen in look.announced(key) if seen.row == row] == [look.inspect(key).holder]
 
     def test_what_is_said_is_added_to_until_it_is_gone(
-        self, one: Contender, look: Inspectable, key: str
+        self, one: Contender, look: InspectableBackend, key: str
     ) -> None:
         rows = {number: StatusRow(f"{key}_{number}", "", 1_700_000_000.0) for number in range(5)}
 
@@ -92,7 +94,9 @@ class UnfairInspectionConformance(ProtocolFixtures):
         inspectable(one).announce("web1", 1, [], [rows[1].key, rows[2].key], LONG)
         assert said() == set()
 
-    def test_only_the_keys_that_begin_so_are_told(self, one: Contender, look: Inspectable, key: str) -> None:
+    def test_only_the_keys_that_begin_so_are_told(
+        self, one: Contender, look: InspectableBackend, key: str
+    ) -> None:
         # Names may hold what a pattern would take for a sign of its own.
         keys = [f"{key}*[a]?_1", f"{key}x[a]y_1"]
         inspectable(one).announce(
@@ -101,7 +105,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
         assert [seen.row.key for seen in look.announced(f"{key}*[a]?") if seen.row] == keys[:1]
 
     def test_what_many_say_is_all_told(
-        self, contender: Callable[[], Contender], look: Inspectable, key: str
+        self, contender: Callable[[], Contender], look: InspectableBackend, key: str
     ) -> None:
         everybody = [contender() for _ in range(3)]
         for number, each in enumerate(everybody):
@@ -110,7 +114,9 @@ class UnfairInspectionConformance(ProtocolFixtures):
         told = [(seen.pid, seen.row.key) for seen in look.announced(key) if seen.row is not None]
         assert sorted(told) == sorted((pid, f"{key}_{pid}_{row}") for pid in range(3) for row in range(700))
 
-    def test_who_closes_says_nothing_any_more(self, one: Contender, look: Inspectable, key: str) -> None:
+    def test_who_closes_says_nothing_any_more(
+        self, one: Contender, look: InspectableBackend, key: str
+    ) -> None:
         inspectable(one).announce("web1", 1, [StatusRow(key, "", 1_700_000_000.0)], [], LONG)
         before = inspectable(one).process
         one.backend.close()
@@ -119,7 +125,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
 
     # -- breaking --------------------------------------------------------------------------------
 
-    def test_a_broken_hold_is_over(self, one: Contender, look: Inspectable, key: str) -> None:
+    def test_a_broken_hold_is_over(self, one: Contender, look: InspectableBackend, key: str) -> None:
         mine = ask(one, key)
         held = one.held(mine)
         assert look.break_hold(key, held.number)
@@ -128,7 +134,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
         assert not one.backend.release(mine)
 
     def test_the_next_in_the_queue_gets_it(
-        self, one: Contender, contender: Callable[[], Contender], look: Inspectable, key: str
+        self, one: Contender, contender: Callable[[], Contender], look: InspectableBackend, key: str
     ) -> None:
         held = one.held(ask(one, key))
         following = contender()
@@ -137,7 +143,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
         assert look.break_hold(key, held.number)
         assert following.until_held(wants).number > held.number
 
-    def test_another_hold_is_left_alone(self, one: Contender, look: Inspectable, key: str) -> None:
+    def test_another_hold_is_left_alone(self, one: Contender, look: InspectableBackend, key: str) -> None:
         first = ask(one, key)
         seen = one.held(first).number
         one.backend.release(first)
@@ -169,13 +175,13 @@ class UnfairInspectionConformance(ProtocolFixtures):
     # -- what several hold -----------------------------------------------------------------------
 
     def test_readers_are_shown_and_broken_as_other_holders(
-        self, contender: Callable[[], Contender], look: Inspectable, key: str
+        self, contender: Callable[[], Contender], look: InspectableBackend, key: str
     ) -> None:
         if look.capabilities.read:
             self.show_and_break(contender, look, key, {"mode": READ}, {})
 
     def test_holders_of_permits_are_shown_and_broken_as_others(
-        self, contender: Callable[[], Contender], look: Inspectable, key: str
+        self, contender: Callable[[], Contender], look: InspectableBackend, key: str
     ) -> None:
         if look.capabilities.permits:
             both = {"mode": PERMIT, "limit": 2, "permits": 2}
@@ -184,7 +190,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
     def show_and_break(
         self,
         contender: Callable[[], Contender],
-        look: Inspectable,
+        look: InspectableBackend,
         key: str,
         how: dict[str, Any],
         others: dict[str, Any],
@@ -224,7 +230,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
 
 class InspectionConformance(UnfairInspectionConformance):
     def test_the_queue_is_shown_in_its_order(
-        self, one: Contender, contender: Callable[[], Contender], look: Inspectable, key: str
+        self, one: Contender, contender: Callable[[], Contender], look: InspectableBackend, key: str
     ) -> None:
         one.held(ask(one, key))
         waiting = [contender() for _ in range(3)]

@@ -13,7 +13,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import Guarded, Told, When
 from distlock.web.methods import Methods
 from distlock.web.names.sources import where_of
-from distlock.web.skipping import Attempt, refuse_skipping_view
+from distlock.web.skipping import SkippableCall, refuse_skipping_view
 from django_distlock.guarding.advice import async_in_transaction
 from django_distlock.guarding.call import (
     Arguments,
@@ -100,7 +100,7 @@ def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Argumen
     line = functools.partial(standing.line, guarded)
     transactions = SyncTransactions(guarded.where, ours, guarded.function, line)
     if standing.kind == "function":
-        attempt = Attempt(guarded)
+        attempt = SkippableCall(guarded)
         try:
             return run(guarded, transactions, attempt.body(body), standing, args, kwargs)
         except LockError as error:
@@ -140,7 +140,7 @@ async def _acall(
 ) -> Any:
     body = functools.partial(guarded.function, *args, **kwargs)
     if standing.kind == "function":
-        attempt = Attempt(guarded)
+        attempt = SkippableCall(guarded)
         try:
             return await arun(guarded, attempt.body(body), standing, args, kwargs)
         except LockError as error:

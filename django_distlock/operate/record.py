@@ -75,7 +75,7 @@ class Statement:
 
 
 @dataclass(eq=False)
-class Record:
+class RequestRecord:
     """One request."""
 
     began: float = field(default_factory=now)

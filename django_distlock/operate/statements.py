@@ -15,17 +15,17 @@ from weakref import WeakSet
 from django.db import connections
 from django.db.backends.signals import connection_created
 
-from django_distlock.operate.record import Record
+from django_distlock.operate.record import RequestRecord
 from django_distlock.private import wrappers_of
 
 #: The statements of the running request.
-recording: ContextVar[Record | None] = ContextVar("distlock_record", default=None)
-_running: WeakSet[Record] = WeakSet()
+recording: ContextVar[RequestRecord | None] = ContextVar("distlock_record", default=None)
+_running: WeakSet[RequestRecord] = WeakSet()
 #: Has the cursor whose statement is under way.
 _thread = threading.local()
 
 
-def begin(record: Record) -> None:
+def begin(record: RequestRecord) -> None:
     """The running request is recorded in *record*."""
     recording.set(record)
     _running.add(record)
@@ -33,7 +33,7 @@ def begin(record: Record) -> None:
         _watch(connection)
 
 
-def end(record: Record) -> None:
+def end(record: RequestRecord) -> None:
     """It is recorded no more."""
     recording.set(None)
     _running.discard(record)

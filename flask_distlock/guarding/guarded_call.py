@@ -23,7 +23,7 @@ from distlock.web.decorator import Guarded, refuse_hidden
 from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
 from distlock.web.results import refuse_coroutine, warn_of_stream
-from distlock.web.skipping import Attempt, refuse_skipping_view
+from distlock.web.skipping import SkippableCall, refuse_skipping_view
 from distlock.web.terms import GuardTerms
 from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.observers import observer_for
@@ -106,7 +106,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         refuse_skipping_view(guarded)
     if locked is False:
         return guarded.function(*args, **kwargs)
-    attempt, this = Attempt(guarded), None
+    attempt, this = SkippableCall(guarded), None
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
 
@@ -154,7 +154,7 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         refuse_skipping_view(guarded)
     if locked is False:
         return await guarded.function(*args, **kwargs)
-    attempt = Attempt(guarded)
+    attempt = SkippableCall(guarded)
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
 
