@@ -185,6 +185,7 @@ class StatusTable:
         life: float,
         now: float,
     ) -> bool:
+        """Publish *rows*, and withdraw the keys *gone*. Return False if earlier rows had expired."""
         known = self._by_process.get(process)
         goes_on = known is not None and now < known.ends
         mine = known if known is not None and goes_on else PublishedRows(host, pid, now)
@@ -205,10 +206,11 @@ class StatusTable:
         ]
 
     def seen(self, process: str, key: str, now: float) -> SeenProcess:
-        said = self._by_process.get(process)
-        if said is None or now >= said.ends:
+        """Return *process* with its published status of *key*."""
+        published = self._by_process.get(process)
+        if published is None or now >= published.ends:
             return SeenProcess(process)
-        return SeenProcess(process, said.host, said.pid, said.rows.get(key))
+        return SeenProcess(process, published.host, published.pid, published.rows.get(key))
 
     def forget(self, process: str) -> None:
         self._by_process.pop(process, None)

@@ -39,9 +39,9 @@ class RedlockInspection(ABC):
             return KeyState(quorum=quorum)
         # The hold ends when fewer than a majority of the servers have it.
         last = sorted((hold.remaining for hold in holds.values()), reverse=True)[: self._quorum][-1]
-        told = (hold.seen for hold in holds.values())
+        published = (hold.seen for hold in holds.values())
         return KeyState(
-            max(told, key=lambda seen: (bool(seen.host), seen.row is not None)),
+            max(published, key=lambda seen: (bool(seen.host), seen.row is not None)),
             number_of(holds),
             last,
             quorum=quorum,
@@ -77,23 +77,23 @@ class RedlockInspection(ABC):
     ) -> bool:
         missed = self._missed
 
-        def say(server: Server) -> bool:
+        def publish(server: Server) -> bool:
             if server in missed:
                 server.backend.start_over()
             return server.backend.announce(host, pid, rows, gone, life, lease=lease)
 
-        answers = self._of_all(self.process, say, deadline)
+        answers = self._of_all(self.process, publish, deadline)
         self._missed = set(answers.failed)
         return len(answers.agreed) == len(answers.replies)
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
-        told: set[tuple[str, str]] = set()
+        yielded: set[tuple[str, str]] = set()
         answers = Answers(self._servers, self._quorum, bool)
         for server in sorted(self._servers, key=lambda one: one.away() is not None):
             try:
                 for seen in server.backend.announced(before, deadline):
-                    if seen.row is not None and (which := (seen.process, seen.row.key)) not in told:
-                        told.add(which)
+                    if seen.row is not None and (which := (seen.process, seen.row.key)) not in yielded:
+                        yielded.add(which)
                         yield seen
                 answers.add(server, True)
             except BackendUnavailable as error:
