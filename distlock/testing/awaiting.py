@@ -25,7 +25,7 @@ async def answer(one: Contender, call: Any, *arguments: Any) -> Any:
 
 
 class AwaitingConformance(ProtocolFixtures):
-    """For backends that are `distlock.backends.base.Awaits`."""
+    """For backends that are `distlock.backends.optional.Awaits`."""
 
     def warm(self, one: Contender, key: str) -> None:
         """What the first calls find out is known, of where *key* lies, too."""

@@ -52,7 +52,7 @@ class FileBackend:
         permits=True,
         latch=True,
     )
-    #: See `distlock.backends.base.LooksAhead`.
+    #: See `distlock.backends.optional.LooksAhead`.
     refuse_unusable = staticmethod(health.refuse_unusable)
 
     def __init__(self, url: str, *, busy_timeout: float = 2.0, ack_window: float = 0.5) -> None:

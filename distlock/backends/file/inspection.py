@@ -210,7 +210,7 @@ class StatusFile:
     def say(
         self, about: tuple[str, int], rows: Sequence[StatusRow], gone: Sequence[str], life: float
     ) -> bool:
-        """See `distlock.backends.inspectable.Inspectable.announce`. *about*: host and pid."""
+        """See `distlock.backends.inspectable.Announces.announce`. *about*: host and pid."""
         with self._mutex:
             going_on = clock.now() < self._ends
             if not going_on:

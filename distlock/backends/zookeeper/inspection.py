@@ -293,7 +293,7 @@ class ZooKeeperStatus:
         life: float,
         deadline: Deadline,
     ) -> bool:
-        """See `distlock.backends.inspectable.Inspectable.announce`. *about*: host and pid."""
+        """See `distlock.backends.inspectable.Announces.announce`. *about*: host and pid."""
         with self._mutex:
             self._session.connect(deadline)
             owner, known = self._session.id, process == self._process

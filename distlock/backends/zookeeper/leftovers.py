@@ -135,7 +135,7 @@ class ZooKeeperReleases:
         self._posted: dict[str, tuple[ZooKeeperRelease, ...]] = {}
 
     def post(self, path: str, request: LockRequest, notify: Callable[[bool | None], None]) -> None:
-        """Delete the node at *path*. *notify*: see `distlock.backends.base.Posts`."""
+        """Delete the node at *path*. *notify*: see `distlock.backends.optional.Posts`."""
         for before in self._answered(request.key):
             self._look_at(before)
         (answer,) = self._session.client.submit([Delete(path, -1)])
@@ -162,7 +162,7 @@ class ZooKeeperReleases:
         return not all(posted.answer.ready() for posted in self._posted.get(key, ()))
 
     def settle(self, deadline: float) -> bool:
-        """See `distlock.backends.base.Posts`."""
+        """See `distlock.backends.optional.Posts`."""
         for key in list(self._posted):
             self.finish(key, deadline)
             for posted in self._answered(key):
