@@ -43,7 +43,6 @@ _SLOW = (
     "bound the wait."
 )
 
-
 #: Parts of a server's error that quote the request (with keys and tokens), or a line of our script.
 _ADDED = re.compile(r", with args beginning with:(?: '[^']*')*\s*|\.? script: [0-9a-f]{40}, on @?\w+:\d+")
 

@@ -32,7 +32,6 @@ _GONE = 60.0
 #: Abandoned polls are pruned above this count.
 _MANY = 1000
 
-
 #: A process without a subscription hears no notifications, so it polls after this share of the interval.
 _DEAF = 0.1
 #: How long after the end of another's hold to poll, seconds: spread, because several waiters do.

@@ -28,7 +28,6 @@ from distlock.errors import BackendUnavailable
 #: before anybody knew of the new one, and the holders have this time to end.
 _LATE_GRANTS = 1.0
 
-
 #: Seconds between two attempts to connect.
 _PAUSE = 0.05
 #: An attempt takes half of the remaining time, so that there is time for another, but at least these seconds.

@@ -31,7 +31,6 @@ _MOST_REQUESTS = 2**31 - 1
 #: A login by SASL has fewer steps than this.
 _STEPS = 8
 
-
 #: The exceptions of non-blocking sockets, plain and TLS.
 NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
