@@ -76,7 +76,7 @@ class Configuration:
         if self.row_is_lock:
             return False
         # Not every program that reads a configuration has distlock's extras.
-        from distlock.backends import capabilities_of, scheme_of
+        from distlock.backends.registry import capabilities_of, scheme_of
 
         can = capabilities_of(self.lock_backend or scheme_of(self.lock))
         return can.read and can.permits

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distlock.backends import create
-from distlock.backends.location import Location, located
+from distlock.backends.registry import Location, create, located
 from distlock.engine.engine import Engine
 from distlock.engine.notifications import OnLifted, OnLost
 from distlock.grants.grant import OnReleaseRequested

@@ -11,7 +11,7 @@ import click
 from flask import Flask, current_app
 from flask.cli import AppGroup, ScriptInfo, with_appcontext
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.cli.exits import told
 from distlock.cli.main import COMMANDS, HELP_OPTIONS
 from distlock.cli.site import Settings
@@ -33,7 +33,7 @@ def _typed(app_path: str | None) -> str:
     return f"flask --app {shlex.quote(app_path)} distlock" if app_path else "flask distlock"
 
 
-class _Site(Settings):
+class _FlaskSite(Settings):
     def __init__(self, app_path: str | None) -> None:
         # The line to type is typed as this one was.
         command = _typed(app_path)
@@ -58,7 +58,7 @@ class _Site(Settings):
 def commands(context: click.Context) -> None:
     """Look at this app's locks, ask for one or break it, and look after the fence's table."""
     with told():
-        context.obj = _Site(context.ensure_object(ScriptInfo).app_import_path)
+        context.obj = _FlaskSite(context.ensure_object(ScriptInfo).app_import_path)
 
 
 for _command in COMMANDS:

@@ -13,7 +13,7 @@ from redis import Redis, RedisError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from distlock.backends.cluster.slots import slot_of
+from distlock.backends.cluster.nodes import slot_of
 from distlock.backends.redis.scripts import hold_key
 from loadtest.child import Child, StackError, thread_states
 from loadtest.ports import free_port

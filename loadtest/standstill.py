@@ -20,7 +20,7 @@ import distlock
 from demo_shop.choices import Choice
 from demo_shop.guards import DISTRIBUTED
 from demo_shop.orders import PRODUCT_ID
-from distlock.backends import capabilities_of
+from distlock.backends.registry import capabilities_of
 from distlock.errors import LockError
 from loadtest.stack import Stack
 

@@ -35,9 +35,7 @@ LAYERS: dict[str, set[str]] = {
         *GROUND,
         "distlock.backends.base",
         "distlock.backends.inspectable",
-        "distlock.backends.notifying",
         "distlock.backends.optional",
-        "distlock.backends.shared",
         "distlock.engine",
         "distlock.grants.grant",
         "distlock.owner",
@@ -58,9 +56,11 @@ LAYERS: dict[str, set[str]] = {
 }
 #: What a layer may import that is neither ours nor Python's.
 THIRD_PARTIES = {
-    "distlock.backends.mysql": {"pymysql"},
-    "distlock.backends.postgresql": {"psycopg"},
     "distlock.backends.redis": {"hiredis"},
+    "distlock.backends.sql.mysql": {"pymysql"},
+    "distlock.backends.sql.mysql_connection": {"pymysql"},
+    "distlock.backends.sql.postgresql": {"psycopg"},
+    "distlock.backends.sql.postgresql_connection": {"psycopg"},
     "distlock.backends.zookeeper": {"kazoo"},
     "distlock.cli": {"click", "rich"},
     "distlock.metrics": {"opentelemetry", "prometheus_client"},
@@ -75,7 +75,7 @@ THIRD_PARTIES = {
     "flask_distlock": {"blinker", "click", "flask", "flask_login", "sqlalchemy", "werkzeug"},
 }
 #: These import what a site's settings name.
-NAMED_IN_SETTINGS = {"distlock.backends", "distlock.web.dotted"}
+NAMED_IN_SETTINGS = {"distlock.backends.registry", "distlock.web.dotted"}
 
 
 def layer_of(module: str, layers: Iterable[str] = LAYERS) -> str:

@@ -16,7 +16,7 @@ from tests.test_docs import ROOT
 
 PACKAGES = ("distlock", "django_distlock", "flask_distlock")
 #: In these the lock service itself is a Python object.
-LOCK_SERVICES = {f"distlock/backends/memory/{file}.py" for file in ("backend", "latches", "service")}
+LOCK_SERVICES = {f"distlock/backends/memory/{file}.py" for file in ("backend", "service")}
 
 
 class Use(NamedTuple):

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from distlock.backends.zookeeper.address import Address
-from distlock.backends.zookeeper.client import Client
+from distlock.backends.zookeeper.address import ZooKeeperAddress
+from distlock.backends.zookeeper.client import ZooKeeperClient
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
 from loadtest.ports import free_port
 from tests.redis_server import PATIENCE, eventually, stand_still
@@ -144,8 +144,10 @@ class ZooKeeperServer:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _new_admin(self) -> Client:
-        return Client(Address(f"zookeeper://127.0.0.1:{self.port}"), session_timeout=60.0, io_timeout=1.0)
+    def _new_admin(self) -> ZooKeeperClient:
+        return ZooKeeperClient(
+            ZooKeeperAddress(f"zookeeper://127.0.0.1:{self.port}"), session_timeout=60.0, io_timeout=1.0
+        )
 
     def _answers(self) -> bool:
         assert self._process is not None

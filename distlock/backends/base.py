@@ -8,6 +8,7 @@ Every call can be repeated without harm, because the caller generates the token.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -24,15 +25,14 @@ from distlock.modes import Mode as Mode
 class Capabilities:
     """The abilities of a lock service beyond the protocol, declared by its backend's class.
 
-    Asking for what it can't do is refused when it is configured: see `refuse_lacking`. One more capability is
-    a field here that is False where a backend says nothing (but for `fair`), with its line in `_LACKING`, and
-    asked for wherever a user may wish for it.
+    A wish for a missing capability is refused at configuration: see `refuse_lacking`. A new capability is a
+    field here, False by default (except `fair`), with its line in `_LACKING`, and is checked wherever a user
+    may wish for it.
     """
 
-    #: Other processes are kept out, too.
+    #: It excludes other processes, too.
     several_processes: bool = False
-    #: A hold has a lifetime that ends by itself unless it is renewed. Elsewhere a `ttl` has no meaning: a
-    #: hold ends with its process.
+    #: A hold expires unless it is renewed. Without this a `ttl` has no meaning: a hold ends with its process.
     lease: bool = False
     #: Later holds of a key have larger numbers, so that fences can be made of them.
     fence: bool = False
@@ -43,11 +43,11 @@ class Capabilities:
     inspect: bool = False
     #: It lets an operator break one hold: it is a `distlock.backends.inspectable.Breaks`, too.
     breaks: bool = False
-    #: A holder can be asked to give a key back: it is a `distlock.backends.notifying.Notifies`, too.
+    #: A holder can be asked to release a key: it is a `distlock.backends.optional.Notifies`, too.
     notify: bool = False
-    #: Several may hold a key in the mode `READ` at once: see `distlock.backends.shared`.
+    #: Several may hold a key in the mode `READ`: it is a `distlock.backends.optional.Reads`, too.
     read: bool = False
-    #: So many may hold a key in the mode `PERMIT` as each of them says: see `distlock.backends.shared`.
+    #: Several may hold a key in the mode `PERMIT`, up to a limit: see `distlock.backends.optional.Reads`.
     permits: bool = False
     #: It has latches: it is a `distlock.backends.latches.Latches`, too.
     latch: bool = False
@@ -87,9 +87,9 @@ _LACKING = {
 
 
 def refuse_lacking(backend: str | Backend, capabilities: Capabilities, capability: str, wish: str) -> None:
-    """Raise `ConfigurationError` unless the *capabilities* of *backend* have the one that is wished for.
+    """Raise `ConfigurationError` unless *capabilities* have *capability*.
 
-    *backend*: itself, or what users call it. *wish*: what the user wrote, for the message.
+    *backend*: the backend, or a user's word for it. *wish*: what the user wrote, for the message.
     """
     if not getattr(capabilities, capability):
         why, remedy = _LACKING[capability]
@@ -99,9 +99,9 @@ def refuse_lacking(backend: str | Backend, capabilities: Capabilities, capabilit
 
 @dataclass(slots=True)
 class LockRequest:
-    """One process asks for one key, as often as it repeats that. Nobody changes what it asks for.
+    """A request of one process for one key, and all its repetitions.
 
-    It is not frozen, because that would cost a microsecond.
+    Only the backend's notes in it change. It is not frozen, because that would cost a microsecond.
     """
 
     #: Prefix and name, as text; a backend encodes it for itself.
@@ -115,13 +115,13 @@ class LockRequest:
     #: False: answer `Busy` instead of queueing.
     wait: bool = True
     mode: Mode = EXCLUSIVE
-    #: For `PERMIT`: how many permits there are, as far as this process knows, and how many of them it wants.
+    #: For `PERMIT`: how many permits there are, as far as this process knows, and how many it requests.
     limit: int = 1
     permits: int = 1
-    #: Its waiter is a thread, which wakes unless the whole process hangs. So what is handed off to it may be
-    #: acknowledged before the waiter runs.
+    #: Whether its waiter is a thread, which wakes unless the whole process hangs. So a hold that is handed
+    #: off to it may be acknowledged before the waiter runs.
     prompt: bool = field(default=False, compare=False, repr=False)
-    #: A note of the backend: the first number of the hold, as far as it is known. 0: it is not.
+    #: A note of the backend: the first number of the hold; 0: it is unknown.
     number: int = field(default=0, compare=False, repr=False)
     #: A note of the backend: how many requests were sent and not answered. They may still be carried out,
     #: after their own repetition and after a cancellation.
@@ -135,9 +135,9 @@ class Acquired:
     #: The first number of its block.
     number: int
     ttl: float = math.inf
-    #: For `READ`: others wait for the key, so nobody may join the hold any more.
+    #: For `READ`: whether other processes wait for the key, so that no more readers may join the hold.
     followed: bool = False
-    #: For `PERMIT`: another limit that somebody named for the key, here or elsewhere; 0: none that is known.
+    #: For `PERMIT`: another limit that a request for the key has, here or elsewhere; 0: none is known.
     other_limit: int = 0
 
 
@@ -157,37 +157,68 @@ class Busy:
 
 
 class Sink(Protocol):
-    """Where a backend reports what it hears. Any thread calls it. It returns at once, and never raises."""
+    """What a backend notifies of events. Any thread calls it. It returns at once, and never raises."""
 
     def notified(self, key: str) -> None:
-        """It is worth sending the request for *key* again. The state is on the lock service."""
+        """Send the request for *key* again, because its state on the lock service may have changed."""
 
     def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
-        """The hold of *key* is now *token*'s, with *number*: see `PushesHolds`.
+        """Accept that the hold of *key* is now *token*'s, with *number*: see `PushesHolds`.
 
-        It was granted after *sent*, on `distlock.clock.now`, and no later request for *key* was sent since.
+        It was granted after *sent*, by `distlock.clock.now`, and no later request for *key* was sent since.
         """
 
     def lost(self, key: str, token: str) -> None:
-        """The hold is no longer ours."""
+        """Accept that the hold is no longer ours."""
 
     def release_requested(self, key: str, token: str) -> None:
-        """Handle a requested release: see `distlock.backends.notifying`. The hold stays ours."""
+        """Handle a requested release: see `distlock.backends.optional.Notifies`. The hold stays ours."""
 
     def missed_notifications(self) -> None:
-        """The connection broke or came back: notifications may be missing. Look at every request and hold."""
+        """Look at every request and hold, because the connection broke or came back."""
 
     def reconnected(self) -> None:
-        """A connection replaced one that broke. Called once for each, for metrics."""
+        """Count a connection that replaced a broken one, for metrics."""
+
+
+class WeakSink:
+    """A sink with a weak reference to *sink*, so that a backend's threads keep no dropped client alive."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = weakref.ref(sink)
+
+    def notified(self, key: str) -> None:
+        if (sink := self._sink()) is not None:
+            sink.notified(key)
+
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
+        if (sink := self._sink()) is not None:
+            sink.handed_off(key, token, number, sent)
+
+    def lost(self, key: str, token: str) -> None:
+        if (sink := self._sink()) is not None:
+            sink.lost(key, token)
+
+    def release_requested(self, key: str, token: str) -> None:
+        if (sink := self._sink()) is not None:
+            sink.release_requested(key, token)
+
+    def missed_notifications(self) -> None:
+        if (sink := self._sink()) is not None:
+            sink.missed_notifications()
+
+    def reconnected(self) -> None:
+        if (sink := self._sink()) is not None:
+            sink.reconnected()
 
 
 class Backend(Protocol):
     """A client's connection to its lock service. Thread-safe. It connects when it is first used.
 
     Every method but `open`, `close` and `after_fork` does I/O, bounded in time by the backend itself, and
-    raises `BackendUnavailable` when the lock service does not answer. Then it is not known what it did.
+    raises `BackendUnavailable` when the lock service does not answer. Its effect is unknown then.
 
-    *deadline* is a moment on `distlock.clock.now`: the caller has no use for an answer after it. The call
+    *deadline* is a time on `distlock.clock.now`, after which the caller has no use for an answer. The call
     ends by then, however the lock service behaves, connecting and repetitions included.
     """
 
@@ -205,12 +236,12 @@ class Backend(Protocol):
         """
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        """Leave the queue. Return True if the hold is *request.token*'s already, and is kept."""
+        """Leave the queue. Return True if the hold is *request.token*'s already: then it is kept."""
 
     def renew(self, requests: Sequence[LockRequest]) -> Sequence[bool | None]:
-        """Start the lifetimes of the holds anew. Return False for each that is no longer ours.
+        """Restart the lifetimes of the holds. Return False for each that is no longer ours.
 
-        None for each that nothing is known of, while others were renewed.
+        Return None for each whose state is unknown, while others were renewed.
         """
 
     def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
@@ -222,8 +253,8 @@ class Backend(Protocol):
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
         """Give the hold a new block of numbers, above *number*. Later holds get larger ones.
 
-        It starts the lifetime anew, too. A hold that is above *number* already keeps its block, so
-        a repetition changes nothing. Return None if the hold is not ours.
+        It restarts the lifetime, too. A hold that is above *number* already keeps its block, so a repetition
+        changes nothing. Return None if the hold is not ours.
 
         Raises:
             ConfigurationError: the lock service can't count so far.
@@ -233,11 +264,11 @@ class Backend(Protocol):
         """Return whether anybody holds *key*."""
 
     def close(self) -> None:
-        """Leave every queue, and drop what was opened: no connection, descriptor or thread is left.
+        """Leave every queue, and close all connections, descriptors and threads.
 
-        A lock that was handed off to it meanwhile goes on to the next process. It is bounded in time, also
-        where the lock service does not answer. A call that is under way ends, with its answer or with
-        `BackendUnavailable`. What this backend holds ends at once or with its lease: release it before.
+        A lock that is handed off to this process meanwhile goes on to the next one. The time is bounded, even
+        if the lock service does not answer. A call in progress ends with its answer or `BackendUnavailable`.
+        Remaining holds end at once or with their leases: release them before.
 
         A second close does nothing. The next call begins anew with the same sink, as the first one after
         `open` did. Requests from before the close are not in a queue any more.

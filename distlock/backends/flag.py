@@ -1,7 +1,7 @@
-"""A flag that one thread raises and others wait for. It stays up.
+"""A flag that one thread sets and others wait for. Nothing clears it.
 
-A `threading.Event` is entered by code in Python: a signal handler that raises in there leaves it locked, and
-every later `wait` and `set` waits for ever.
+`threading.Event` is written in Python: a signal handler that raises inside of it leaves its lock locked, and
+every later `wait` and `set` blocks for ever.
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ import threading
 
 
 class Flag:
-    """As `threading.Event`, without `clear`."""
+    """A `threading.Event` without `clear`."""
 
     def __init__(self) -> None:
-        self._raised = False
-        self._down = threading.Lock()
-        self._down.acquire()
+        self._set = False
+        #: Locked until the flag is set.
+        self._unset = threading.Lock()
+        self._unset.acquire()
 
     def is_set(self) -> bool:
-        return self._raised
+        return self._set
 
     def set(self) -> None:
-        self._raised = True
+        self._set = True
         try:
-            self._down.release()
+            self._unset.release()
         except RuntimeError:
-            pass  # It is up already.
+            pass  # It is set already.
 
     def wait(self, timeout: float) -> bool:
-        """Whether it is up, after *timeout* seconds at the most."""
-        if not self._raised and self._down.acquire(timeout=timeout):
-            # For the next waiter.
+        """Wait *timeout* seconds at most. Return whether the flag is set."""
+        if not self._set and self._unset.acquire(timeout=timeout):
+            # Unlock it for the next waiter.
             self.set()
-        return self._raised
+        return self._set

@@ -1,8 +1,8 @@
-"""What a lock service may do beyond locking: show who holds what, and let an operator break a lock.
+"""What a backend may do for operators: show holders and waiters, break a lock, check its lock service.
 
-A backend with the capability ``inspect`` is an `Inspectable`, too. Nothing of it is on the way of a lock.
-A hold and a place in a queue name their *process*, for tokens begin with its id. What a person wants to know
-beyond that each process says of itself, now and then, in an entry that expires; or the server knows it.
+A backend with the capability ``inspect`` is an `Inspectable`, too. Acquiring and releasing use nothing of
+this. A hold and a queue entry name their *process*, because tokens begin with its id. Each process publishes
+more about itself now and then, in an entry that expires, unless the server knows that itself.
 """
 
 from __future__ import annotations
@@ -10,39 +10,39 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from distlock.backends.base import EXCLUSIVE, Backend, Mode
 
-#: Seconds after which a hold or a wait is worth a word.
+#: Seconds after which a hold or a wait is published.
 MOMENT = 1.0
-#: How many of a queue are shown.
+#: How many processes of a queue are shown.
 MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A process's holder and waiters of one key, if they have lasted for longer than a moment."""
+class StatusRow:
+    """The published status of one key in one process: its holder and waiters that have lasted a moment."""
 
     key: str
     #: The view or function that holds it; "" if none does, or nothing is known of it.
     held_at: str = ""
-    #: Since when, seconds since 1970; 0: it does not hold it, or see *held*.
+    #: When it acquired the key, seconds since 1970; 0: the process does not hold it, or see *held*.
     held_since: float = 0.0
     #: How many callers wait.
     waiting: int = 0
-    #: The first of them: its view or function, and since when.
+    #: The view or function of the first waiter, and since when it waits.
     waits_at: str = ""
     waiting_since: float = 0.0
-    #: In which mode it is held here; how many callers read, or how many permits they have, of how many.
+    #: The mode in which the process holds the key; how many readers or permits it has; the limit of permits.
     mode: Mode = EXCLUSIVE
     holding: int = 0
     limit: int = 0
-    #: It holds it, and since when is not known. No process says that of itself.
+    #: Whether the process holds the key without a known beginning. No process publishes that of itself.
     held: bool = False
 
     def parts(self) -> list[str | float]:
-        """Return the arguments of `of_parts`, for a backend that has to store the row."""
+        """Return the arguments of `of_parts`, for a backend that stores the row."""
         parts: list[str | float] = [
             self.key,
             self.held_at,
@@ -56,32 +56,31 @@ class Row:
         return parts
 
     @classmethod
-    def of_parts(cls, parts: Sequence[Any]) -> Row:
-        """Return the row of `parts`. Further parts, of another version, are ignored.
+    def of_parts(cls, parts: Sequence[Any]) -> StatusRow:
+        """Return the row of `parts`. More parts, of a later version, are ignored.
 
-        Raises `ValueError` for less than any version says.
+        Raises `ValueError` for fewer parts than any version has.
         """
         key, held_at, held_since, waiting, waits_at, waiting_since, *more = parts[: len(fields(cls))]
         return cls(key, held_at, held_since, waiting, waits_at, waiting_since, *more)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A process, as the lock service shows it, and what it says of one key."""
+class SeenProcess:
+    """A process, as the lock service shows it, and its published status of one key."""
 
     process: str
-    #: "" and 0 if it has said nothing of itself.
+    #: "" and 0 if it has not published them.
     host: str = ""
     pid: int = 0
-    row: Row | None = None
-    #: Seconds since it last said something, where that is longer than it promised; 0: it responds. What it
-    #: said last need not be true any more.
+    row: StatusRow | None = None
+    #: Seconds since it last published its status, if that is overdue, so that *row* may be wrong; else 0.
     silent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """Where the majority of several servers decides: of how many how many have a hold, and answered."""
+    """How many of several servers have a hold, and how many answered, if their majority decides."""
 
     have: int
     answered: int
@@ -89,50 +88,49 @@ class Quorum:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """One key, as it was at one moment."""
+class KeyState:
+    """The holders and waiters of one key at one moment."""
 
     #: One of the holders, for readers or permits.
-    holder: Seen | None = None
-    #: The first number of the hold. It names this hold, and none after it. None: it is not told.
+    holder: SeenProcess | None = None
+    #: The first fence number of the hold, which identifies it. None: it is unknown.
     number: int | None = 0
     #: The remaining lease, seconds; ``math.inf`` if it ends with its process; None if it is unknown.
     remaining: float | None = math.inf
     #: The processes that wait, the next one first: `MOST_SHOWN` at most.
-    queue: Sequence[Seen] = ()
+    queue: Sequence[SeenProcess] = ()
     #: How many processes wait.
     waiting: int = 0
-    #: Where a hold is a transaction, what the database calls that; "" elsewhere.
+    #: The database's id of the transaction, if a hold is a transaction; else "".
     transaction: str = ""
-    #: In which mode *holder* has the key; and how many more have it, of readers or permits.
+    #: The mode of *holder*, and how many more holds there are, of readers or permits.
     mode: Mode = EXCLUSIVE
     others: int = 0
-    #: The other holders that are shown, at most `MOST_SHOWN`: a process for each of its holds.
-    beside: Sequence[Seen] = ()
-    #: How many permits are out, and the limit that a holder gave; 0 if that is unknown.
+    #: The other holders that are shown, at most `MOST_SHOWN`. A process appears once for each of its holds.
+    beside: Sequence[SeenProcess] = ()
+    #: How many permits are held, and the limit that a holder gave; 0 if that is unknown.
     out: int = 0
     limit: int = 0
-    #: The servers that have it; None for one server. If nobody holds the key, those that have a remnant.
+    #: How many servers have the hold, or have a remnant if nobody holds the key; None for a single server.
     quorum: Quorum | None = None
-    #: Where no hold ends alone: what is said to the lock service to end this one, and all that is held beside
-    #: it; "" elsewhere.
+    #: The statement that ends this hold and all other holds of its session, if no hold ends alone; else "".
     ended_by: str = ""
 
 
 @runtime_checkable
 class Inspectable(Backend, Protocol):
-    """A backend with the capability ``inspect``. What `Backend` says of I/O and deadlines holds here, too."""
+    """A backend with the capability ``inspect``. Its methods keep deadlines as those of `Backend` do."""
 
-    #: Names this process at the lock service, and is no secret. Another one after a close and after a fork.
+    #: The id of this process at the lock service, which is no secret. A close or a fork changes it.
     process: str
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
-        """The holder of *key* just now, and those that wait for it."""
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
+        """Return the holders and waiters of *key*."""
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
-        """What all processes say of the keys that begin with *before*: a `Seen` with a row for each.
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
+        """Yield the published status of all processes for the keys that begin with *before*.
 
-        It is read in small parts while you go through it, so it is no picture of one moment.
+        Each `SeenProcess` has a row. It is read in small parts while you iterate, so it is no snapshot.
         """
 
 
@@ -141,39 +139,74 @@ class Breaks(Inspectable, Protocol):
     """A backend with the capability ``breaks``."""
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        """End the hold of *key* whose block begins with *number*, and hand it over, in one step.
+        """End the hold of *key* whose block begins with *number*, and hand the key off, in one step.
 
-        Readers may have one number: then all that have it end. False, and nothing is changed, if it is not
-        held, or by another hold. The broken process is told at
-        once where the service can do that, and else finds out at its next renewal.
+        Readers may share one number: then all holds with it end. Return False, and change nothing, if *key*
+        is free or has another hold. The broken process is notified at once if the service can do that.
+        Otherwise its next renewal fails.
         """
 
 
 @runtime_checkable
 class Announces(Inspectable, Protocol):
-    """An `Inspectable` whose lock service knows nothing of processes but what they say of themselves."""
+    """An `Inspectable` to whose lock service processes publish their status."""
 
     def announce(
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
         lease: float = 0.0,
     ) -> bool:
-        """Say of this process that it has *rows*, and nothing to say of the keys *gone* any more.
+        """Publish the *rows* of this process, and withdraw those of the keys *gone*.
 
-        What was said of other keys stays. All of it is forgotten after *life* seconds, unless this is called
-        again. False if what was said before had been forgotten meanwhile: then say all of it again.
+        The rows of other keys stay. All of them expire after *life* seconds, unless this is called again.
+        Return False if earlier rows had expired: then publish all rows again.
 
-        For *lease* seconds more, the longest of its leases, a process that says nothing may still hold what
-        it held: it is shown as *silent* meanwhile. A lock service that knows when a process ends may show it
-        for as long as that lives.
+        A process that publishes nothing may still hold its keys for *lease* seconds more, its longest lease:
+        it is shown as *silent* meanwhile. A lock service that knows when a process ends may show it until
+        then.
         """
 
 
 def inspectable(backend: Backend) -> Inspectable | None:
-    """*backend*, if it can do that."""
+    """Return *backend* if it has the capability ``inspect``."""
     return backend if backend.capabilities.inspect and isinstance(backend, Inspectable) else None
+
+
+#: ``error``: locks don't work, or don't hold. ``warning``: they may fail one day.
+Level = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a health check."""
+
+    level: Level
+    #: The subject, in a word or two: ``eviction``.
+    about: str
+    said: str
+    #: The remedy; "" if nothing has to be done.
+    remedy: str = ""
+
+
+@runtime_checkable
+class Examinable(Protocol):
+    """A backend with a health check of its lock service."""
+
+    def examine(self) -> Iterator[Finding]:
+        """Yield findings about the lock service, without changing anything there.
+
+        The backend bounds its time. Raises `BackendUnavailable`. A missing right is a finding.
+        """
+
+
+@runtime_checkable
+class MadeByUse(Protocol):
+    """A backend whose first lock makes what later ones need. A health check must not make it."""
+
+    def unmade(self) -> Finding | None:
+        """Return a warning if the lock service has not been used yet. Raises as `examine` does."""

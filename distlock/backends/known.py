@@ -1,4 +1,4 @@
-"""Which backend a word means: a scheme of ours, one of an installed distribution, or a dotted path."""
+"""The table of known backends: which class a scheme or a dotted path means."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ GROUP = "distlock.backends"
 
 
 class Home(NamedTuple):
-    """Where a backend lives."""
+    """Where the class of a backend is, and what installs it."""
 
     #: ``package.module:Class``.
     path: str
-    #: A URL of it; a bare scheme where nothing else has to be said. Empty: not known.
+    #: An example of its URL, or a bare scheme if that is enough; "" if it is unknown.
     example: str = ""
-    #: The extra of this distribution that brings what it needs.
+    #: The extra of this distribution that installs its dependencies.
     extra: str | None = None
-    #: The other distribution that offers it.
+    #: The other distribution that offers it, if any.
     distribution: str | None = None
 
 
@@ -30,7 +30,7 @@ _REDLOCK = "distlock.backends.redlock:RedlockBackend"
 _SENTINEL = "distlock.backends.sentinel:SentinelBackend"
 _ZOOKEEPER = "distlock.backends.zookeeper:ZooKeeperBackend"
 
-#: Ours, by scheme. No other distribution can take one of these.
+#: Our backends, by scheme. No other distribution can use one of these schemes.
 BUILT_IN = {
     "memory": Home("distlock.backends.memory:MemoryBackend", "memory://"),
     "file": Home("distlock.backends.file:FileBackend", "file:///var/lib/shop/locks"),
@@ -46,16 +46,18 @@ BUILT_IN = {
     "zookeeper": Home(_ZOOKEEPER, "zookeeper://localhost:2181/shop", "zookeeper"),
     "zookeepers": Home(_ZOOKEEPER, "zookeepers://localhost:2281/shop", "zookeeper"),
     "postgresql": Home(
-        "distlock.backends.postgresql:PostgreSQLBackend", "postgresql://user@localhost:5432/shop", "postgres"
+        "distlock.backends.sql.postgresql:PostgreSQLBackend",
+        "postgresql://user@localhost:5432/shop",
+        "postgres",
     ),
-    "mysql": Home("distlock.backends.mysql:MySQLBackend", "mysql://user@localhost:3306/shop", "mysql"),
+    "mysql": Home("distlock.backends.sql.mysql:MySQLBackend", "mysql://user@localhost:3306/shop", "mysql"),
 }
 
 
 def home_of(word: str) -> Home | None:
-    """Where the backend *word* lives, a scheme or a dotted path; None: no such scheme is known.
+    """Return where the backend *word* is, a scheme or a dotted path; None: the scheme is unknown.
 
-    Looks at the installed distributions for a scheme that is not ours. Raises `ConfigurationError` if
+    Looks for a scheme that is not ours in the installed distributions. Raises `ConfigurationError` if
     several of them offer it.
     """
     if word in BUILT_IN:
@@ -70,7 +72,7 @@ def home_of(word: str) -> Home | None:
             "or name the class of the right one by its dotted path, as backend= or BACKEND."
         )
     for value, point in offers.items():
-        # Behind the path an entry point may name extras of its distribution.
+        # An entry point may name extras of its distribution behind the path.
         path = value.partition("[")[0].strip()
         return Home(path, f"{word}://localhost", distribution=_distribution(point))
     return None
@@ -89,7 +91,7 @@ def word_of(made: object) -> str:
 
 
 def schemes() -> list[str]:
-    """Every scheme: ours, then those of the installed distributions."""
+    """Return every scheme: ours, then those of the installed distributions."""
     return [*BUILT_IN, *sorted({point.name for point in _offers()} - BUILT_IN.keys())]
 
 
@@ -97,7 +99,7 @@ def _offers() -> list[EntryPoint]:
     try:
         return list(entry_points(group=GROUP))
     except Exception as error:
-        # One distribution with a file that nobody can read is enough for that.
+        # One installed distribution with an unreadable file is enough for that.
         raise ConfigurationError(
             f"The backends of the installed distributions can't be listed: {error!r}. Repair or uninstall "
             "the distribution whose entry_points.txt is broken."

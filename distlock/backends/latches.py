@@ -1,20 +1,20 @@
-"""What a backend owes beyond `distlock.backends.base` if it has latches (`Capabilities.latch`).
+"""Latches: what a backend with the capability ``latch`` does beyond `distlock.backends.base`.
 
-A latch is a count that goes down to 0, which opens it, and nothing leads back. It is made once, and lives
-for its *ttl* from then on; each count that goes down starts that anew. An open one lives as long, so that
-those who come late pass, too. Then it is gone: nobody is told that it is open.
+A latch is a count that goes down to 0, which opens it, and never goes up. It is made once, and lives for its
+*ttl*; each count restarts that. An open latch lives as long, so that late waiters pass, too. Then it is gone.
 
-A latch that is deleted or over may be made again under its key: that is another *life*. A caller looks first,
-and says which life it counts or deletes. So a call that is repeated, or comes late, changes no later life.
+A latch that was deleted or is gone may be made again under its key: that is another *life*. A caller looks
+first, and names the life that it counts or deletes. So a repeated or late call changes no later life.
 
-A count is known by its *part*. The latch remembers the parts that it has counted, at least the latest
-`REMEMBERED`, for as long as it lives: one that comes again changes nothing. So every call may be repeated.
+Each count has a *part*. The latch remembers the parts that it has counted, at least the latest `REMEMBERED`,
+for as long as it lives, and a part that comes again changes nothing. So every call may be repeated.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -24,9 +24,9 @@ REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LatchState:
-    """A latch that lives, at one moment."""
+    """The state of a living latch at one moment."""
 
-    #: The caller whose `make` made it.
+    #: The caller whose `make_latch` made it.
     maker: str
     #: The original and the remaining count. At 0 it is open.
     total: int
@@ -44,36 +44,80 @@ class LatchState:
 
 @runtime_checkable
 class Latches(Protocol):
-    """A backend with the capability ``latch``. The calls are as those of `distlock.backends.base.Backend`.
+    """A backend with the capability ``latch``. Its calls keep deadlines as those of `Backend` do.
 
-    None: there is no such latch, or not any more.
+    The state None means that there is no such latch.
     """
 
     def make_latch(
         self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
     ) -> LatchState:
-        """Make the latch *key*, unless there is one. Returns what there is now; *maker* tells whose it is."""
+        """Make the latch *key*, unless there is one. Return its state, whose *maker* tells who made it."""
 
     def count_latch_down(
         self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
     ) -> LatchState | None:
-        """Count *part* down by *by*, once, and not below 0. Those that watch are told when that opens it.
+        """Count *part* down by *by*, once, and not below 0. Notify watchers if that opens the latch.
 
-        *life*: the `LatchState.life` that is counted. None: it is over, whatever there is now. "": any life,
-        which only a caller may say that never repeats the call.
+        *life*: the `LatchState.life` to count. Return None if that life is over. "" means any life: only a
+        caller that never repeats the call may pass it.
         """
 
     def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
-        """End a life of the latch *key*, open or not. Those that watch are told.
+        """End a life of the latch *key*, open or not, and notify watchers.
 
-        *life*: as for `count_latch_down`. True: this call ended it, which one of all calls is told at most.
+        *life*: as for `count_latch_down`. Return True if this call ended it: at most one call gets True.
         """
 
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
     ) -> Sequence[LatchState | None]:
-        """Each of *keys*. *watch*: `Sink.notified` tells when one of them opens, or is deleted.
+        """Return the state of each of *keys*.
 
-        A watch ends with the hint, with its connection, which `Sink.missed_notifications` tells when there
-        is another one, or when it is not asked for again for a minute.
+        *watch*: call `Sink.notified` when one of them opens or is deleted. A watch ends with its
+        notification, or if it is not requested again for a minute, or with its connection. In the last case
+        `Sink.missed_notifications` is called when there is another connection.
         """
+
+
+class LatchRecord:
+    """A latch as a backend stores it if the lock service can't count: in memory, in a file, in a node.
+
+    One caller at a time changes it. The backend has the clock.
+    """
+
+    def __init__(self, maker: str, total: int, left: int, ttl: float, parts: Iterable[str] = ()) -> None:
+        self.maker = maker
+        self.total = total
+        self.left = left
+        #: Seconds that it lives without a count.
+        self.ttl = ttl
+        #: The counted parts, the oldest first.
+        self._parts = dict.fromkeys(parts)
+
+    def count(self, by: int, part: str) -> bool:
+        """Count *part*. Return False, and change nothing, if it was counted before or the latch is open."""
+        if not self.left or part in self._parts:
+            return False
+        self.left = max(0, self.left - by)
+        self._parts[part] = None
+        if len(self._parts) > REMEMBERED:
+            del self._parts[next(iter(self._parts))]
+        return True
+
+    def state(self, ttl: float, life: str = "") -> LatchState:
+        """Return the state. *ttl*: the remaining seconds. *life*: as `LatchState.id`."""
+        return LatchState(self.maker, self.total, self.left, ttl, life)
+
+    def written(self) -> bytes:
+        told = (self.maker, self.total, self.left, self.ttl, list(self._parts))
+        return json.dumps(told, separators=(",", ":")).encode()
+
+    @classmethod
+    def read(cls, text: bytes) -> LatchRecord:
+        """Return the record that `written` wrote. Raises ValueError for anything else."""
+        try:
+            maker, total, left, ttl, parts = json.loads(text)
+            return cls(str(maker), int(total), int(left), float(ttl), map(str, parts))
+        except (TypeError, OverflowError) as error:
+            raise ValueError(str(error)) from error

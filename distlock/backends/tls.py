@@ -1,4 +1,4 @@
-"""How TLS is spoken with a server, and the server verified: what a URL says of it."""
+"""The options of TLS in a URL, and the context that they make."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Tls:
     """The TLS options. By default certificate and host name are verified."""
 
     def __init__(self, told: Mapping[str, str]) -> None:
-        """Raises ValueError, which tells what to write, for what can't be."""
+        """Raise ValueError, which tells what to write, for a wrong option."""
         self._told = told
         needed = told.get("ssl_cert_reqs", "required").lower().removeprefix("cert_")
         if needed not in _CERT_REQS:
@@ -51,14 +51,14 @@ class Tls:
 
     @property
     def password(self) -> str | None:
-        """The key's password, a secret."""
+        """The password of the key, a secret."""
         return self._told.get("ssl_password")
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """Reads files. Raises OSError where it can't."""
+        """The TLS context. Reads files, and raises OSError if it can't."""
         told = self._told
-        # OpenSSL says that a file is missing, and not which one.
+        # OpenSSL does not say which file is missing.
         for name in ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"):
             if name in told:
                 os.close(os.open(told[name], os.O_RDONLY | os.O_CLOEXEC))

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.cli.exits import NO
 from distlock.cli.options import Where, with_options
 from distlock.cli.output import echo_json, text

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.connecting import connect
 from distlock.engine.notifications import OnLost
 from distlock.errors import ConfigurationError
@@ -115,9 +115,9 @@ class Settings(Site):
             yield Finding("warning", "connections", said, f"Set max_connections in OPTIONS to {threads}.")
         elif settings.scheme in {"redlock", "redlocks"}:
             # Not at the top: other sites have nothing to do with Redis.
-            from distlock.backends.redlock.server import LANES
+            from distlock.backends.redlock.server import WORKERS
 
-            said = f"{threads} threads share {LANES} connections to each server."
+            said = f"{threads} threads share {WORKERS} connections to each server."
             yield Finding("ok", "connections", said)
 
 

@@ -101,7 +101,7 @@ class Pace:
         return max(self.took(grants), gap + self.took(grants - 1))
 
 
-class Line(Protocol):
+class AdmissionState(Protocol):
     """The admission state of one wait queue."""
 
     name: str
@@ -128,7 +128,7 @@ class Admission:
         #: The paces of names without a queue, the one that was left last at the end.
         self.remembered: dict[str, Pace] = {}
 
-    def admit(self, queue: Line, waiting: int, timeout: float, now: float) -> None:
+    def admit(self, queue: AdmissionState, waiting: int, timeout: float, now: float) -> None:
         """Raise `TooManyWaiters` if one more caller, with *timeout* seconds left, can't come in.
 
         *waiting*: the callers in all queues. The one that is next in its queue may always enter.
@@ -150,12 +150,12 @@ class Admission:
                 expected_wait=expected,
             )
 
-    def has_place(self, queue: Line, waiting: int) -> bool:
+    def has_place(self, queue: AdmissionState, waiting: int) -> bool:
         """Whether one more caller stays within the fixed limits. *waiting*: see `admit`."""
         line, total = self.max_waiters, self.max_waiters_total
         return (line is None or len(queue.waiters) < line) and (total is None or waiting < total)
 
-    def granted(self, queue: Line, now: float, waited: bool) -> None:
+    def granted(self, queue: AdmissionState, now: float, waited: bool) -> None:
         """Note that the queue got its lock. *waited*: it was not simply free."""
         if waited:
             queue.pace = queue.pace or Pace()
@@ -165,7 +165,7 @@ class Admission:
         queue.since = now
         queue.granted = True
 
-    def timed_out(self, queue: Line, now: float) -> None:
+    def timed_out(self, queue: AdmissionState, now: float) -> None:
         """Note that a waiter gave up. After the last one, the queue starts anew."""
         if len(queue.waiters) == 1:
             queue.pace = queue.pace or Pace()
@@ -187,7 +187,7 @@ class Admission:
         self.remembered = {}
 
 
-def expected_wait(queue: Line, now: float) -> float:
+def expected_wait(queue: AdmissionState, now: float) -> float:
     """Return the seconds that one more caller of *queue* waits, as far as one can tell."""
     pace, gap = queue.pace or _UNKNOWN, _open_gap(queue, now)
     grants = queue.turns + 1
@@ -196,12 +196,12 @@ def expected_wait(queue: Line, now: float) -> float:
     return max(pace.takes(grants, gap), pace.takes(FEW, gap) * grants / FEW)
 
 
-def expected_at_most(queue: Line, now: float) -> float:
+def expected_at_most(queue: AdmissionState, now: float) -> float:
     """Not less than `expected_wait`, at a cost that does not grow with the line."""
     return (queue.pace or _UNKNOWN).takes_at_most(len(queue.waiters) + 1, _open_gap(queue, now))
 
 
-def _open_gap(queue: Line, now: float) -> float:
+def _open_gap(queue: AdmissionState, now: float) -> float:
     """How long the next grant has been awaited by now."""
     pace = queue.pace or _UNKNOWN
     return max(now - queue.since, pace.in_vain if now - pace.noted < pace.in_vain else 0.0)

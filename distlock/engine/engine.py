@@ -20,7 +20,7 @@ from functools import partial
 
 from distlock import clock, reentrance
 from distlock.backends.base import Acquired, Backend, Busy, LockRequest, Queued
-from distlock.backends.inspectable import Row, inspectable
+from distlock.backends.inspectable import StatusRow, inspectable
 from distlock.backends.optional import Hears, Posts, SeesEnd
 from distlock.engine.admission import Admission, DifferingLimits, Refusals, log_refusals
 from distlock.engine.commands import Call, Commands, Park, Parker
@@ -422,7 +422,7 @@ class Engine:
             raise refusal()
         return reentrance.call(self.backend.locked, key)
 
-    def row(self, key: str) -> Row | None:
+    def row(self, key: str) -> StatusRow | None:
         """Return what this process could publish of *key*, however short it has lasted. Asks nobody."""
         queue, now = self.queues.by_key.get(key), self.now()
         return None if queue is None else row_of(queue, now, time.time() - now, moment=0.0)

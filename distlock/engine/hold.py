@@ -97,7 +97,7 @@ class Queue(Protocol):
     def mend(self) -> None: ...
 
 
-class Grantor(Protocol):
+class GrantorProtocol(Protocol):
     """Where grants come from, and go back to."""
 
     backend: Backend
@@ -282,7 +282,9 @@ class NameGrant(Grant):
     mode: Mode
     since: float
 
-    def __init__(self, grantor: Grantor, hold: Hold, fence: Fence, since: float, options: Terms) -> None:
+    def __init__(
+        self, grantor: GrantorProtocol, hold: Hold, fence: Fence, since: float, options: Terms
+    ) -> None:
         self._grantor = grantor
         self._hold = hold
         self._fence = fence

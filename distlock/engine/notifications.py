@@ -162,14 +162,14 @@ def _call_on_release_requested(callbacks: Sequence[Callable[[Any], object]], gra
             )
 
 
-class LatchWaits(Protocol):
+class LatchListener(Protocol):
     """The callers that wait for latches."""
 
     def notified(self, key: str) -> None: ...
     def missed_notifications(self) -> None: ...
 
 
-class Losing(Protocol):
+class LossReporter(Protocol):
     def lose(self, hold: Hold, why: str, cancel: bool) -> None: ...
 
 
@@ -180,7 +180,7 @@ class EngineSink:
         self,
         section: CriticalSection,
         queues: WaitQueues,
-        losing: Losing,
+        losing: LossReporter,
         callbacks: Callbacks,
         on_reconnected: Callable[[], None],
     ) -> None:
@@ -190,7 +190,7 @@ class EngineSink:
         self._callbacks = callbacks
         self.reconnected = on_reconnected
         #: None: no caller has ever waited for a latch.
-        self.latch_waits: LatchWaits | None = None
+        self.latch_waits: LatchListener | None = None
 
     def notified(self, key: str) -> None:
         with self._section.mutex:

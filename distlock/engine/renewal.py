@@ -28,7 +28,7 @@ logger = logging.getLogger("distlock")
 NOT_OURS = "it was broken, or the lock service forgot it or gave it on"
 
 
-class Losing(Protocol):
+class LossHandler(Protocol):
     """Ends the holds that the renewer finds lost."""
 
     def lose(self, hold: Hold, why: str, cancel: bool) -> None: ...
@@ -43,7 +43,7 @@ class Renewer:
         backend: Backend,
         now: Callable[[], float],
         thread: MaintenanceThread,
-        losing: Losing,
+        losing: LossHandler,
     ) -> None:
         self._section = section
         self._backend = backend

@@ -23,12 +23,12 @@ from distlock.backends.inspectable import (
     Announces,
     Breaks,
     Inspectable,
-    Row,
-    Seen,
-    Sight,
+    KeyState,
+    SeenProcess,
+    StatusRow,
     inspectable,
 )
-from distlock.backends.notifying import Notifies
+from distlock.backends.optional import Notifies
 from distlock.engine.commands import Call, Commands
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.wait_queue import WaitQueue
@@ -65,12 +65,12 @@ class Inspection:
         """The name of this process on the lock service."""
         return self._inspectable().process
 
-    def inspect(self, key: str) -> Sight:
+    def inspect(self, key: str) -> KeyState:
         """Return what the lock service shows of *key*."""
-        state: Sight = reentrance.call(self._inspectable().inspect, key)
+        state: KeyState = reentrance.call(self._inspectable().inspect, key)
         return state
 
-    def announced(self, before: str) -> Iterator[Seen]:
+    def announced(self, before: str) -> Iterator[SeenProcess]:
         """Return what all processes publish of the keys that begin with *before*."""
         return self._inspectable().announced(before)
 
@@ -115,15 +115,15 @@ class StatusPublisher:
         self._now = now
         self._queues = queues
         #: Return the rows of what is not in the wait queues, as of latches. Its argument is that of `row_of`.
-        self.more_rows: Callable[[float], list[Row]] = lambda at_epoch: []
+        self.more_rows: Callable[[float], list[StatusRow]] = lambda at_epoch: []
         self.forget()
 
     def forget(self) -> None:
         """Begin as if nothing were published: at first, after a close, and in a forked child."""
         #: The published row of each key; None if something may be published.
-        self._published: dict[str, Row | None] = {}
+        self._published: dict[str, StatusRow | None] = {}
         #: The keys that are waited for here, as they were seen last.
-        self._states: dict[str, Sight] = {}
+        self._states: dict[str, KeyState] = {}
         #: Since when publications fail; ``inf``: they don't.
         self._failed_since = math.inf
         #: How many keys the next publication has at most.
@@ -139,7 +139,7 @@ class StatusPublisher:
         if self._backend is not None:
             self._queues.renewer.next_publication = moment
 
-    def last_state(self, key: str) -> Sight | None:
+    def last_state(self, key: str) -> KeyState | None:
         """Return *key* as it was seen last, without asking anybody; None: nobody has looked."""
         return self._states.get(key)
 
@@ -214,7 +214,7 @@ class StatusPublisher:
         self._published = {**(kept if goes_on else {}), **{row.key: row for row in news}}
         yield from self._look_up_holders(backend, waits, until)
 
-    def _rows(self, queues: Sequence[WaitQueue], now: float) -> tuple[dict[str, Row], list[Row]]:
+    def _rows(self, queues: Sequence[WaitQueue], now: float) -> tuple[dict[str, StatusRow], list[StatusRow]]:
         """Return all rows by key, and those of *queues*. The caller does not own the mutex.
 
         There may be a hundred thousand of them. What changes meanwhile is published next time.
@@ -228,14 +228,14 @@ class StatusPublisher:
         rows |= {row.key: row for row in self.more_rows(self._at_epoch)}
         return rows, waits
 
-    def _note_failure(self, news: Sequence[Row], began: float, until: float) -> None:
+    def _note_failure(self, news: Sequence[StatusRow], began: float, until: float) -> None:
         # Which part of it arrived is unknown: all is published again, and taken back where it has ended.
         self._published = dict.fromkeys([*self._published, *(row.key for row in news)])
         self._failed_since = min(self._failed_since, began)
         if self._now() >= until:
             self._many = max(FEW, min(MANY, self._many) // 4)
 
-    def _look_up_holders(self, backend: Announces, rows: Iterable[Row], until: float) -> Commands[None]:
+    def _look_up_holders(self, backend: Announces, rows: Iterable[StatusRow], until: float) -> Commands[None]:
         """Look up who holds those of *rows* that another process holds, the longest wait first."""
         elsewhere = (row for row in rows if row.waiting and not row.held_since)
         states = {}
@@ -252,7 +252,7 @@ class StatusPublisher:
         self._states = states
 
 
-def row_of(queue: WaitQueue, now: float, at_epoch: float, moment: float = MOMENT) -> Row | None:
+def row_of(queue: WaitQueue, now: float, at_epoch: float, moment: float = MOMENT) -> StatusRow | None:
     """Return what to publish of *queue*; None: nothing there has lasted for *moment* seconds.
 
     *at_epoch*: what has to be added to the engine's time to get seconds since 1970.
@@ -281,4 +281,4 @@ def row_of(queue: WaitQueue, now: float, at_epoch: float, moment: float = MOMENT
             limit = limit or first.options.limit
     if not held_since and not waiting:
         return None
-    return Row(queue.key, held_at, held_since, waiting, waits_at, waiting_since, mode, holding, limit)
+    return StatusRow(queue.key, held_at, held_since, waiting, waits_at, waiting_since, mode, holding, limit)

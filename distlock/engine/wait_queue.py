@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from distlock.backends.base import LockRequest
 from distlock.engine.admission import Admission, Pace
 from distlock.engine.commands import Parker
-from distlock.engine.hold import TURN, Grantor, Hold, NameGrant, PermitGrant, SharedGrant, Waiter
+from distlock.engine.hold import TURN, GrantorProtocol, Hold, NameGrant, PermitGrant, SharedGrant, Waiter
 from distlock.engine.pending import Cancellations
 from distlock.engine.renewal import Renewer
 from distlock.errors import BackendUnavailable, LockError
@@ -49,7 +49,7 @@ class Queues(Protocol):
     renewer: Renewer
     cancellations: Cancellations
     #: Where the grants go back to.
-    grantor: Grantor
+    grantor: GrantorProtocol
     #: The first half of the fences.
     epoch: int
     #: Seconds of a turn; None: `distlock.engine.hold.TURN`.

@@ -12,7 +12,7 @@ from distlock.backends.base import LockRequest
 from distlock.engine.admission import Admission
 from distlock.engine.commands import Commands, Parker
 from distlock.engine.critical_section import CriticalSection
-from distlock.engine.hold import Grantor, Hold, Waiter
+from distlock.engine.hold import GrantorProtocol, Hold, Waiter
 from distlock.engine.pending import Cancellations
 from distlock.engine.renewal import Renewer
 from distlock.engine.wait_queue import WaitQueue
@@ -30,7 +30,7 @@ class WaitQueues:
 
     def __init__(
         self,
-        grantor: Grantor,
+        grantor: GrantorProtocol,
         admission: Admission,
         renewer: Renewer,
         cancellations: Cancellations,

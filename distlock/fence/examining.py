@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.fence.prune import DAYS, Begin
 from distlock.fence.row import TABLE
 from distlock.fence.statements import Connection

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
 from distlock.errors import ConfigurationError
 from distlock.fence.line import NUMBER
 from distlock.fence.row import TABLE, key_of
@@ -122,13 +122,13 @@ _END = "SELECT pg_terminate_backend(s.pid)"
 _OF = "f.id = %s AND s.backend_xid::text = ANY(string_to_array(%s, ','))"
 
 
-def sight(connection: Connection, namespace: str, name: str) -> Sight:
-    """The transaction that has locked the row of *name*, and those that wait for it, the next one first.
+def key_state(connection: Connection, namespace: str, name: str) -> KeyState:
+    """Return the transactions that have locked the row of *name* or wait for it, the next one first.
 
-    Its number is the one that it writes; that of readers is the row's, and `Sight.transaction` has all of
-    theirs, with commas between. A row that was made by a transaction that still runs is not to be
-    seen. Which of several transactions it is may not be known while nobody waits: then `Sight.transaction` is
-    "". Raises `ConfigurationError` for a database that does not tell.
+    A writer's number is the one that it writes, and readers' is the row's. `KeyState.transaction` has the ids
+    of all holders, with commas between. A row that a running transaction has made is invisible: which of
+    several transactions made it may be unknown while nobody waits, and `KeyState.transaction` is "" then.
+    Raises `ConfigurationError` for a database that does not tell.
     """
     _refuse_others(connection)
     row = key_of(namespace, name)
@@ -137,12 +137,12 @@ def sight(connection: Connection, namespace: str, name: str) -> Sight:
     held = held or ([] if readers else _held_nested(connection, row))
     waiting = connection.execute(_WAITING, [row, row])
     queue = [
-        Seen(_process(who), row=Row(name, waiting=1, waiting_since=since))
+        SeenProcess(_process(who), row=StatusRow(name, waiting=1, waiting_since=since))
         for _, since, *who in waiting[:MOST_SHOWN]
     ]
     if readers:
         first, *beside = [_reader(name, since, who) for _, _, since, *who in readers]
-        return Sight(
+        return KeyState(
             first,
             int(readers[0][0]),
             queue=queue,
@@ -153,11 +153,11 @@ def sight(connection: Connection, namespace: str, name: str) -> Sight:
             beside=beside[: MOST_SHOWN - 1],
         )
     if not held:
-        return Sight(queue=queue, waiting=len(waiting))
+        return KeyState(queue=queue, waiting=len(waiting))
     number, transaction = held[0][1:3]
     holder = _holder(name, [who for _, _, _, *who in held])
     known = transaction if len(held) == 1 else ""
-    return Sight(holder, int(number), queue=queue, waiting=len(waiting), transaction=known)
+    return KeyState(holder, int(number), queue=queue, waiting=len(waiting), transaction=known)
 
 
 def _held(connection: Connection, row: str) -> Rows:
@@ -197,7 +197,7 @@ def _held_nested(connection: Connection, row: str) -> Rows:
 def end(connection: Connection, namespace: str, name: str, transaction: str) -> bool:
     """End the connection whose *transaction* has locked the row of *name*. False: it has ended before.
 
-    *transaction*: as `sight` gives it. Of readers all that are there still are ended.
+    *transaction*: as `key_state` gives it. Of readers all that are there still are ended.
     """
     row = key_of(namespace, name)
     if "," not in transaction and connection.execute(f"{_END} {_HOLDER} AND {_OF}", [row, transaction]):
@@ -214,7 +214,7 @@ def end(connection: Connection, namespace: str, name: str, transaction: str) -> 
     )
 
 
-def listed(connection: Connection, namespace: str, before: str) -> Iterator[Seen]:
+def listed(connection: Connection, namespace: str, before: str) -> Iterator[SeenProcess]:
     """The rows of *namespace* that are locked or waited for, of names that begin with *before*.
 
     Long names are shown as they are written in the table: with a digest for their end.
@@ -228,8 +228,12 @@ def listed(connection: Connection, namespace: str, before: str) -> Iterator[Seen
     for row_key, written, since, waits, *who in connection.execute(_LISTED, [namespace] * 3):
         # A shared row names one of its readers, or the number of their group.
         if (waits or row_key not in read) and (name := unquote(written)).startswith(before):
-            row = Row(name, waiting=1, waiting_since=since) if waits else Row(name, held_since=since)
-            yield Seen(_process(who), row=row)
+            row = (
+                StatusRow(name, waiting=1, waiting_since=since)
+                if waits
+                else StatusRow(name, held_since=since)
+            )
+            yield SeenProcess(_process(who), row=row)
     for written, row_key in connection.execute(_RUNNING_UNLISTED, [namespace])[:MOST_SHOWN]:
         if row_key in read:
             continue
@@ -237,19 +241,19 @@ def listed(connection: Connection, namespace: str, before: str) -> Iterator[Seen
             yield _holder(name, [who for _, _, _, *who in held])
 
 
-def _reader(name: str, since: float, who: list[Any]) -> Seen:
+def _reader(name: str, since: float, who: list[Any]) -> SeenProcess:
     """A connection that shares the row of *name*, and for how long its transaction has run."""
-    return Seen(_process(who), row=Row(name, held_since=since, mode=READ, holding=1))
+    return SeenProcess(_process(who), row=StatusRow(name, held_since=since, mode=READ, holding=1))
 
 
-def _holder(name: str, holders: list[list[Any]]) -> Seen:
+def _holder(name: str, holders: list[list[Any]]) -> SeenProcess:
     """The connection that has locked the row of *name*, and since when; or that it is one of several."""
     [since, *who], *others = holders
     if not others:
-        return Seen(_process(who), row=Row(name, held_since=since))
+        return SeenProcess(_process(who), row=StatusRow(name, held_since=since))
     several = " or ".join(str(pid) for _, pid, *_ in holders)
     process = f"{several} of PostgreSQL, which can't tell a savepoint's until somebody waits"
-    return Seen(process, row=Row(name, held_since=min(since, *(one[0] for one in others))))
+    return SeenProcess(process, row=StatusRow(name, held_since=min(since, *(one[0] for one in others))))
 
 
 def _refuse_others(connection: Connection) -> None:

@@ -41,7 +41,7 @@ class Sharing(Protocol):
         """
 
 
-class _PostgreSQL:
+class _PostgreSQLSharing:
     locks_gaps = True
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
@@ -61,7 +61,7 @@ class _PostgreSQL:
         return not absent
 
 
-class _MariaDB:
+class _MariaDBSharing:
     locks_gaps = True
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
@@ -78,13 +78,13 @@ class _MariaDB:
         return connection.execute(f"{SELECT} LOCK IN SHARE MODE WAIT {whole(seconds)}", [row])
 
 
-class _MySQL(_MariaDB):
+class _MySQLSharing(_MariaDBSharing):
     def _locking(self, connection: Connection, row: str, seconds: float) -> Rows:
         with waiting(connection, seconds):
             return connection.execute(f"{SELECT} FOR SHARE", [row])
 
 
-class _SQLite:
+class _SQLiteSharing:
     """SQLite, where a transaction reads one moment, and nobody has to be kept out."""
 
     locks_gaps = False
@@ -112,10 +112,10 @@ def _refuse_replica(connection: Connection) -> None:
 
 
 _KINDS: dict[str, Sharing] = {
-    "postgresql": _PostgreSQL(),
-    "mariadb": _MariaDB(),
-    "mysql": _MySQL(),
-    "sqlite": _SQLite(),
+    "postgresql": _PostgreSQLSharing(),
+    "mariadb": _MariaDBSharing(),
+    "mysql": _MySQLSharing(),
+    "sqlite": _SQLiteSharing(),
 }
 
 

@@ -10,8 +10,15 @@ from operator import itemgetter
 
 from distlock import reentrance
 from distlock.backends.base import refuse_lacking
-from distlock.backends.findings import Examinable, Finding, MadeByUse
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.inspectable import (
+    MOST_SHOWN,
+    Examinable,
+    Finding,
+    KeyState,
+    MadeByUse,
+    SeenProcess,
+    StatusRow,
+)
 from distlock.backends.latches import Latches, LatchState
 from distlock.backends.optional import Prepares
 from distlock.engine.commands import Commands, Parker
@@ -145,43 +152,43 @@ class EngineNamespace(Namespace):
 
     # -- for those who look at its locks ---------------------------------------------------------
 
-    def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
+    def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
         key = self._before + name
-        sight = self.engine.inspection.inspect(key)
+        state = self.engine.inspection.inspect(key)
         if not self.engine.backend.capabilities.fair:
-            sight = self._with_waiters(sight, key)
-        return sight, self.engine.row(key), self.engine.inspection.process
+            state = self._with_waiters(state, key)
+        return state, self.engine.row(key), self.engine.inspection.process
 
-    def _with_waiters(self, sight: Sight, key: str) -> Sight:
-        """Return *sight* with the waiters that processes publish, the oldest first: there is no queue."""
+    def _with_waiters(self, state: KeyState, key: str) -> KeyState:
+        """Return *state* with the waiters that processes publish, the oldest first: there is no queue."""
         told = [
             (seen.row.waiting_since, seen)
             for seen in self.engine.inspection.announced(key)
             if seen.row is not None and seen.row.key == key and seen.row.waiting and not seen.silent
         ]
         waiting = [seen for _, seen in sorted(told, key=itemgetter(0))]
-        return replace(sight, queue=waiting[:MOST_SHOWN], waiting=len(waiting))
+        return replace(state, queue=waiting[:MOST_SHOWN], waiting=len(waiting))
 
-    def known(self, name: str) -> tuple[Sight | None, Row | None]:
+    def known(self, name: str) -> tuple[KeyState | None, StatusRow | None]:
         key = self._before + name
         return self.engine.status.last_state(key), self.engine.row(key)
 
-    def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
+    def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
         start = len(self._before)
         for seen in self.engine.inspection.announced(self._before + before):
             row = self._still_true(seen) if seen.silent else seen.row
             if row is not None:
                 yield row.key[start:], replace(seen, row=row)
 
-    def _still_true(self, seen: Seen) -> Row | None:
+    def _still_true(self, seen: SeenProcess) -> StatusRow | None:
         """Return what is true yet of what a silent process said last. The lock service knows."""
         if (row := seen.row) is None:
             return None
-        sight = self.engine.inspection.inspect(row.key)
-        holders = [one.process for one in (sight.holder, *sight.beside) if one is not None]
+        state = self.engine.inspection.inspect(row.key)
+        holders = [one.process for one in (state.holder, *state.beside) if one is not None]
         if seen.process not in holders:
             row = replace(row, held_since=0.0, holding=0)
-        if seen.process not in [one.process for one in sight.queue]:
+        if seen.process not in [one.process for one in state.queue]:
             row = replace(row, waiting=0)
         return row if row.held_since or row.waiting else None
 

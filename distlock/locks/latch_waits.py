@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import CodeType
 
 from distlock import clock, reentrance
-from distlock.backends.inspectable import MOMENT, Row
+from distlock.backends.inspectable import MOMENT, StatusRow
 from distlock.backends.latches import Latches, LatchState
 from distlock.engine.commands import Commands, Park, Parker
 from distlock.engine.drivers import ThreadParker
@@ -109,7 +109,7 @@ class LatchWaits:
         self._hints.append(None)
         self._called.wake()
 
-    def rows(self, at_epoch: float) -> list[Row]:
+    def rows(self, at_epoch: float) -> list[StatusRow]:
         """Return the waits that last for longer than a moment. *at_epoch*: as for `engine.status.row_of`."""
         now, rows = clock.now(), []
         for key, watched in self._watched.copy().items():
@@ -117,7 +117,7 @@ class LatchWaits:
             if eldest is not None and now - eldest.came >= MOMENT:
                 waiting, since = len(watched.waiters), round(eldest.came + at_epoch, 1)
                 where = shown_where(eldest.where)
-                rows.append(Row(key, waiting=waiting, waits_at=where, waiting_since=since))
+                rows.append(StatusRow(key, waiting=waiting, waits_at=where, waiting_since=since))
         return rows
 
     def wait(

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 from weakref import WeakValueDictionary
 
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.engine.commands import Commands, Parker
 from distlock.engine.process import forget_in_children
@@ -152,15 +151,15 @@ class Namespace(ABC):
         """Whether anybody holds *name* just now, here or elsewhere. Asks the lock service."""
 
     @abstractmethod
-    def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
-        """See `distlock.operate.looking.Observed`. Raises `ConfigurationError` where nothing is shown."""
+    def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
+        """See `distlock.operate.looking.InspectedNamespace`. Raises `ConfigurationError` if it shows none."""
 
-    def known(self, name: str) -> tuple[Sight | None, Row | None]:
+    def known(self, name: str) -> tuple[KeyState | None, StatusRow | None]:
         """Return the latest view of *name*, and this process's own part, without asking the lock service."""
         return None, None
 
     @abstractmethod
-    def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
+    def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
         """Yield what all processes publish of the names that begin with *before*."""
 
     @abstractmethod

@@ -17,7 +17,7 @@ from distlock.metrics.places import Places
 from distlock.metrics.result import BUCKETS, GRANTED, RESULTS, result_of
 
 
-class _Place:
+class _PlaceInstruments:
     """The instruments of one place in the code.
 
     It is only added up here, and read when somebody collects: an SDK takes ten times as long for an addition.
@@ -55,7 +55,7 @@ class _Instruments:
     """The instruments of this process, which has one of each name."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str, str], _Place] = {}
+        self._places: dict[tuple[str, str], _PlaceInstruments] = {}
         forget_in_children(self)
         self.tracer = trace.get_tracer("distlock")
         meter = metrics.get_meter("distlock")
@@ -81,8 +81,8 @@ class _Instruments:
         for place in self._places.values():
             place.begin()
 
-    def place(self, alias: str, where: str) -> _Place:
-        return self._places.setdefault((alias, where), _Place(alias, where))
+    def place(self, alias: str, where: str) -> _PlaceInstruments:
+        return self._places.setdefault((alias, where), _PlaceInstruments(alias, where))
 
     def _results(self, options: CallbackOptions) -> Iterable[Observation]:
         for place in list(self._places.values()):
@@ -127,7 +127,7 @@ class _Spanned(Attempt):
 
     __slots__ = ("_of", "_place", "_span")
 
-    def __init__(self, of: _Instruments, place: _Place) -> None:
+    def __init__(self, of: _Instruments, place: _PlaceInstruments) -> None:
         self._of = of
         self._place = place
         place.asked()

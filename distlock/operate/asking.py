@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 
-from distlock.operate.looking import LockState, Observed, printable
+from distlock.operate.looking import InspectedNamespace, LockState, printable
 
 logger = logging.getLogger("distlock")
 
 
-def ask_back(namespace: Observed, state: LockState, by: str) -> bool:
+def ask_back(namespace: InspectedNamespace, state: LockState, by: str) -> bool:
     """Ask the holder of the lock that *state* shows to give it back: see `distlock.Locks.request_release`.
 
     *by*: the person, for the log. Returns whether anybody holds it. Raises `BackendUnavailable`;
@@ -31,7 +31,7 @@ def ask_back(namespace: Observed, state: LockState, by: str) -> bool:
 logger = logging.getLogger("distlock")
 
 
-def break_lock(namespace: Observed, state: LockState, by: str) -> bool:
+def break_lock(namespace: InspectedNamespace, state: LockState, by: str) -> bool:
     """Break the hold that *state* shows, and nothing after it. The next in the queue gets the lock.
 
     *by*: the person, for the log. Returns False, and nothing is changed, if the hold has ended meanwhile, or

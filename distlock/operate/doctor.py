@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 
 from distlock import __version__, clock
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.errors import BackendUnavailable, LockError, LockTimeout
 from distlock.locks.client import Locks
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
-from distlock.backends.inspectable import MOMENT, MOST_SHOWN, Quorum, Row, Seen, Sight
+from distlock.backends.inspectable import MOMENT, MOST_SHOWN, KeyState, Quorum, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Fence
@@ -130,22 +130,22 @@ class Listed:
     left: int | None = None
 
 
-class Observed(Protocol):
+class InspectedNamespace(Protocol):
     """The methods of a namespace that tell of its names."""
 
-    def of_kind(self, kind: Kind) -> Observed | None:
+    def of_kind(self, kind: Kind) -> InspectedNamespace | None:
         """Where the names of *kind* are; None: it has none."""
 
     def latch_states(self, names: Sequence[str]) -> Sequence[LatchState | None]:
         """Return the state of each of *names*."""
 
-    def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
+    def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
         """Return the lock service's view, this process's own, and this process's name there."""
 
-    def known(self, name: str) -> tuple[Sight | None, Row | None]:
+    def known(self, name: str) -> tuple[KeyState | None, StatusRow | None]:
         """Return the latest view of *name*, and this process's own part, without asking the lock service."""
 
-    def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
+    def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
         """Name, and what a process says of it."""
 
     def request_release(self, name: str) -> bool: ...
@@ -155,7 +155,7 @@ class Observed(Protocol):
     epoch: int
 
 
-def inspect(namespace: Observed, name: str, kind: Kind = LOCK) -> LockState:
+def inspect(namespace: InspectedNamespace, name: str, kind: Kind = LOCK) -> LockState:
     """See `distlock.Locks.inspect`."""
     if kind not in KINDS:
         raise ConfigurationError(f"kind={kind!r} has to be one of {', '.join(map(repr, KINDS))}.")
@@ -164,27 +164,27 @@ def inspect(namespace: Observed, name: str, kind: Kind = LOCK) -> LockState:
         return LockState(check_name(name), None, None, math.inf, (), 0, kind=kind)
     if kind == LATCH:
         return _inspect_latch(namespace, where, check_name(name))
-    sight, mine, us = where.inspect(check_name(name))
-    seen = [] if sight.holder is None else [sight.holder, *sight.beside]
+    state, mine, us = where.inspect(check_name(name))
+    seen = [] if state.holder is None else [state.holder, *state.beside]
     holders = tuple(_holds(one, mine if one.process == us else one.row) for one in seen)
     rows = [mine if one.process == us else one.row for one in seen]
     holder = holders[0] if holders else None
     return LockState(
         name,
         holder,
-        Fence(namespace.epoch, sight.number) if holder and sight.number is not None else None,
-        sight.remaining if holder else math.inf,
-        tuple(_waits(one, mine if one.process == us else one.row) for one in sight.queue),
-        sight.waiting,
-        sight.transaction,
-        sight.mode,
-        sight.others,
+        Fence(namespace.epoch, state.number) if holder and state.number is not None else None,
+        state.remaining if holder else math.inf,
+        tuple(_waits(one, mine if one.process == us else one.row) for one in state.queue),
+        state.waiting,
+        state.transaction,
+        state.mode,
+        state.others,
         kind,
         holders,
-        sight.out or _inside(holders, sight.others),
-        sight.limit or max((row.limit for row in rows if row is not None), default=0),
-        quorum=sight.quorum,
-        ended_by=sight.ended_by,
+        state.out or _inside(holders, state.others),
+        state.limit or max((row.limit for row in rows if row is not None), default=0),
+        quorum=state.quorum,
+        ended_by=state.ended_by,
     )
 
 
@@ -194,7 +194,7 @@ def _inside(holders: Sequence[Party], others: int) -> int:
     return shown + max(0, others + 1 - len(holders)) if holders else 0
 
 
-def _inspect_latch(namespace: Observed, where: Observed, name: str) -> LockState:
+def _inspect_latch(namespace: InspectedNamespace, where: InspectedNamespace, name: str) -> LockState:
     """A latch has no line: those that wait are told by their processes, the oldest first."""
     (latch,) = namespace.latch_states([name])
     told = () if _is_open(latch) else where.announced(name)
@@ -206,19 +206,19 @@ def _inspect_latch(namespace: Observed, where: Observed, name: str) -> LockState
     return replace(state, remaining=latch.ttl, total=latch.total, left=latch.left)
 
 
-def known_holder(namespace: Observed, name: str) -> Party | None:
+def known_holder(namespace: InspectedNamespace, name: str) -> Party | None:
     """The holder of *name* if it has held it for longer than a moment, as far as is known. Asks nobody."""
-    sight, mine = namespace.known(name)
+    state, mine = namespace.known(name)
     if mine is not None and mine.held_since:
         party = Party("", socket.gethostname(), os.getpid(), mine.held_at, mine.held_since)
-    elif sight is not None and sight.holder is not None and sight.holder.row is not None:
-        party = _holds(sight.holder, sight.holder.row)
+    elif state is not None and state.holder is not None and state.holder.row is not None:
+        party = _holds(state.holder, state.holder.row)
     else:
         return None
     return party if party.seconds() >= MOMENT else None
 
 
-def list_locks(namespace: Observed, before: str = "") -> Iterator[Listed]:
+def list_locks(namespace: InspectedNamespace, before: str = "") -> Iterator[Listed]:
     """See `distlock.Locks.list`."""
     for kind in KINDS:
         where = namespace.of_kind(kind)
@@ -236,7 +236,7 @@ def list_locks(namespace: Observed, before: str = "") -> Iterator[Listed]:
                 yield Listed(name, _waits(seen, row), False, kind, limit=row.limit)
 
 
-def _list_latches(namespace: Observed, told: Iterator[tuple[str, Seen]]) -> Iterator[Listed]:
+def _list_latches(namespace: InspectedNamespace, told: Iterator[tuple[str, SeenProcess]]) -> Iterator[Listed]:
     while some := list(islice(told, _LATCHES_AT_ONCE)):
         states = namespace.latch_states([name for name, _ in some])
         for (name, seen), state in zip(some, states, strict=True):
@@ -251,14 +251,14 @@ def _is_open(latch: LatchState | None) -> bool:
     return latch is not None and not latch.left
 
 
-def _holds(seen: Seen, row: Row | None) -> Party:
+def _holds(seen: SeenProcess, row: StatusRow | None) -> Party:
     if row is None:
         return Party(seen.process, seen.host, seen.pid, silent=seen.silent)
     holding, silent = row.holding, seen.silent
     return Party(seen.process, seen.host, seen.pid, row.held_at, row.held_since, 0, holding, silent)
 
 
-def _waits(seen: Seen, row: Row | None) -> Party:
+def _waits(seen: SeenProcess, row: StatusRow | None) -> Party:
     where, since, waiting = (
         (row.waits_at, row.waiting_since, row.waiting) if row is not None else ("", 0.0, 0)
     )

@@ -8,8 +8,7 @@ from typing import Any
 from distlock import clock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Queued
 from distlock.backends.latches import Latches
-from distlock.backends.optional import REPEAT, Awaits, Begun, Posts, PushesHolds
-from distlock.backends.shared import Reads
+from distlock.backends.optional import REPEAT, Awaits, Begun, Posts, PushesHolds, Reads
 from distlock.testing.protocol import LONG, Contender, ProtocolFixtures, ask
 
 
@@ -26,7 +25,7 @@ async def answer(one: Contender, call: Any, *arguments: Any) -> Any:
 
 
 class AwaitingConformance(ProtocolFixtures):
-    """For backends that are `distlock.backends.base.Awaits`."""
+    """For backends that are `distlock.backends.optional.Awaits`."""
 
     def warm(self, one: Contender, key: str) -> None:
         """What the first calls find out is known, of where *key* lies, too."""

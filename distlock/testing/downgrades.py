@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from distlock.backends.base import READ, LockRequest
-from distlock.backends.shared import Reads
+from distlock.backends.optional import Reads
 from distlock.testing.protocol import Contender, ProtocolFixtures, ask, read
 
 

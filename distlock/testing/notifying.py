@@ -9,7 +9,7 @@ import pytest
 
 from distlock.backends.base import READ, LockRequest
 from distlock.backends.inspectable import Announces
-from distlock.backends.notifying import Notifies
+from distlock.backends.optional import Notifies
 from distlock.testing.protocol import LONG, Contender, ProtocolFixtures, ask
 
 

@@ -1,6 +1,6 @@
 """The conformance kit: keys of which several are had at once, up to a limit.
 
-What a backend owes them stands in `distlock.backends.shared`.
+What a backend owes them stands in `distlock.backends.optional`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ def posts(one: Contender) -> Posts:
 
 
 class PostingConformance(ProtocolFixtures):
-    """For backends that are `distlock.backends.base.Posts`."""
+    """For backends that are `distlock.backends.optional.Posts`."""
 
     def post(self, one: Contender, mine: LockRequest) -> list[bool | None]:
         told: list[bool | None] = []

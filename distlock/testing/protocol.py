@@ -17,10 +17,9 @@ from typing import Any
 
 import pytest
 
-from distlock.backends import create
 from distlock.backends.base import PERMIT, READ, Acquired, Backend, Busy, LockRequest, Queued
-from distlock.backends.optional import Awaits, Posts, PushesHolds
-from distlock.backends.shared import Reads
+from distlock.backends.optional import Awaits, Posts, PushesHolds, Reads
+from distlock.backends.registry import create
 from distlock.testing.places import a_late_cancel_keeps_the_hold, polls_take_no_second_place
 from distlock.testing.sink import RecordingSink
 

@@ -1,6 +1,6 @@
 """The conformance kit: readers that share a key, and the writers that they keep out.
 
-What a backend owes them stands in `distlock.backends.shared`.
+What a backend owes them stands in `distlock.backends.optional`.
 """
 
 from __future__ import annotations

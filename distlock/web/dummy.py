@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from weakref import WeakSet
 
 from distlock import clock
-from distlock.backends.inspectable import Row, Seen, Sight
-from distlock.backends.memory.latches import KeptLatches, MemoryLatches
+from distlock.backends.inspectable import KeyState, SeenProcess, StatusRow
+from distlock.backends.memory.backend import MemoryLatches
+from distlock.backends.memory.service import LatchTable
 from distlock.engine.commands import Commands, Parker
 from distlock.errors import LockLost, NotHeld
 from distlock.grants.grant import Fence, Grant
@@ -106,11 +107,11 @@ class DummyLatches(MemoryLatches):
     process = "this"
 
     def __init__(self) -> None:
-        self._here = KeptLatches(clock.now)
+        self._here = LatchTable(clock.now)
         self.waits = LatchWaits(self)
 
     @property
-    def _kept(self) -> KeptLatches:
+    def _table(self) -> LatchTable:
         return self._here
 
     def notified(self, key: str) -> None:
@@ -160,10 +161,10 @@ class DummyNamespace(Namespace):
         with self.books:
             return [one for one in self._out if not (one.released or one.lost)]
 
-    def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
-        return Sight(), None, ""
+    def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
+        return KeyState(), None, ""
 
-    def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
+    def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
         return iter(())
 
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool:

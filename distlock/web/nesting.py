@@ -31,7 +31,7 @@ _MOST = 1000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class _Waiter:
+class _RequestWaiter:
     holds: frozenset[Key]
     #: The names that it shares with other readers.
     reads: frozenset[Key]
@@ -39,12 +39,12 @@ class _Waiter:
     only_reads: bool
     owner: Owner
 
-    def waits_for(self, other: _Waiter) -> bool:
+    def waits_for(self, other: _RequestWaiter) -> bool:
         keys = self.wants & other.holds
         return bool(keys - other.reads if self.only_reads else keys)
 
 
-_waiters: set[_Waiter] = set()
+_waiters: set[_RequestWaiter] = set()
 _told: set[tuple[str, ...]] = set()
 _books = threading.RLock()
 
@@ -77,7 +77,7 @@ def waiting(
     against = None if in_order else _against_the_order(namespace, names, around)
     if against is not None:
         _tell_once(namespace, names, against)
-    me = _Waiter(
+    me = _RequestWaiter(
         _keys(around),
         _keys([one for one in around if one.grant.mode == READ]),
         frozenset(_key(namespace, name) for name in names),
@@ -115,7 +115,7 @@ def block_waiting(namespace: Namespace, names: Sequence[str], seconds: float, mo
         yield patience(namespace, names, around, seconds)
 
 
-def _closes_a_ring(me: _Waiter) -> bool:
+def _closes_a_ring(me: _RequestWaiter) -> bool:
     seen, ahead = {me}, [me]
     while ahead:
         waiter = ahead.pop()

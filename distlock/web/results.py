@@ -41,7 +41,7 @@ R = TypeVar("R")
 logger = logging.getLogger("distlock")
 
 
-class Attempt:
+class SkippableCall:
     """One call of a guarded function that is no view."""
 
     def __init__(self, guarded: Guarded) -> None:

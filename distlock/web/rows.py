@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Never
 
 from distlock.backends.base import Acquired, Capabilities, LockRequest, Sink, refuse_lacking
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.inspectable import KeyState, SeenProcess, StatusRow
 from distlock.clock import now
 from distlock.engine.commands import Commands, Parker
 from distlock.engine.engine import Engine
@@ -248,11 +248,11 @@ class RowNamespace(EngineNamespace):
     def refuse_lacking(self, capability: str, wish: str) -> None:
         refuse_lacking("database", self.engine.backend.capabilities, capability, wish)
 
-    def inspect(self, name: str) -> tuple[Sight, Row | None, str]:
+    def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
         with self._looking() as connection:
-            return row_locks.sight(connection, self.prefix, name), None, ""
+            return row_locks.key_state(connection, self.prefix, name), None, ""
 
-    def announced(self, before: str) -> Iterator[tuple[str, Seen]]:
+    def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
         with self._looking() as connection:
             found = list(row_locks.listed(connection, self.prefix, before))
         return ((seen.row.key, seen) for seen in found if seen.row is not None)

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from django.apps import apps
 from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.clock import now
 from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence.ending import EndedEarly, Mark, commits_in_message, takes_several

@@ -13,7 +13,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import Guarded, Told, When
 from distlock.web.guard_options import Methods
 from distlock.web.names.sources import where_of
-from distlock.web.results import Attempt, refuse_skipping_view
+from distlock.web.results import SkippableCall, refuse_skipping_view
 from distlock.web.stack import below
 from django_distlock.guarding.advice import async_in_transaction
 from django_distlock.guarding.call import (
@@ -102,7 +102,7 @@ def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Argumen
     line = functools.partial(standing.line, guarded)
     transactions = SyncTransactions(guarded.where, ours, guarded.function, line)
     if standing.kind == "function":
-        attempt = Attempt(guarded)
+        attempt = SkippableCall(guarded)
         try:
             return run(guarded, transactions, attempt.body(body), standing, args, kwargs)
         except LockError as error:
@@ -142,7 +142,7 @@ async def _acall(
 ) -> Any:
     body = functools.partial(guarded.function, *args, **kwargs)
     if standing.kind == "function":
-        attempt = Attempt(guarded)
+        attempt = SkippableCall(guarded)
         try:
             return await arun(guarded, attempt.body(body), standing, args, kwargs)
         except LockError as error:

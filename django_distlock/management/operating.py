@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import click
 from django.db import DEFAULT_DB_ALIAS
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.cli.exits import told
 from distlock.cli.main import COMMANDS, HELP_OPTIONS
 from distlock.cli.site import Settings

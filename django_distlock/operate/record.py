@@ -85,7 +85,7 @@ class Statement:
 
 
 @dataclass(eq=False)
-class Record:
+class RequestRecord:
     """One request."""
 
     began: float = field(default_factory=now)
@@ -172,13 +172,13 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 #: The statements of the running request.
-recording: ContextVar[Record | None] = ContextVar("distlock_record", default=None)
-_running: WeakSet[Record] = WeakSet()
+recording: ContextVar[RequestRecord | None] = ContextVar("distlock_record", default=None)
+_running: WeakSet[RequestRecord] = WeakSet()
 #: Has the cursor whose statement is under way.
 _thread = threading.local()
 
 
-def begin(record: Record) -> None:
+def begin(record: RequestRecord) -> None:
     """The running request is recorded in *record*."""
     recording.set(record)
     _running.add(record)
@@ -186,7 +186,7 @@ def begin(record: Record) -> None:
         _watch(connection)
 
 
-def end(record: Record) -> None:
+def end(record: RequestRecord) -> None:
     """It is recorded no more."""
     recording.set(None)
     _running.discard(record)

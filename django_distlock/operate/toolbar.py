@@ -16,7 +16,7 @@ from distlock.terms import Terms, shown_where
 from django_distlock.clients.client import watching
 from django_distlock.conf import clients
 from django_distlock.operate import record as record_module
-from django_distlock.operate.record import Record, Taken
+from django_distlock.operate.record import RequestRecord, Taken
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
 
 try:
@@ -36,7 +36,7 @@ class LocksPanel(Panel):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.record = Record()
+        self.record = RequestRecord()
 
     @property
     def nav_subtitle(self) -> str:
@@ -47,7 +47,7 @@ class LocksPanel(Panel):  # type: ignore[misc]
         return f"{count} {'lock' if count == 1 else 'locks'}, waited {told['waited']:.1f} ms"
 
     def enable_instrumentation(self) -> None:
-        self.record = Record()
+        self.record = RequestRecord()
         record_module.begin(self.record)
         watching.set(self._watch)
 

@@ -27,7 +27,7 @@ _NO_RLOCK = (
 )
 
 
-class _Outside:
+class _OutsideSession:
     """*inner*, outside of every transaction of the session: the block begins its own."""
 
     def __init__(self, inner: Acquirer, transactions: GuardTransactions) -> None:
@@ -89,4 +89,4 @@ def row_client(guards: Locks, transactions: GuardTransactions, bind: str | None)
     def begin(grant: Grant, left: Callable[[], float]) -> AbstractContextManager[object]:
         return transactions.begin(grant, bind, left)
 
-    return RowLocks(_Outside(guards.acquirer, transactions), guards.timeout, begin, _NO_RLOCK)
+    return RowLocks(_OutsideSession(guards.acquirer, transactions), guards.timeout, begin, _NO_RLOCK)

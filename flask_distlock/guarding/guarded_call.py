@@ -22,7 +22,7 @@ from distlock.web.decorator import Guarded, refuse_hidden
 from distlock.web.guard_options import no_stream, one_name
 from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
-from distlock.web.results import Attempt, refuse_coroutine, refuse_skipping_view, warn_of_stream
+from distlock.web.results import SkippableCall, refuse_coroutine, refuse_skipping_view, warn_of_stream
 from distlock.web.settings.clients import GuardTerms
 from distlock.web.stack import below, stacked, upper_guards
 from flask_distlock.exceptions import exception_for
@@ -105,7 +105,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         refuse_skipping_view(guarded)
     if locked is False:
         return guarded.function(*args, **kwargs)
-    attempt, this, uppers = Attempt(guarded), None, upper_guards(guarded)
+    attempt, this, uppers = SkippableCall(guarded), None, upper_guards(guarded)
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
         if guard.leaves_to_below(guarded, this.names, this.transactions):
@@ -158,7 +158,7 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         refuse_skipping_view(guarded)
     if locked is False:
         return await guarded.function(*args, **kwargs)
-    attempt, uppers = Attempt(guarded), upper_guards(guarded)
+    attempt, uppers = SkippableCall(guarded), upper_guards(guarded)
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
         if guard.leaves_to_below(guarded, this.names, this.transactions):

@@ -147,11 +147,11 @@ class AppSession:
         """*inner*, for a call that may share its transaction. Raises `ConfigurationError` where it can't."""
         if fenced_in is None or self.sessions is None:
             raise one_database(where, [])
-        from flask_distlock.sql.batches import BatchTransactions
+        from flask_distlock.sql.batches import SessionBatchTransactions
         from flask_distlock.sql.session_transactions import SessionTransactions
 
         assert isinstance(inner, SessionTransactions)
-        return BatchTransactions(inner, where, seat, most)
+        return SessionBatchTransactions(inner, where, seat, most)
 
     def roll_back(self) -> None:
         """Roll back what this request has open in the session."""

@@ -32,7 +32,7 @@ class _Carried:
     transaction: RootTransaction
 
 
-class BatchTransactions:
+class SessionBatchTransactions:
     """The transactions of one call that may be part of a batch, in *seat*, of *most* calls at the most.
 
     *inner*: those that it has by itself. *where*: the guarded function.

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Dialect, Engine, MetaData, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.orm import Session
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.errors import ConfigurationError
 from distlock.fence.ending import Mark, commits_in_message, of_savepoint, takes_several
 from distlock.fence.examining import examine_table

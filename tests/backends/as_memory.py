@@ -10,7 +10,7 @@ from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
 from distlock.backends.inspectable import Inspectable
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
-from distlock.backends.shared import Reads
+from distlock.backends.optional import Reads
 from distlock.testing.protocol import ask
 from distlock.testing.sink import RecordingSink
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import distlock
-from distlock.backends import capabilities_of
 from distlock.backends.base import Capabilities
 from distlock.backends.memory import MemoryBackend
+from distlock.backends.registry import capabilities_of
 from distlock.web.decorator import Told
 from distlock.web.own_transactions import refuse_unfit
 from distlock.web.settings.aliases import AliasSettings, read

@@ -7,7 +7,7 @@ import re
 import tomllib
 from pathlib import Path
 
-import distlock
+from distlock.backends import registry
 from distlock.backends.base import Backend, Capabilities
 from distlock.backends.known import GROUP
 from distlock.backends.optional import LooksAhead, TakesArguments
@@ -53,12 +53,12 @@ def test_its_class_declares_and_its_suite_is_made_of_the_kit() -> None:
 
 def test_the_method_that_takes_clients_of_others_is_there() -> None:
     assert hasattr(TakesArguments, "url_of")
-    assert issubclass(distlock.backends.class_of("redis"), TakesArguments)
-    assert not issubclass(distlock.backends.class_of("memory"), TakesArguments)
+    assert issubclass(registry.class_of("redis"), TakesArguments)
+    assert not issubclass(registry.class_of("memory"), TakesArguments)
 
 
 def test_the_method_that_looks_ahead_is_there() -> None:
     assert hasattr(LooksAhead, "refuse_unusable")
     assert not hasattr(Backend, "refuse_unusable")
-    assert issubclass(distlock.backends.class_of("file"), LooksAhead)
-    assert not issubclass(distlock.backends.class_of("memory"), LooksAhead)
+    assert issubclass(registry.class_of("file"), LooksAhead)
+    assert not issubclass(registry.class_of("memory"), LooksAhead)

@@ -14,8 +14,8 @@ from kazoo.handlers import threading as handlers
 from kazoo.protocol.connection import ConnectionHandler
 from pymysql.connections import Connection
 
-from distlock.backends import advisory, redis, zookeeper
-from distlock.backends.mysql import wire as mysql_wire
+from distlock.backends import redis, sql, zookeeper
+from distlock.backends.sql import mysql_connection
 from distlock.backends.zookeeper import client, connection
 
 #: The methods that we override, with the parameters that kazoo gives them.
@@ -116,7 +116,7 @@ def test_pymysql_has_what_we_use() -> None:
     connection = Connection(defer_connect=True)
     for name in OF_PYMYSQL:
         assert hasattr(connection, name), (
-            f"PyMySQL {version('PyMySQL')} has no Connection.{name} as {mysql_wire.__file__} knows it. "
+            f"PyMySQL {version('PyMySQL')} has no Connection.{name} as {mysql_connection.__file__} knows it. "
             "Find what does now what that is for, or forbid this version in pyproject.toml."
         )
     assert list(inspect.signature(connection._execute_command).parameters) == ["command", "sql"]
@@ -125,10 +125,9 @@ def test_pymysql_has_what_we_use() -> None:
 
 
 def test_what_is_private_of_pymysql_stands_in_one_file() -> None:
-    for folder in (Path(mysql_wire.__file__).parent, Path(advisory.__file__).parent):
-        for path in folder.glob("*.py"):
-            allowed = OF_PYMYSQL if path == Path(mysql_wire.__file__) else set()
-            assert private(path) <= allowed, path
+    for path in Path(sql.__file__).parent.glob("*.py"):
+        allowed = OF_PYMYSQL if path == Path(mysql_connection.__file__) else set()
+        assert private(path) <= allowed, path
 
 
 def test_what_is_private_of_kazoo_stands_in_two_files() -> None:

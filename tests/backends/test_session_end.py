@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.advisory.session import Session
+from distlock.backends.sql.session import SQLSession
 from distlock.clock import now
 
 
-class UnreadWire:
+class UnreadConnection:
     """A connection whose incoming bytes nobody reads."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -27,10 +27,10 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, servers
 
 
-def session_on(end: socket.socket) -> Session:
-    wire: Any = UnreadWire(end)
+def session_on(end: socket.socket) -> SQLSession:
+    connection: Any = UnreadConnection(end)
     dialect: Any = None
-    return Session(dialect, wire, patience=1.0, window=1.0, desk=True, number=1)
+    return SQLSession(dialect, connection, patience=1.0, window=1.0, main=True, number=1)
 
 
 def test_an_idle_session_lives(ends: tuple[socket.socket, socket.socket]) -> None:
@@ -51,7 +51,7 @@ def test_an_answer_to_a_call_that_is_under_way_is_no_end(ends: tuple[socket.sock
     """Or a busy process would give back every tenth lock that the next of its own callers waits for."""
     ours, servers = ends
     session = session_on(ours)
-    session.wire.since = now()
+    session.connection.since = now()
     servers.sendall(b"an answer")
     assert not session.has_ended()
 
@@ -61,6 +61,6 @@ def test_the_end_of_the_connection_ends_it_whatever_is_under_way(
 ) -> None:
     ours, servers = ends
     session = session_on(ours)
-    session.wire.since = now()
+    session.connection.since = now()
     servers.close()
     assert session.has_ended()

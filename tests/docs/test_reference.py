@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import MetaData
 
 import distlock
-import distlock.backends
 import distlock.metrics
 import distlock.operate
 import distlock.testing
@@ -22,7 +21,8 @@ import django_distlock.signals
 import flask_distlock
 import flask_distlock.signals
 from distlock import Fence
-from distlock.backends.findings import Finding
+from distlock.backends import registry
+from distlock.backends.inspectable import Finding
 from distlock.cli.output import listed_json, state_json
 from distlock.cli.site import PREFIX, URL
 from distlock.errors import LockError
@@ -115,7 +115,7 @@ def test_each_argument_of_connect_has_a_row() -> None:
 )
 def test_each_option_of_a_backend_has_a_row(backend: str) -> None:
     page = f"backends/{backend.rpartition('+')[2]}.md"
-    assert table(page, "option") == keywords(distlock.backends.class_of(backend))
+    assert table(page, "option") == keywords(registry.class_of(backend))
 
 
 def test_each_public_name_is_in_the_api() -> None:
@@ -139,6 +139,6 @@ def test_what_is_written_has_its_rows() -> None:
 
 
 def test_the_options_of_sentinel_are_those_of_one_server() -> None:
-    sentinel, server = (keywords(distlock.backends.class_of(word)) for word in ("redis+sentinel", "redis"))
+    sentinel, server = (keywords(registry.class_of(word)) for word in ("redis+sentinel", "redis"))
     assert sentinel == server
     assert table("backends/sentinel.md", "option") <= sentinel

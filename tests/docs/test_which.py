@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from distlock.backends import capabilities_of
 from distlock.backends.known import BUILT_IN
+from distlock.backends.registry import capabilities_of
 from tests.docs.blocks import ROOT
 
 PAGE = (ROOT / "docs/explanation/which.md").read_text("utf-8")

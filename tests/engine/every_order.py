@@ -173,7 +173,7 @@ class World(Sharing):
             parts.append([name(one.request.token) for one in engine.cancellations._pending])
             parts.append(sorted(name(hold.request.token) for hold in engine.renewer.holds))
         for record in self.service.records.values():
-            parts.append([(name(o.entry.request.token), o.mode, o.acknowledged) for o in record.owners])
+            parts.append([(name(o.entry.request.token), o.mode, o.acknowledged) for o in record.holds])
             parts.append([(name(entry.request.token), entry.request.mode) for entry in record.queue])
         return repr(parts)
 

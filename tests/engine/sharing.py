@@ -88,7 +88,7 @@ class Watch:
             self.was_busy = True
         if record is not None:
             # What was handed off, and is not heard of yet, is as good as a place in the queue.
-            handed = any(not owner.acknowledged for owner in record.owners)
+            handed = any(not hold.acknowledged for hold in record.holds)
             self.was_busy |= bool(record.queue) or handed or not record.has_room(self._ask)
 
 

@@ -64,12 +64,12 @@ class HandOff(Scene):
         return self.waiter.grant
 
     def held_by(self) -> str | None:
-        owners = self.service.records[KEY].owners if KEY in self.service.records else []
-        return owners[0].entry.request.token if owners else None
+        holds = self.service.records[KEY].holds if KEY in self.service.records else []
+        return holds[0].entry.request.token if holds else None
 
     def pass_on(self) -> None:
         """Let the next one in, as the service does when a window is over."""
-        self.service.records[KEY].owners[0].ends = self.now
+        self.service.records[KEY].holds[0].ends = self.now
         self.service.locked(KEY)
 
 
@@ -78,7 +78,7 @@ def test_a_body_begins_on_the_push_without_a_question() -> None:
     grant = scene.begin()
     assert scene.asked == []
     assert scene.held_by() == grant._hold.request.token
-    assert grant.fence.number == scene.service.records[KEY].owners[0].number
+    assert grant.fence.number == scene.service.records[KEY].holds[0].number
 
 
 def test_an_empty_body_asks_nothing_but_the_release() -> None:
@@ -253,7 +253,7 @@ def test_the_keeper_tells_what_it_can_not_confirm(caplog: pytest.LogCaptureFixtu
 def test_a_broken_lock_is_lost_before_it_is_confirmed() -> None:
     scene = HandOff()
     grant = scene.begin()
-    scene.service.records[KEY].owners.clear()
+    scene.service.records[KEY].holds.clear()
     scene.all[1].engine.sink.missed_notifications()
     scene.keep(1)
     assert grant.lost
@@ -336,7 +336,7 @@ def test_a_fence_is_lifted_only_under_a_confirmed_lock() -> None:
     assert scene.asked == ["acknowledge"]
     scene = HandOff()
     grant = scene.begin()
-    scene.service.records[KEY].owners[0].number += 1
+    scene.service.records[KEY].holds[0].number += 1
     assert not grant.lift("a", grant.fence.number + 1000)
     assert grant.lost
 

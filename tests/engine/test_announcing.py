@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from distlock.backends.base import Acquired, LockRequest
-from distlock.backends.inspectable import MOMENT, Row
+from distlock.backends.inspectable import MOMENT, StatusRow
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
 from distlock.engine import status
@@ -35,7 +35,7 @@ class Heard(MemoryBackend):
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
@@ -118,7 +118,7 @@ def test_all_is_said_again_when_it_was_forgotten(kept: Kept) -> None:
     for name in "abc":
         kept.acquire(name)
     kept.pass_time(MOMENT + PERIOD)
-    kept.service.announcements.clear()
+    kept.service.status.clear()
     kept.pass_time(3 * PERIOD)
     assert kept.shown() == ["a", "b", "c"]
 

@@ -12,7 +12,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 import distlock
 from distlock import clock, metrics
 from distlock.backends.redis import RedisBackend
-from distlock.backends.redis.connection import Connection
+from distlock.backends.redis.connection import RedisConnection
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.testing.fixtures import engine_of, wait_for_waiters
 from tests.metrics.telemetry import points
@@ -64,7 +64,7 @@ def test_requests_to_redis(own_server: RedisServer, kind: str, count: Count) -> 
     # One that is made because the other is busy takes nobody's place.
     backend = engine_of(locks).backend
     assert isinstance(backend, RedisBackend)
-    busy: list[Connection] = []
+    busy: list[RedisConnection] = []
 
     def taken() -> bool:
         # The keeper has it now and then, to read what a release was answered.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from distlock.backends.memory import MemoryBackend
-from distlock.backends.memory.record import Owner, Record
-from distlock.backends.memory.service import MemoryService
+from distlock.backends.memory.service import KeyRecord, MemoryHold, MemoryService
 
 _services: dict[tuple[type, str], MemoryService] = {}
 
@@ -28,11 +27,11 @@ class Honest(MemoryService):
     """The control: it has no bug."""
 
 
-def misjudging(record: type[Record]) -> type[Planted]:
+def misjudging(record: type[KeyRecord]) -> type[Planted]:
     """A service that has room where *record* says so."""
 
     class Misjudging(MemoryService):
-        def _current(self, key: str) -> Record:
+        def _current(self, key: str) -> KeyRecord:
             self.records.setdefault(key, record())
             return super()._current(key)
 
@@ -40,5 +39,5 @@ def misjudging(record: type[Record]) -> type[Planted]:
     return type(record.__name__, (Planted,), words)
 
 
-def owned(record: Record, mode: str) -> list[Owner]:
-    return [owner for owner in record.owners if owner.mode == mode]
+def owned(record: KeyRecord, mode: str) -> list[MemoryHold]:
+    return [hold for hold in record.holds if hold.mode == mode]

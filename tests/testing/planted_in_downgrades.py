@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from distlock.backends.base import READ, LockRequest
 from distlock.backends.memory import MemoryBackend
-from distlock.backends.memory.record import Owner
-from distlock.backends.memory.service import MemoryService
+from distlock.backends.memory.service import MemoryHold, MemoryService
 from tests.testing.planted import planted
 
 
@@ -16,10 +15,10 @@ class ADowngradeIsAReleaseAndARead(MemoryService):
     """In two steps: a writer that waits comes between."""
 
     def downgrade(self, request: LockRequest) -> bool:
-        owner = self._current(request.key).owner(request.token)
+        hold = self._current(request.key).hold(request.token)
         held = self.release(request)
-        if held and owner is not None:
-            self.request(replace(request, mode=READ), owner.entry.backend)
+        if held and hold is not None:
+            self.request(replace(request, mode=READ), hold.entry.backend)
         return held
 
 
@@ -41,38 +40,38 @@ class ADowngradeLetsNobodyIn(MemoryService):
 @planted
 class ADowngradeDoesNothing(MemoryService):
     def downgrade(self, request: LockRequest) -> bool:
-        return self._current(request.key).owner(request.token) is not None
+        return self._current(request.key).hold(request.token) is not None
 
 
 @planted
 class ADowngradeCantBeRepeated(MemoryService):
     def downgrade(self, request: LockRequest) -> bool:
-        owner = self._current(request.key).owner(request.token)
+        hold = self._current(request.key).hold(request.token)
         return (
             super().downgrade(request)
-            and owner is not None
-            and bool(owner.entry.request.mode != READ)
-            and self._once(owner)
+            and hold is not None
+            and bool(hold.entry.request.mode != READ)
+            and self._once(hold)
         )
 
-    def _once(self, owner: Owner) -> bool:
-        owner.entry.request = replace(owner.entry.request, mode=READ)
+    def _once(self, hold: MemoryHold) -> bool:
+        hold.entry.request = replace(hold.entry.request, mode=READ)
         return True
 
 
 @planted
 class AnybodyDowngrades(MemoryService):
     def downgrade(self, request: LockRequest) -> bool:
-        owners = self._current(request.key).owners
-        return super().downgrade(owners[0].entry.request if owners else request)
+        holds = self._current(request.key).holds
+        return super().downgrade(holds[0].entry.request if holds else request)
 
 
 @planted
 class ADowngradeKeepsItsNumber(MemoryService):
     def downgrade(self, request: LockRequest) -> bool:
-        owner = self._current(request.key).owner(request.token)
-        number = 0 if owner is None else owner.number
+        hold = self._current(request.key).hold(request.token)
+        number = 0 if hold is None else hold.number
         held = super().downgrade(request)
-        if owner is not None:
-            owner.number = number
+        if hold is not None:
+            hold.number = number
         return held

@@ -12,8 +12,8 @@ import pytest
 
 from distlock.backends.latches import LatchState
 from distlock.backends.memory import MemoryBackend
-from distlock.backends.memory.latches import KeptLatches, MemoryLatches
-from distlock.backends.memory.service import MemoryService
+from distlock.backends.memory.backend import MemoryLatches
+from distlock.backends.memory.service import LatchTable, MemoryService
 from distlock.engine.commands import Call
 from distlock.errors import BackendUnavailable
 from distlock.locks import latch_waits
@@ -26,7 +26,7 @@ _services: dict[tuple[type, str], MemoryService] = {}
 class Planted(MemoryBackend):
     """A backend whose latches have the bug."""
 
-    latches_class: type[KeptLatches] = KeptLatches
+    latches_class: type[LatchTable] = LatchTable
 
     def __init__(self, url: str) -> None:
         known = _services.get((self.latches_class, url))
@@ -36,13 +36,13 @@ class Planted(MemoryBackend):
         super().__init__(url, known)
 
 
-def planted(latches_class: type[KeptLatches]) -> type[Planted]:
+def planted(latches_class: type[LatchTable]) -> type[Planted]:
     words = {"latches_class": latches_class, "__module__": latches_class.__module__}
     return type(latches_class.__name__, (Planted,), words)
 
 
 @planted
-class Honest(KeptLatches):
+class Honest(LatchTable):
     """The control: it has no bug."""
 
 
@@ -51,7 +51,7 @@ def _open(ttl: float = 60.0) -> LatchState:
 
 
 @planted
-class TheMissingAreOpen(KeptLatches):
+class TheMissingAreOpen(LatchTable):
     """A counter that is not there counts as 0, as in Redisson's ``await``."""
 
     def look(self, key: str, *more: Any) -> LatchState | None:
@@ -59,7 +59,7 @@ class TheMissingAreOpen(KeptLatches):
 
 
 @planted
-class CountingMakes(KeptLatches):
+class CountingMakes(LatchTable):
     """DECR makes what is not there."""
 
     def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
@@ -69,14 +69,14 @@ class CountingMakes(KeptLatches):
 
 
 @planted
-class MakingMakesAnew(KeptLatches):
+class MakingMakesAnew(LatchTable):
     def make(self, key: str, *more: Any) -> LatchState:
         self._records.pop(key, None)
         return super().make(key, *more)
 
 
 @planted
-class CountsGoBelowNothing(KeptLatches):
+class CountsGoBelowNothing(LatchTable):
     def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         record = self._record(key)
         if record is not None and by > record.left:
@@ -86,13 +86,13 @@ class CountsGoBelowNothing(KeptLatches):
 
 
 @planted
-class RepetitionsCount(KeptLatches):
+class RepetitionsCount(LatchTable):
     def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         return super().count_down(key, by, secrets.token_hex(16), life)
 
 
 @planted
-class ReadsThenWrites(KeptLatches):
+class ReadsThenWrites(LatchTable):
     """GET, and then SET."""
 
     def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
@@ -107,7 +107,7 @@ class ReadsThenWrites(KeptLatches):
 
 
 @planted
-class NothingEnds(KeptLatches):
+class NothingEnds(LatchTable):
     """No TTL, as in Redisson."""
 
     def make(self, key: str, total: int, ttl: float, maker: str) -> LatchState:
@@ -115,7 +115,7 @@ class NothingEnds(KeptLatches):
 
 
 @planted
-class OpenForEver(KeptLatches):
+class OpenForEver(LatchTable):
     def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         state = super().count_down(key, by, part, life)
         if state is not None and not state.left:
@@ -124,7 +124,7 @@ class OpenForEver(KeptLatches):
 
 
 @planted
-class CountsDontProlong(KeptLatches):
+class CountsDontProlong(LatchTable):
     def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         _, ends = self._records.get(key, (None, 0.0))
         state = super().count_down(key, by, part, life)
@@ -134,7 +134,7 @@ class CountsDontProlong(KeptLatches):
 
 
 @planted
-class RepetitionsProlong(KeptLatches):
+class RepetitionsProlong(LatchTable):
     def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         if (record := self._record(key)) is not None:
             self._records[key] = record, self._now() + record.ttl
@@ -142,7 +142,7 @@ class RepetitionsProlong(KeptLatches):
 
 
 @planted
-class OldPartsAreRemembered(KeptLatches):
+class OldPartsAreRemembered(LatchTable):
     def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         seen = self.__dict__.setdefault("seen", {}).setdefault(key, set())
         if part in seen:
@@ -152,7 +152,7 @@ class OldPartsAreRemembered(KeptLatches):
 
 
 @planted
-class CountsAreOfAnyLife(KeptLatches):
+class CountsAreOfAnyLife(LatchTable):
     """DECR by a name, whatever bears it by now."""
 
     def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
@@ -160,7 +160,7 @@ class CountsAreOfAnyLife(KeptLatches):
 
 
 @planted
-class TheNextIsDeletedToo(KeptLatches):
+class TheNextIsDeletedToo(LatchTable):
     """DEL by a name, whatever bears it by now."""
 
     def delete(self, key: str, life: str = "") -> bool:
@@ -168,7 +168,7 @@ class TheNextIsDeletedToo(KeptLatches):
 
 
 @planted
-class AllHaveDeletedIt(KeptLatches):
+class AllHaveDeletedIt(LatchTable):
     def delete(self, key: str, life: str = "") -> bool:
         with self._mutex:
             there = self._record(key) is not None
@@ -178,20 +178,20 @@ class AllHaveDeletedIt(KeptLatches):
 
 
 @planted
-class NobodyIsTold(KeptLatches):
+class NobodyIsTold(LatchTable):
     def _tell(self, key: str) -> None:
         self.watched.pop(key, None)
 
 
 @planted
-class OneIsTold(KeptLatches):
+class OneIsTold(LatchTable):
     def _tell(self, key: str) -> None:
         self.watched[key] = dict(list(self.watched.get(key, {}).items())[:1])
         super()._tell(key)
 
 
 @planted
-class TheDeletedLive(KeptLatches):
+class TheDeletedLive(LatchTable):
     """It is only counted down to its end."""
 
     def delete(self, key: str, life: str = "") -> bool:
@@ -202,13 +202,13 @@ class TheDeletedLive(KeptLatches):
 
 
 @planted
-class NobodyIsToldOfItsEnd(KeptLatches):
+class NobodyIsToldOfItsEnd(LatchTable):
     def delete(self, key: str, life: str = "") -> bool:
         return self._records.pop(key, None) is not None
 
 
 @planted
-class WatchesAreSetOnce(KeptLatches):
+class WatchesAreSetOnce(LatchTable):
     def look(self, key: str, who: object, told: Any) -> LatchState | None:
         known = self.__dict__.setdefault("known", set())
         if told is not None and (key, who) in known:

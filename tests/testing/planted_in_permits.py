@@ -7,29 +7,28 @@ from typing import Any
 
 from distlock.backends.base import PERMIT, Acquired, LockRequest
 from distlock.backends.memory import MemoryBackend
-from distlock.backends.memory.record import Entry, Owner, Record
-from distlock.backends.memory.service import MemoryService
+from distlock.backends.memory.service import KeyRecord, MemoryHold, MemoryService, RequestEntry
 from tests.testing.planted import misjudging, owned, planted
 
 
 @misjudging
-class HoldsAreCounted(Record):
+class HoldsAreCounted(KeyRecord):
     """Not the permits that they have."""
 
     def has_room(self, request: LockRequest) -> bool:
-        return len(self.owners) < request.limit if request.mode == PERMIT else super().has_room(request)
+        return len(self.holds) < request.limit if request.mode == PERMIT else super().has_room(request)
 
 
 @misjudging
-class NobodyHearsOfOtherLimits(Record):
+class NobodyHearsOfOtherLimits(KeyRecord):
     def other_limit(self, request: LockRequest) -> int:
         return 0
 
 
 @misjudging
-class TheFirstLimitIsForAll(Record):
+class TheFirstLimitIsForAll(KeyRecord):
     def has_room(self, request: LockRequest) -> bool:
-        first = [owner.entry.request.limit for owner in owned(self, PERMIT)]
+        first = [hold.entry.request.limit for hold in owned(self, PERMIT)]
         return super().has_room(replace(request, limit=first[0]) if first else request)
 
 
@@ -37,9 +36,11 @@ class TheFirstLimitIsForAll(Record):
 class SmallAsksPassLargeOnes(MemoryService):
     def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
         record = self._current(request.key)
-        if request.mode == PERMIT and record.owner(request.token) is None and record.has_room(request):
+        if request.mode == PERMIT and record.hold(request.token) is None and record.has_room(request):
             record.queue = [entry for entry in record.queue if entry.request.token != request.token]
-            self._own(record, Entry(request, backend, self.now()), self.now(), request.ttl, acknowledged=True)
+            self._grant(
+                record, RequestEntry(request, backend, self.now()), self.now(), request.ttl, acknowledged=True
+            )
         return super().request(request, backend)
 
 
@@ -53,8 +54,8 @@ class AFreedPermitWakesEverybody(MemoryService):
 
 @planted
 class OneEntersForSeveralPermits(MemoryService):
-    def _hand_off(self, record: Record) -> None:
-        if not record.owners:
+    def _hand_off(self, record: KeyRecord) -> None:
+        if not record.holds:
             behind, record.queue = record.queue[1:], record.queue[:1]
             super()._hand_off(record)
             record.queue += behind
@@ -67,16 +68,20 @@ class EveryPollTakesAPermit(MemoryService):
     def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
         answer = super().request(request, backend)
         record = self._current(request.key)
-        if isinstance(answer, Acquired) and request.mode == PERMIT and len(record.owners) < request.limit:
-            other = replace(request, token=f"{request.token}_again_{len(record.owners)}")
-            if record.owners[-1].entry.request.token == request.token:
-                self._own(
-                    record, Entry(other, backend, self.now()), self.now(), request.ttl, acknowledged=True
+        if isinstance(answer, Acquired) and request.mode == PERMIT and len(record.holds) < request.limit:
+            other = replace(request, token=f"{request.token}_again_{len(record.holds)}")
+            if record.holds[-1].entry.request.token == request.token:
+                self._grant(
+                    record,
+                    RequestEntry(other, backend, self.now()),
+                    self.now(),
+                    request.ttl,
+                    acknowledged=True,
                 )
         return answer
 
 
-class _Counter(Record):
+class _Counter(KeyRecord):
     too_many = 0
 
     def has_room(self, request: LockRequest) -> bool:
@@ -86,7 +91,7 @@ class _Counter(Record):
 class _Counted(MemoryService):
     """Permits as a counter: more of them than the limit says, once too many came back."""
 
-    def _current(self, key: str) -> Record:
+    def _current(self, key: str) -> KeyRecord:
         self.records.setdefault(key, _Counter())
         return super()._current(key)
 
@@ -119,18 +124,20 @@ class ASecondReleaseGivesAPermit(_Counted):
 class PermitsNeverComeBack(MemoryService):
     """A crashed holder leaks its permit for ever."""
 
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        return super()._own(record, entry, now, 1e9 if entry.request.mode == PERMIT else ttl, acknowledged)
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
+        return super()._grant(record, entry, now, 1e9 if entry.request.mode == PERMIT else ttl, acknowledged)
 
 
 @planted
 class OnePermitOfSeveralComesBack(MemoryService):
-    def _current(self, key: str) -> Record:
-        record = self.records.setdefault(key, Record())
-        for owner in owned(record, PERMIT):
-            if self.now() >= owner.ends and owner.entry.request.permits > 1:
-                owner.entry.request = replace(owner.entry.request, permits=owner.entry.request.permits - 1)
-                owner.ends = self.now() + 1e9
+    def _current(self, key: str) -> KeyRecord:
+        record = self.records.setdefault(key, KeyRecord())
+        for hold in owned(record, PERMIT):
+            if self.now() >= hold.ends and hold.entry.request.permits > 1:
+                hold.entry.request = replace(hold.entry.request, permits=hold.entry.request.permits - 1)
+                hold.ends = self.now() + 1e9
         return super()._current(key)
 
 
@@ -140,13 +147,15 @@ class PermitsHaveOneLease(MemoryService):
 
     def renew(self, request: LockRequest) -> bool:
         held = super().renew(request)
-        for owner in owned(self._current(request.key), PERMIT) if held else []:
-            owner.ends = self.now() + request.ttl
+        for hold in owned(self._current(request.key), PERMIT) if held else []:
+            hold.ends = self.now() + request.ttl
         return held
 
 
 @planted
 class AHandedPermitHasALease(MemoryService):
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
         mine = entry.request.ttl if entry.request.mode == PERMIT else ttl
-        return super()._own(record, entry, now, mine, acknowledged)
+        return super()._grant(record, entry, now, mine, acknowledged)

@@ -7,32 +7,29 @@ from typing import Any
 
 from distlock.backends.base import PERMIT, READ, Acquired, LockRequest
 from distlock.backends.memory import MemoryBackend
-from distlock.backends.memory.record import Entry, Owner, Record
-from distlock.backends.memory.service import WINDOW, MemoryService
+from distlock.backends.memory.service import WINDOW, KeyRecord, MemoryHold, MemoryService, RequestEntry
 from tests.testing.planted import misjudging, owned, planted
 
 
 @misjudging
-class ReadersTakeTurns(Record):
+class ReadersTakeTurns(KeyRecord):
     """A reader is a writer, by another name."""
 
     def has_room(self, request: LockRequest) -> bool:
-        return super().has_room(request) and not (request.mode == READ and self.owners)
+        return super().has_room(request) and not (request.mode == READ and self.holds)
 
 
 @misjudging
-class ReadersDisregardWriters(Record):
+class ReadersDisregardWriters(KeyRecord):
     def has_room(self, request: LockRequest) -> bool:
         return request.mode == READ or super().has_room(request)
 
 
 @misjudging
-class WritersDisregardReaders(Record):
+class WritersDisregardReaders(KeyRecord):
     def has_room(self, request: LockRequest) -> bool:
         return (
-            len(owned(self, READ)) == len(self.owners)
-            if request.mode != PERMIT
-            else super().has_room(request)
+            len(owned(self, READ)) == len(self.holds) if request.mode != PERMIT else super().has_room(request)
         )
 
 
@@ -42,9 +39,11 @@ class ReadersPassWaitingWriters(MemoryService):
 
     def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
         record = self._current(request.key)
-        if request.mode == READ and record.owner(request.token) is None and owned(record, READ):
+        if request.mode == READ and record.hold(request.token) is None and owned(record, READ):
             record.queue = [entry for entry in record.queue if entry.request.token != request.token]
-            self._own(record, Entry(request, backend, self.now()), self.now(), request.ttl, acknowledged=True)
+            self._grant(
+                record, RequestEntry(request, backend, self.now()), self.now(), request.ttl, acknowledged=True
+            )
         return super().request(request, backend)
 
 
@@ -52,18 +51,18 @@ class ReadersPassWaitingWriters(MemoryService):
 class AllWaitingReadersEnter(MemoryService):
     """Those behind the next writer, too."""
 
-    def _hand_off(self, record: Record) -> None:
+    def _hand_off(self, record: KeyRecord) -> None:
         super()._hand_off(record)
         if owned(record, READ):
             for entry in [entry for entry in record.queue if entry.request.mode == READ]:
                 record.queue.remove(entry)
-                self._own(record, entry, self.now(), WINDOW, acknowledged=False)
+                self._grant(record, entry, self.now(), WINDOW, acknowledged=False)
 
 
 @planted
 class OnlyTheFirstOfARunEnters(MemoryService):
-    def _hand_off(self, record: Record) -> None:
-        if not record.owners:
+    def _hand_off(self, record: KeyRecord) -> None:
+        if not record.holds:
             behind, record.queue = record.queue[1:], record.queue[:1]
             super()._hand_off(record)
             record.queue += behind
@@ -73,7 +72,7 @@ class OnlyTheFirstOfARunEnters(MemoryService):
 class ALongRunIsCutOff(MemoryService):
     """So many a script, and nobody lets in the others."""
 
-    def _hand_off(self, record: Record) -> None:
+    def _hand_off(self, record: KeyRecord) -> None:
         if len(owned(record, READ)) < 16:
             behind, record.queue = record.queue[16:], record.queue[:16]
             super()._hand_off(record)
@@ -86,8 +85,8 @@ class TheFirstReaderOutFreesTheKey(MemoryService):
 
     def release(self, request: LockRequest) -> bool:
         record = self._current(request.key)
-        if record.owner(request.token) is not None:
-            record.owners = [owner for owner in record.owners if owner.entry.request.token == request.token]
+        if record.hold(request.token) is not None:
+            record.holds = [hold for hold in record.holds if hold.entry.request.token == request.token]
         return super().release(request)
 
 
@@ -95,7 +94,7 @@ class TheFirstReaderOutFreesTheKey(MemoryService):
 class TheLastReaderOutTellsNobody(MemoryService):
     def release(self, request: LockRequest) -> bool:
         record = self._current(request.key)
-        if owned(record, READ) == record.owners and len(record.owners) == 1:
+        if owned(record, READ) == record.holds and len(record.holds) == 1:
             for entry in record.queue:
                 entry.backend = MemoryBackend("memory://nobody")
         return super().release(request)
@@ -103,10 +102,12 @@ class TheLastReaderOutTellsNobody(MemoryService):
 
 @planted
 class OneOfARunIsHinted(MemoryService):
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
         if owned(record, READ):
             entry.backend = MemoryBackend("memory://nobody")
-        return super()._own(record, entry, now, ttl, acknowledged)
+        return super()._grant(record, entry, now, ttl, acknowledged)
 
 
 @planted
@@ -143,18 +144,20 @@ class ACancelWakesNobody(MemoryService):
 class AHungReaderTakesTheOthersAlong(MemoryService):
     """One lease for all: that of the reader that came first."""
 
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        owner = super()._own(record, entry, now, ttl, acknowledged)
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
+        hold = super()._grant(record, entry, now, ttl, acknowledged)
         for other in owned(record, READ):
-            other.ends = min(other.ends, owner.ends, record.owners[0].ends)
-        return owner
+            other.ends = min(other.ends, hold.ends, record.holds[0].ends)
+        return hold
 
     def renew(self, request: LockRequest) -> bool:
         record = self._current(request.key)
-        ends = [owner.ends for owner in record.owners]
+        ends = [hold.ends for hold in record.holds]
         held = super().renew(request)
-        for owner, before in zip(record.owners, ends, strict=True):
-            owner.ends = before if owner.mode == READ else owner.ends
+        for hold, before in zip(record.holds, ends, strict=True):
+            hold.ends = before if hold.mode == READ else hold.ends
         return held
 
 
@@ -164,42 +167,50 @@ class ARenewalIsForAllReaders(MemoryService):
 
     def renew(self, request: LockRequest) -> bool:
         held = super().renew(request)
-        for owner in owned(self._current(request.key), READ) if held else []:
-            owner.ends = self.now() + request.ttl
+        for hold in owned(self._current(request.key), READ) if held else []:
+            hold.ends = self.now() + request.ttl
         return held
 
 
 @planted
 class ReadersHaveNoLease(MemoryService):
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        return super()._own(record, entry, now, 1e9 if entry.request.mode == READ else ttl, acknowledged)
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
+        return super()._grant(record, entry, now, 1e9 if entry.request.mode == READ else ttl, acknowledged)
 
 
 @planted
 class AHandedReaderHasALease(MemoryService):
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
         mine = entry.request.ttl if entry.request.mode == READ else ttl
-        return super()._own(record, entry, now, mine, acknowledged)
+        return super()._grant(record, entry, now, mine, acknowledged)
 
 
 @planted
 class ReadersHaveTheNumberOfTheBlock(MemoryService):
     """The first of the last writer's, whose grants have gone on from there."""
 
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
         before = self.last_number
-        owner = super()._own(record, entry, now, ttl, acknowledged)
-        if owner.mode == READ:
-            owner.number = self.__dict__.get("first", owner.number)
+        hold = super()._grant(record, entry, now, ttl, acknowledged)
+        if hold.mode == READ:
+            hold.number = self.__dict__.get("first", hold.number)
         else:
             self.__dict__["first"] = before + 1
-        return owner
+        return hold
 
 
 @planted
 class WritersShareTheNumberOfReaders(MemoryService):
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        owner = super()._own(record, entry, now, ttl, acknowledged)
-        if owner.mode != READ and owner.number > 1:
-            owner.number -= 1
-        return owner
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
+        hold = super()._grant(record, entry, now, ttl, acknowledged)
+        if hold.mode != READ and hold.number > 1:
+            hold.number -= 1
+        return hold

@@ -33,9 +33,9 @@ class RequestsAreForTheName(MemoryService):
         return super().request_release(key)
 
     def renew(self, request: LockRequest) -> bool:
-        owner = self._current(request.key).owner(request.token)
-        if owner is not None and request.key in self.wanted:
-            owner.release_requested = True
+        hold = self._current(request.key).hold(request.token)
+        if hold is not None and request.key in self.wanted:
+            hold.release_requested = True
         return super().renew(request)
 
 
@@ -43,8 +43,8 @@ class RequestsAreForTheName(MemoryService):
 class RequestsTakeTheLock(MemoryService):
     def request_release(self, key: str) -> bool:
         asked = super().request_release(key)
-        for owner in list(self._current(key).owners):
-            self.release(owner.entry.request)
+        for hold in list(self._current(key).holds):
+            self.release(hold.entry.request)
         return asked
 
 
@@ -60,8 +60,8 @@ class ThoseThatWaitAreAsked(MemoryService):
 class OneReaderIsAsked(MemoryService):
     def request_release(self, key: str) -> bool:
         record = self._current(key)
-        others = record.owners[1:]
-        record.owners = record.owners[:1]
+        others = record.holds[1:]
+        record.holds = record.holds[:1]
         asked = super().request_release(key)
-        record.owners += others
+        record.holds += others
         return asked

@@ -9,8 +9,7 @@ from typing import Any
 
 from distlock.backends.base import Acquired, Capabilities, LockRequest, Queued
 from distlock.backends.memory import MemoryBackend
-from distlock.backends.memory.record import Entry, Owner, Record
-from distlock.backends.memory.service import WINDOW, MemoryService
+from distlock.backends.memory.service import WINDOW, KeyRecord, MemoryHold, MemoryService, RequestEntry
 from distlock.errors import BackendUnavailable
 from tests.testing.planted import planted
 
@@ -28,46 +27,50 @@ class AnybodyReleases(MemoryService):
     """DEL without comparing the owner."""
 
     def release(self, request: LockRequest) -> bool:
-        owners = self._current(request.key).owners
-        return super().release(owners[0].entry.request if owners else request)
+        holds = self._current(request.key).holds
+        return super().release(holds[0].entry.request if holds else request)
 
 
 @planted
 class AnybodyRenews(MemoryService):
     def renew(self, request: LockRequest) -> bool:
-        return bool(self._current(request.key).owners)
+        return bool(self._current(request.key).holds)
 
 
 @planted
 class NewcomersBarge(MemoryService):
     """The lock is set free, and the next one to ask has it."""
 
-    def _hand_off(self, record: Record) -> None:
-        for entry in record.queue if not record.owners else []:
+    def _hand_off(self, record: KeyRecord) -> None:
+        for entry in record.queue if not record.holds else []:
             entry.backend.notified(entry.request.key)
 
     def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
         record = self._current(request.key)
-        if not record.owners:
+        if not record.holds:
             record.queue = [entry for entry in record.queue if entry.request.token != request.token]
-            self._own(record, Entry(request, backend, self.now()), self.now(), request.ttl, acknowledged=True)
+            self._grant(
+                record, RequestEntry(request, backend, self.now()), self.now(), request.ttl, acknowledged=True
+            )
         return super().request(request, backend)
 
 
 @planted
 class LastComeFirstServed(MemoryService):
-    def _hand_off(self, record: Record) -> None:
-        if not record.owners:
+    def _hand_off(self, record: KeyRecord) -> None:
+        if not record.holds:
             record.queue.reverse()
         super()._hand_off(record)
 
 
 @planted
 class NobodyIsHinted(MemoryService):
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        owner = super()._own(record, entry, now, ttl, acknowledged)
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
+        hold = super()._grant(record, entry, now, ttl, acknowledged)
         entry.backend = MemoryBackend("memory://nobody")
-        return owner
+        return hold
 
 
 @planted
@@ -75,7 +78,7 @@ class EveryPollQueues(MemoryService):
     def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
         answer = super().request(request, backend)
         if isinstance(answer, Queued):
-            self.records[request.key].queue.append(Entry(request, backend, self.now()))
+            self.records[request.key].queue.append(RequestEntry(request, backend, self.now()))
         return answer
 
 
@@ -83,8 +86,8 @@ class EveryPollQueues(MemoryService):
 class TryingQueues(MemoryService):
     def request(self, request: LockRequest, backend: MemoryBackend) -> Any:
         record = self._current(request.key)
-        if not request.wait and record.owners:
-            record.queue.append(Entry(request, backend, self.now()))
+        if not request.wait and record.holds:
+            record.queue.append(RequestEntry(request, backend, self.now()))
         return super().request(request, backend)
 
 
@@ -105,20 +108,24 @@ class CancelGivesUpTheHold(MemoryService):
 
 @planted
 class EqualFences(MemoryService):
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        owner = super()._own(record, entry, now, ttl, acknowledged)
-        owner.number = 1
-        return owner
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
+        hold = super()._grant(record, entry, now, ttl, acknowledged)
+        hold.number = 1
+        return hold
 
 
 @planted
 class FencesForgetTheBlock(MemoryService):
     """INCR, while the holder numbers its own grants from there."""
 
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        owner = super()._own(record, entry, now, ttl, acknowledged)
-        self.last_number = owner.number
-        return owner
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
+        hold = super()._grant(record, entry, now, ttl, acknowledged)
+        self.last_number = hold.number
+        return hold
 
 
 @planted
@@ -145,8 +152,8 @@ class FloorsAreForgotten(MemoryService):
 @planted
 class AnybodyRaisesFloors(MemoryService):
     def raise_fence(self, request: LockRequest, number: int) -> Any:
-        owners = self._current(request.key).owners
-        return super().raise_fence(owners[0].entry.request if owners else request, number)
+        holds = self._current(request.key).holds
+        return super().raise_fence(holds[0].entry.request if holds else request, number)
 
 
 @planted
@@ -159,26 +166,30 @@ class EveryRaiseIsANewFence(MemoryService):
 class NoExpiry(MemoryService):
     """SETNX without a lifetime."""
 
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        return super()._own(record, entry, now, 1e9, acknowledged)
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
+        return super()._grant(record, entry, now, 1e9, acknowledged)
 
 
 @planted
 class RenewalDoesNothing(MemoryService):
     def renew(self, request: LockRequest) -> bool:
-        return self._current(request.key).owner(request.token) is not None
+        return self._current(request.key).hold(request.token) is not None
 
 
 @planted
 class HandOverIsWorthALease(MemoryService):
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
-        return super()._own(record, entry, now, entry.request.ttl if ttl == WINDOW else ttl, acknowledged)
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
+        return super()._grant(record, entry, now, entry.request.ttl if ttl == WINDOW else ttl, acknowledged)
 
 
 @planted
 class AnybodyAcknowledges(MemoryService):
     def acknowledge(self, request: LockRequest, number: int) -> bool:
-        return any(owner.number == number for owner in self._current(request.key).owners)
+        return any(hold.number == number for hold in self._current(request.key).holds)
 
 
 @planted
@@ -198,8 +209,8 @@ class AcknowledgementsForgetTheNumber(MemoryService):
 @planted
 class AcknowledgementDoesNothing(MemoryService):
     def acknowledge(self, request: LockRequest, number: int) -> bool:
-        owner = self._current(request.key).owner(request.token)
-        return owner is not None and owner.number == number
+        hold = self._current(request.key).hold(request.token)
+        return hold is not None and hold.number == number
 
 
 class PushesNameAnotherHold(MemoryBackend):

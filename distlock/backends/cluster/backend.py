@@ -1,8 +1,8 @@
-"""Locks in a Redis Cluster. A lock is one slot, and so all that belongs to it lies on one node.
+"""Locks in a Redis Cluster. A lock is one slot, so all that belongs to it is on one node.
 
-Each primary is a `RedisBackend` of its own, with its connections and the one that it pushes to. So a waiter
-hears the node that hands its lock over, and that node counts it as a listener, as the scripts want it: what
-another node's subscribers hear is not counted, see https://redis.io/docs/latest/commands/publish/.
+Each primary is a `RedisBackend` of its own, with its connections and its subscription. So a waiter is
+subscribed to the node that hands its lock off, and that node counts it as a subscriber, as the scripts need
+it: it does not count those of other nodes, see https://redis.io/docs/latest/commands/publish/.
 """
 
 from __future__ import annotations
@@ -14,28 +14,66 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from types import MethodType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
+from urllib.parse import urlsplit
 
 from distlock import clock
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued, Sink
-from distlock.backends.cluster.address import ClusterAddress
-from distlock.backends.cluster.examining import examine
-from distlock.backends.cluster.node import Node, NodeSink
-from distlock.backends.cluster.nodes import Nodes
-from distlock.backends.cluster.slots import Endpoint, slot_of
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Seen, Sight
+from distlock.backends.cluster.nodes import SLOTS, ClusterNode, ClusterNodes, Endpoint, NodeSink, slot_of
+from distlock.backends.inspectable import Finding, KeyState, SeenProcess
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
+from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.backend import RedisBackend
-from distlock.backends.redis.inspection import PublishedStatus
-from distlock.errors import BackendUnavailable
+from distlock.backends.redis.health import Send, config_of, info_in, over_several
+from distlock.backends.redis.inspection import RedisStatus
+from distlock.backends.redis.scripts import channel_of
+from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import LONG, check_seconds
+
+_SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
 
 T = TypeVar("T")
 
 
-class ClusterBackend(PublishedStatus):
+class ClusterAddress:
+    """Some nodes of a cluster: ``redis+cluster://[user:password@]host[:port][,host…][?…]``."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in _SCHEMES:
+            self._refuse("?", "Write redis+cluster://host:port,host:port, or rediss+cluster:// for TLS.")
+        # The URL ends at a special character of the password, and the rest of it is no host.
+        if "@" in f"{parts.path}{parts.query}{parts.fragment}" or parts.fragment:
+            self._refuse(
+                "?", "In user, password and query write %40 for @, %2F for /, %3F for ? and %23 for #."
+            )
+        self._scheme = _SCHEMES[parts.scheme]
+        self._login, at, hosts = parts.netloc.rpartition("@")
+        self._login += at
+        self._query = f"?{parts.query}" if parts.query else ""
+        if parts.path.strip("/") not in ("", "0"):
+            self._refuse(hosts, "A cluster has no database but 0: leave it out.")
+        # Making an address reports what is wrong with the rest of the URL.
+        addresses = [
+            RedisAddress(f"{self._scheme}://{self._login}{host}{self._query}") for host in hosts.split(",")
+        ]
+        if addresses[0].db:
+            self._refuse(hosts, "A cluster has no database but 0: leave db= out.")
+        self.places = [Endpoint(address.host, address.port) for address in addresses]
+        self.shown = ",".join(map(str, self.places))
+        if "" in hosts.split(",") and "," in hosts:
+            self._refuse(self.shown, "It has a comma too many: take it out.")
+
+    def url_of(self, place: Endpoint) -> str:
+        """Return the URL of one node."""
+        return f"{self._scheme}://{self._login}{place}{self._query}"
+
+    def _refuse(self, shown: str, why: str) -> NoReturn:
+        raise ConfigurationError(f"The URL of the Redis Cluster at {shown} can't be used. {why}")
+
+
+class ClusterBackend(RedisStatus):
     """One process's locks in the cluster of which *url* names some nodes: ``redis+cluster://h1,h2:7000``.
 
     The arguments are those of `RedisBackend`, of each node; *io_timeout* bounds a call over all of them.
@@ -68,7 +106,7 @@ class ClusterBackend(PublishedStatus):
         }
         self._sink: Sink | None = None
         self._begin()
-        # Whatever is wrong with any of this is told now.
+        # Making a node reports wrong options now.
         self.window = self._make(self._address.places[0]).window
 
     def __repr__(self) -> str:
@@ -90,30 +128,30 @@ class ClusterBackend(PublishedStatus):
         self._begin()
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
-        return self._of(request.key, lambda node, by: node.request(request, by), deadline)
+        return self._call(request.key, lambda node, by: node.request(request, by), deadline)
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        return self._of(request.key, lambda node, by: node.cancel(request, by), deadline)
+        return self._call(request.key, lambda node, by: node.cancel(request, by), deadline)
 
     def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        return self._of(request.key, lambda node, by: node.release(request, by), deadline)
+        return self._call(request.key, lambda node, by: node.release(request, by), deadline)
 
     def post(
-        self, request: LockRequest, told: Callable[[bool | None], None], deadline: float = math.inf
+        self, request: LockRequest, notify: Callable[[bool | None], None], deadline: float = math.inf
     ) -> None:
-        self._of(request.key, lambda node, by: node.post(request, told, by), deadline)
+        self._call(request.key, lambda node, by: node.post(request, notify, by), deadline)
 
     def settle(self, deadline: float = math.inf) -> bool:
         return self._nodes.settle(self._by(deadline))
 
     def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        return self._of(request.key, lambda node, by: node.downgrade(request, by), deadline)
+        return self._call(request.key, lambda node, by: node.downgrade(request, by), deadline)
 
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
-        return self._of(request.key, lambda node, _: node.raise_fence(request, number))
+        return self._call(request.key, lambda node, _: node.raise_fence(request, number))
 
     def locked(self, key: str) -> bool:
-        return self._of(key, lambda node, _: node.locked(key))
+        return self._call(key, lambda node, _: node.locked(key))
 
     def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
         return self._nodes.of_each(
@@ -136,35 +174,37 @@ class ClusterBackend(PublishedStatus):
     def make_latch(
         self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
     ) -> LatchState:
-        return self._of(key, lambda node, by: node.make_latch(key, total, ttl, maker, by), deadline)
+        return self._call(key, lambda node, by: node.make_latch(key, total, ttl, maker, by), deadline)
 
     def count_latch_down(
         self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
     ) -> LatchState | None:
-        return self._of(key, lambda node, until: node.count_latch_down(key, by, part, life, until), deadline)
+        return self._call(
+            key, lambda node, until: node.count_latch_down(key, by, part, life, until), deadline
+        )
 
     def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
-        return self._of(key, lambda node, by: node.delete_latch(key, life, by), deadline)
+        return self._call(key, lambda node, by: node.delete_latch(key, life, by), deadline)
 
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
     ) -> list[LatchState | None]:
         seen: dict[str, LatchState | None] = {}
         for key in keys:
-            (seen[key],) = self._of(key, partial(_look_at_latch, key, watch), deadline)
+            (seen[key],) = self._call(key, partial(_look_at_latch, key, watch), deadline)
         return [seen[key] for key in keys]
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
-        return self._of(key, lambda node, by: node.inspect(key, by), deadline)
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
+        return self._call(key, lambda node, by: node.inspect(key, by), deadline)
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        return self._of(key, lambda node, by: node.break_hold(key, number, by), deadline)
+        return self._call(key, lambda node, by: node.break_hold(key, number, by), deadline)
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
-        return self._of(key, lambda node, by: node.request_release(key, by), deadline)
+        return self._call(key, lambda node, by: node.request_release(key, by), deadline)
 
     def examine(self) -> Iterator[Finding]:
-        return examine(self._nodes.primaries(self._by(math.inf)))
+        return _findings(self._nodes.primaries(self._by(math.inf)))
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
         name, (first, *_) = call.__name__, arguments
@@ -173,40 +213,77 @@ class ClusterBackend(PublishedStatus):
                 return None
             (first,) = first
         key = first if isinstance(first, str) else first[0].key if isinstance(first, tuple) else first.key
-        # Where it is not known, or is another node's now, a thread finds out.
+        # If the node is unknown, or another one has the key now, a thread finds out.
         node = self._nodes.known(key)
         return None if node is None else node.begin(getattr(node, name), *arguments)
 
-    def _of(self, key: str, call: Callable[[Node, float], T], deadline: float = math.inf) -> T:
+    def _call(self, key: str, call: Callable[[ClusterNode, float], T], deadline: float = math.inf) -> T:
         return self._nodes.of(key, call, self._by(deadline))
 
     def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
         """Send commands about published status, each to the node of its key."""
         return self._nodes.replies(commands, deadline)
 
-    def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
+    def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
         try:
-            return super()._seen(processes, key, deadline)
+            return super()._seen_processes(processes, key, deadline)
         except BackendUnavailable:
-            # A node that is away hides their hosts, and not that they hold the lock or wait.
-            return [Seen(process) for process in processes]
+            # Only their hosts are unknown while a node is away, not that they hold the lock or wait.
+            return [SeenProcess(process) for process in processes]
 
-    def _make(self, place: Endpoint) -> Node:
-        node = Node(self._address.url_of(place), self.process, self._seen, **self._options)
+    def _make(self, place: Endpoint) -> ClusterNode:
+        node = ClusterNode(self._address.url_of(place), self.process, self._seen_processes, **self._options)
         if self._sink is not None:
-            node.open(NodeSink(self._sink, self._doubted))
+            node.open(NodeSink(self._sink, self._outdated))
         return node
 
     def _begin(self) -> None:
-        """Start from nothing: as another process, without a map, and without connections."""
+        """Start as a new contender, without a map and without connections."""
         self.process = secrets.token_hex(8)
         self._has_published = False
-        self._doubted = threading.Event()
-        self._nodes = Nodes(self._address.shown, self._address.places, self._make, self._doubted)
+        self._outdated = threading.Event()
+        self._nodes = ClusterNodes(self._address.shown, self._address.places, self._make, self._outdated)
 
     def _by(self, deadline: float) -> float:
         return min(deadline, clock.now() + self._io_timeout)
 
 
-def _look_at_latch(key: str, watch: bool, node: Node, deadline: float) -> list[LatchState | None]:
+def _look_at_latch(key: str, watch: bool, node: ClusterNode, deadline: float) -> list[LatchState | None]:
     return node.look_at_latches([key], watch, deadline)
+
+
+def _findings(primaries: Sequence[tuple[Endpoint, ClusterNode]]) -> Iterator[Finding]:
+    """Yield the findings about all *primaries*: once if they are alike, else with their places."""
+    return over_several({str(place): list(_node_findings(node)) for place, node in primaries})
+
+
+def _node_findings(node: ClusterNode) -> Iterator[Finding]:
+    try:
+        yield from _cluster_findings(node.send)
+        yield from node.examine()
+    except BackendUnavailable as error:
+        remedy = "Start it, or let a replica take its place: until then its slots have no locks."
+        yield Finding("error", "primary", str(error), remedy)
+
+
+def _cluster_findings(send: Send) -> Iterator[Finding]:
+    if send("PUBLISH", channel_of("doctor"), "") is None:
+        said = "This user may not publish, so nobody hears that a lock is free."
+        yield Finding(
+            "error", "push", said, "Give it the rights of the page 'The redis backend', on each node."
+        )
+    info = info_in(send("CLUSTER", "INFO"))
+    if info:
+        served = info.get("cluster_slots_ok", "?")
+        said = f"cluster_state is {info.get('cluster_state')}, and {served} of {SLOTS} slots are served."
+        if info.get("cluster_state") == "ok" and served == str(SLOTS):
+            yield Finding("ok", "cluster", said)
+        else:
+            yield Finding("error", "cluster", said, "Look into CLUSTER NODES there which primaries are away.")
+    if config_of(send, "cluster-require-full-coverage") == "yes":
+        yield Finding(
+            "warning",
+            "coverage",
+            "cluster-require-full-coverage is yes: one slot that nobody serves stops all locks.",
+            "Set cluster-require-full-coverage no on each node: the locks of the other slots go on.",
+        )

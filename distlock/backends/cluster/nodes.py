@@ -1,57 +1,224 @@
-"""The nodes of a cluster: which one has a lock, and where a call goes on when that changes."""
+"""The nodes of a cluster: which one has a lock, and where a call goes on when that changes.
+
+See https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/.
+"""
 
 from __future__ import annotations
 
+import binascii
+import re
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from distlock import clock
-from distlock.backends.cluster.node import Node
-from distlock.backends.cluster.slots import UNNAMED, Endpoint, Slots, moved, said, slot_of, slot_of_command
+from distlock.backends.base import Sink, WeakSink
+from distlock.backends.inspectable import Finding, SeenProcess
+from distlock.backends.redis.address import RedisAddress
+from distlock.backends.redis.backend import RedisBackend
+from distlock.backends.redis.connection import ReplyError
+from distlock.backends.redis.failures import unavailable
+from distlock.backends.redis.health import examine
+from distlock.backends.redis.pending_releases import PendingRelease, PendingReleases
+from distlock.backends.redis.pool import Pool, Stale
+from distlock.backends.redis.queue_entries import QueueEntries
+from distlock.backends.redis.scripts import command, key_of
 from distlock.errors import BackendUnavailable
+from distlock.names import encode
+
+SLOTS = 16384
+#: The host of a node without a name, in a cluster with ``cluster-preferred-endpoint-type hostname``.
+UNNAMED = "?"
+_REDIRECTION = re.compile(r"MOVED (\d+) (.*):(\d+)")
+
+_SLOTS = (command("CLUSTER", "SLOTS"),)
 
 T = TypeVar("T")
 One = TypeVar("One")
 
-#: How long to wait for a slot that is on its way to another node, seconds.
+#: How long to wait for a slot that is being moved to another node, seconds.
 _MOVING = 0.01
-#: A node that is left has so many seconds for what it was asked before.
-_PARTING = 2.0
-#: The answers of a node while keys of a slot are being moved.
-_ON_ITS_WAY = ("ASK ", "TRYAGAIN")
+#: How long a node that is no primary any more has for pending releases before it is closed, seconds.
+_CLOSING = 2.0
+#: How the errors of a node begin while keys of a slot are being moved.
+_MIGRATING = ("ASK ", "TRYAGAIN")
 
 
-class Nodes:
-    """The nodes of one process. *make* makes one for each that is found, beginning with *seeds*.
+class Endpoint(NamedTuple):
+    """Where a node listens."""
 
-    *shown*: the cluster, for messages. *doubted*: set when a node breaks off, which may be a primary no more.
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def slot_of(key: str) -> int:
+    """Return the slot of the lock *key*. All its keys have its encoded name as their hash tag."""
+    return _slot(encode(key).encode())
+
+
+def slot_of_command(command: bytes) -> int:
+    """Return the slot of *command*, whose key has no hash tag."""
+    return _slot(key_of(command))
+
+
+def _slot(hashed: bytes) -> int:
+    return binascii.crc_hqx(hashed, 0) % SLOTS
+
+
+class Slots:
+    """The primary of each slot, as far as it is known. Threads share it, because each write is one step."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, Endpoint] = {}
+
+    def __getitem__(self, slot: int) -> Endpoint | None:
+        return self._places.get(slot)
+
+    def __setitem__(self, slot: int, place: Endpoint) -> None:
+        self._places[slot] = place
+
+    @property
+    def primaries(self) -> set[Endpoint]:
+        return set(self._places.values())
+
+    def read(self, reply: Sequence[Any], asked: Endpoint) -> None:
+        """Replace the map by *reply*, the answer of the node *asked* to ``CLUSTER SLOTS``."""
+        places: dict[int, Endpoint] = {}
+        for first, last, primary, *_ in reply:
+            host = _host_of(*primary) or asked.host
+            places.update(dict.fromkeys(range(first, last + 1), Endpoint(host, primary[1])))
+        self._places = places
+
+
+def _host_of(host: bytes | None, _: int, __: bytes, beside: Sequence[bytes] = ()) -> str:
+    """Return the host; "" if it is the host by which we reached the node, which does not know its own."""
+    if host == UNNAMED.encode():
+        host = dict(zip(beside[::2], beside[1::2], strict=False)).get(b"ip")
+    return host.decode() if host else ""
+
+
+def moved(error: BackendUnavailable, asked: Endpoint) -> tuple[int, Endpoint] | None:
+    """Return the slot that the node *asked* does not have, and which node has it, if *error* says so."""
+    found = _REDIRECTION.fullmatch(server_error(error))
+    if found is None:
+        return None
+    slot, host, port = found.groups()
+    return int(slot), Endpoint(host or asked.host, int(port))
+
+
+def server_error(error: BackendUnavailable) -> str:
+    """Return the server's error that caused *error*, or "" if there is none."""
+    return str(error.__cause__) if isinstance(error.__cause__, ReplyError) else ""
+
+
+class NodeSink(WeakSink):
+    """A sink that passes notifications on, and sets *outdated* when the node disconnects or reconnects."""
+
+    def __init__(self, sink: Sink, outdated: threading.Event) -> None:
+        super().__init__(sink)
+        self._outdated = outdated
+
+    def missed_notifications(self) -> None:
+        self._outdated.set()
+        super().missed_notifications()
+
+
+class ClusterNode(RedisBackend):
+    """The backend of one node, which may answer that another node has the lock."""
+
+    _address: RedisAddress
+    _pool: Pool
+    _entries: QueueEntries
+    _releases: PendingReleases
+
+    def __init__(
+        self, url: str, process: str, seen: Callable[..., list[SeenProcess]], **options: Any
+    ) -> None:
+        """Make the backend of the node at *url*. Connects to nothing.
+
+        *process*: the name of this process at all nodes. *seen*: `_seen_processes` for all nodes.
+        """
+        self._cluster_process = process
+        self._status_of = seen
+        super().__init__(url, **options)
+
+    def own_names(self) -> list[str]:
+        # The first name is used at this node alone, because a subscriber receives what any node publishes.
+        return [*super().own_names(), self._cluster_process]
+
+    def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
+        return self._status_of(processes, key, deadline)
+
+    def examine(self) -> Iterator[Finding]:
+        return examine(self.send, self._max_connections, in_cluster=True)
+
+    def replies(self, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
+        """Return the reply to each of *commands*. Raises `BackendUnavailable` for an error."""
+        return [(reply,) for reply in self._ask(commands, deadline)]
+
+    def slots(self, deadline: float) -> Any:
+        """Return the node's map of all slots. Raises `BackendUnavailable`."""
+        try:
+            (reply,) = self._pool.exchange(_SLOTS, deadline)
+        except Stale:
+            (reply,) = self._pool.exchange(_SLOTS, deadline)
+        if isinstance(reply, ReplyError):
+            raise unavailable(self._address, reply)
+        return reply
+
+    def give_up(self, key: str) -> PendingRelease | None:
+        """Forget *key*, which another node has now. Return a release of it that has to be repeated."""
+        for request in self._entries.waiting():
+            if request.key == key:
+                self._entries.forget(request)
+        posted = self._releases.of(key)
+        if posted is None or not posted.lost:
+            return None
+        posted.end()
+        return posted
+
+    def lost(self) -> list[str]:
+        """Return the keys whose releases were sent here and have to be repeated."""
+        return self._releases.lost()
+
+
+class ClusterNodes:
+    """The nodes that one process knows.
+
+    Args:
+        shown: The cluster, for messages.
+        seeds: The nodes that the URL names, which are asked first.
+        make: Makes the backend of a node.
+        outdated: Set when a node disconnects, because it may not be a primary any more.
     """
 
     def __init__(
         self,
         shown: str,
         seeds: Sequence[Endpoint],
-        make: Callable[[Endpoint], Node],
-        doubted: threading.Event,
+        make: Callable[[Endpoint], ClusterNode],
+        outdated: threading.Event,
     ) -> None:
         self._shown = shown
         self._seeds = seeds
         self._make = make
-        self._doubted = doubted
+        self._outdated = outdated
         self._slots = Slots()
-        self._nodes: dict[Endpoint, Node] = {}
-        #: Nodes that failed and have not served since.
-        self._suspects: set[Endpoint] = set()
+        self._nodes: dict[Endpoint, ClusterNode] = {}
+        #: Nodes that failed and have not answered since.
+        self._failed: set[Endpoint] = set()
         self._mutex = threading.RLock()
-        self._never = threading.Event()
+        self._sleeper = threading.Event()
 
-    def known(self, key: str) -> Node | None:
-        """Return the node of *key*, as far as it is known without asking."""
+    def known(self, key: str) -> ClusterNode | None:
+        """Return the node of *key*; None if that has to be asked."""
         place = self._slots[slot_of(key)]
-        return None if place is None or self._doubted.is_set() else self._nodes.get(place)
+        return None if place is None or self._outdated.is_set() else self._nodes.get(place)
 
     def close(self) -> None:
         for node in list(self._nodes.values()):
@@ -60,10 +227,10 @@ class Nodes:
     def after_fork(self) -> None:
         for node in self._nodes.values():
             node.after_fork()
-        self._mutex, self._never = threading.RLock(), threading.Event()
+        self._mutex, self._sleeper = threading.RLock(), threading.Event()
 
     def settle(self, deadline: float) -> bool:
-        """Have the answers to releases read: see `distlock.backends.optional.Posts`."""
+        """Read the replies to releases: see `distlock.backends.optional.Posts`."""
         done = True
         for place, node in list(self._nodes.items()):
             try:
@@ -73,11 +240,11 @@ class Nodes:
                     raise
                 for key in node.lost():
                     if self._slots[slot_of(key)] != place:
-                        self._carry(node, key, deadline)
+                        self._repeat_release(node, key, deadline)
                 done = False
         return done
 
-    def of(self, key: str, call: Callable[[Node, float], T], deadline: float) -> T:
+    def of(self, key: str, call: Callable[[ClusterNode, float], T], deadline: float) -> T:
         """Call *call* with the node of *key* and a deadline, and return its result."""
         while True:
             place, node = self._node_of(slot_of(key), deadline)
@@ -86,24 +253,24 @@ class Nodes:
             except BackendUnavailable as error:
                 failure = error
             else:
-                self._suspects.discard(place)
+                self._failed.discard(place)
                 return answer
             if not self._is_elsewhere(failure, place, deadline):
-                raise self._told(failure)
+                raise self._explained(failure)
             if moved(failure, place):
-                self._carry(node, key, deadline)
+                self._repeat_release(node, key, deadline)
 
     def of_each(
         self,
         many: Sequence[One],
         slot: Callable[[One], int],
-        call: Callable[[Node, Sequence[One], float], Sequence[T | None]],
+        call: Callable[[ClusterNode, Sequence[One], float], Sequence[T | None]],
         deadline: float,
         every: bool = False,
     ) -> list[T | None]:
-        """Call *call* for *many*, node by node, and return the results; None where nothing is known.
+        """Call *call* for *many*, node by node, and return the results; None for an unknown one.
 
-        Raises `BackendUnavailable` where nothing is known of any; *every*: of one.
+        Raises `BackendUnavailable` if all results are unknown, or with *every* if any is.
         """
         answers: list[T | None] = [None] * len(many)
         failure: BackendUnavailable | None = None
@@ -117,40 +284,43 @@ class Nodes:
                     failure = error
                     again += numbers if self._is_elsewhere(error, place, deadline) else ()
                     continue
-                self._suspects.discard(place)
+                self._failed.discard(place)
                 for number, answer in zip(numbers, found, strict=True):
                     answers[number] = answer
             left = again
         unknown = [answer is None for answer in answers]
         if failure is not None and (any(unknown) if every else all(unknown)):
-            raise self._told(failure)
+            raise self._explained(failure)
         return answers
 
-    def primaries(self, deadline: float) -> list[tuple[Endpoint, Node]]:
-        """All that have slots, as one of them tells now."""
-        self._look(deadline)
+    def primaries(self, deadline: float) -> list[tuple[Endpoint, ClusterNode]]:
+        """Return all nodes that have slots. Asks one of them."""
+        self._refresh(deadline)
         return [(place, self._opened(place)) for place in sorted(self._slots.primaries)]
 
     def replies(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
-        """To each of *commands*, from the node of its key. Raises `BackendUnavailable` if one is missing."""
-        answers = self.of_each(commands, slot_of_command, Node.replies, deadline, every=True)
+        """Return the reply to each of *commands* from the node of its key.
+
+        Raises `BackendUnavailable` if one is missing.
+        """
+        answers = self.of_each(commands, slot_of_command, ClusterNode.replies, deadline, every=True)
         return [reply for (reply,) in filter(None, answers)]
 
     def _by_place(
         self, slots: Sequence[tuple[int, int]], deadline: float
     ) -> Iterable[tuple[Endpoint, list[int]]]:
-        """The numbers beside *slots*, put together by where those are."""
+        """Group the numbers in *slots*, pairs of a number and its slot, by the nodes of the slots."""
         places: dict[Endpoint, list[int]] = {}
         for number, slot in slots:
             places.setdefault(self._node_of(slot, deadline)[0], []).append(number)
         return places.items()
 
-    def _node_of(self, slot: int, deadline: float) -> tuple[Endpoint, Node]:
+    def _node_of(self, slot: int, deadline: float) -> tuple[Endpoint, ClusterNode]:
         place = self._slots[slot]
-        if place is None or place in self._suspects or self._doubted.is_set():
-            self._doubted.clear()
+        if place is None or place in self._failed or self._outdated.is_set():
+            self._outdated.clear()
             try:
-                self._look(deadline, but=place)
+                self._refresh(deadline, but=place)
             except BackendUnavailable:
                 if place is None:
                     raise
@@ -163,92 +333,93 @@ class Nodes:
         return place, self._opened(place)
 
     def _is_elsewhere(self, failure: BackendUnavailable, place: Endpoint, deadline: float) -> bool:
-        """Whether what the node at *place* has failed to do may be done at another one, or in a moment."""
+        """Return whether a call that failed at the node *place* may succeed elsewhere, or in a moment."""
         if redirection := moved(failure, place):
             slot, now_at = redirection
             if now_at.host != UNNAMED:
                 self._slots[slot] = now_at
             else:
                 with suppress(BackendUnavailable):
-                    self._look(deadline)
+                    self._refresh(deadline)
             return clock.now() < deadline
-        if said(failure).startswith(_ON_ITS_WAY):
-            self._never.wait(_MOVING)
+        if server_error(failure).startswith(_MIGRATING):
+            self._sleeper.wait(_MOVING)
             return clock.now() < deadline
-        # Another one may be about to take its place. Until it serves again each call asks about that first.
-        self._suspects.add(place)
+        # A replica may be about to take its place. Until the node answers again, each call asks first.
+        self._failed.add(place)
         with suppress(BackendUnavailable):
-            self._look(deadline, but=place)
+            self._refresh(deadline, but=place)
         return place not in self._slots.primaries
 
-    def _told(self, failure: BackendUnavailable) -> BackendUnavailable:
-        """*failure*, for a caller who is to mend the cluster and not the URL."""
-        if not said(failure).startswith("CLUSTERDOWN"):
+    def _explained(self, failure: BackendUnavailable) -> BackendUnavailable:
+        """Return *failure*, or an error that says what is wrong with the cluster as a whole."""
+        if not server_error(failure).startswith("CLUSTERDOWN"):
             return failure
-        told = BackendUnavailable(
-            f"The Redis Cluster at {self._shown} does not serve: {said(failure).rstrip('.')}. See CLUSTER "
-            "INFO there: where one slot has no primary all stop, unless cluster-require-full-coverage is no."
+        explained = BackendUnavailable(
+            f"The Redis Cluster at {self._shown} does not serve: {server_error(failure).rstrip('.')}. "
+            "See CLUSTER INFO there: where one slot has no primary all stop, unless "
+            "cluster-require-full-coverage is no."
         )
-        told.__cause__ = failure
-        return told
+        explained.__cause__ = failure
+        return explained
 
-    def _opened(self, place: Endpoint) -> Node:
+    def _opened(self, place: Endpoint) -> ClusterNode:
         with self._mutex:
             if (node := self._nodes.get(place)) is None:
                 node = self._nodes[place] = self._make(place)
             return node
 
-    def _carry(self, node: Node, key: str, deadline: float) -> None:
-        """*key* is not *node*'s any more. A release that was sent there is repeated where it is now."""
-        posted = node.abandon(key)
+    def _repeat_release(self, node: ClusterNode, key: str, deadline: float) -> None:
+        """Repeat a release of *key* that was sent to *node*, at the node that has *key* now."""
+        posted = node.give_up(key)
         if posted is None:
             return
         released = self.of(key, lambda other, by: other.release(posted.request, by), deadline)
         if posted.undone and not released:
             posted.notify(False)
 
-    def _look(self, deadline: float, but: Endpoint | None = None) -> None:
-        """Ask a node which one has which slot; not the one at *but*."""
+    def _refresh(self, deadline: float, but: Endpoint | None = None) -> None:
+        """Ask a node, but not the one at *but*, for the map of slots."""
         failure: BackendUnavailable | None = None
         for place in dict.fromkeys((*self._nodes, *self._seeds)):
             if place == but:
                 continue
             try:
-                # One that does not answer leaves time for the others.
+                # A node that does not answer must leave time for the others.
                 slots = self._opened(place).slots((clock.now() + deadline) / 2)
             except BackendUnavailable as error:
                 failure = error
                 continue
-            # One that was taken out of the cluster runs on, and knows of no slot.
+            # A node that was removed from the cluster still runs, with an empty map.
             if slots:
                 self._slots.read(slots, place)
-                self._drop_others()
+                self._close_others()
                 return
         if failure is not None:
             raise failure
 
-    def _drop_others(self) -> None:
-        """Close what is no primary any more, and lead nowhere."""
+    def _close_others(self) -> None:
+        """Remove the nodes that are no primaries any more, and close them."""
         primaries = self._slots.primaries
         with self._mutex:
             gone = [self._nodes.pop(place) for place in self._nodes.keys() - primaries]
         for node in gone:
-            # It may not answer any more, and nobody waits for that.
-            retire = partial(self._retire, node)
-            threading.Thread(target=retire, name="distlock-redis-closing", daemon=True).start()
+            # It may not answer any more, and no caller waits for that.
+            close = partial(self._close_removed, node)
+            threading.Thread(target=close, name="distlock-redis-closing", daemon=True).start()
 
-    def _retire(self, node: Node) -> None:
-        """Close it. What was released there, and has moved on, is released where it is now."""
-        deadline = clock.now() + _PARTING
+    def _close_removed(self, node: ClusterNode) -> None:
+        """Close *node*. Repeat its lost releases at the nodes that have the keys now."""
+        deadline = clock.now() + _CLOSING
         with suppress(BackendUnavailable):
-            while keys := _refused(node, deadline):
+            while keys := _undone_releases(node, deadline):
                 for key in keys:
-                    self._carry(node, key, deadline)
+                    self._repeat_release(node, key, deadline)
         node.close()
 
 
-def _refused(node: Node, deadline: float) -> list[str]:
-    """The keys whose releases *node* has answered with a refusal, as far as it has answered."""
+def _undone_releases(node: ClusterNode, deadline: float) -> list[str]:
+    """Return the keys whose releases *node* has refused, as far as it has answered."""
     try:
         node.settle(deadline)
     except BackendUnavailable:

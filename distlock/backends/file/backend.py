@@ -9,18 +9,22 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from distlock import clock
-from distlock.backends.base import READ, Acquired, Busy, Capabilities, LockRequest, Queued, Sink
+from distlock.backends.base import READ, Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
 from distlock.backends.file import health
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.entries import Entry, Spot, other_limit
+from distlock.backends.file.entries import QueueEntry, Spot, other_limit
 from distlock.backends.file.health import examine, unmade
-from distlock.backends.file.presence import Call, CallForOurs, Presence, close_in_thread, forget_in_children
+from distlock.backends.file.presence import (
+    CallForOurs,
+    Presence,
+    PresenceCall,
+    close_in_thread,
+    forget_in_children,
+)
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tickets import HIGHEST_FLOOR
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
-from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import check_seconds
 
@@ -48,7 +52,7 @@ class FileBackend:
         permits=True,
         latch=True,
     )
-    #: See `distlock.backends.base.LooksAhead`.
+    #: See `distlock.backends.optional.LooksAhead`.
     refuse_unusable = staticmethod(health.refuse_unusable)
 
     def __init__(self, url: str, *, busy_timeout: float = 2.0, ack_window: float = 0.5) -> None:
@@ -120,7 +124,7 @@ class FileBackend:
             return False
 
     def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        """See `distlock.backends.shared.Reads`."""
+        """See `distlock.backends.optional.Reads`."""
         with self._call_for_ours() as presence:
             if presence is None:
                 return False
@@ -156,7 +160,7 @@ class FileBackend:
             return presence.inspector.locked(key, self._patience)
 
     def unmade(self) -> Finding | None:
-        """See `distlock.backends.findings.MadeByUse`."""
+        """See `distlock.backends.inspectable.MadeByUse`."""
         return unmade(self._directory) if self._presence is None else None
 
     def examine(self) -> Iterator[Finding]:
@@ -172,18 +176,18 @@ class FileBackend:
         presence = self._presence
         return name_of(presence.contender) if presence is not None else ""
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         """See `distlock.backends.inspectable.Inspectable`.
 
         The first in line counts as the holder, also while it has not taken the lock yet.
         """
         if self.unmade():
-            return Sight()
+            return KeyState()
         with self._call() as presence:
-            return presence.inspector.sight(key, self._left(deadline))
+            return presence.inspector.key_state(key, self._left(deadline))
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
-        """See `distlock.backends.notifying.Notifies`."""
+        """See `distlock.backends.optional.Notifies`."""
         if self.unmade():
             return False
         with self._call() as presence:
@@ -204,7 +208,7 @@ class FileBackend:
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
@@ -217,7 +221,7 @@ class FileBackend:
                 self._sink.missed_notifications()
             return presence.status.say((host, pid), rows, gone, life)
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
         if self.unmade():
             return
         with self._call() as presence:
@@ -253,10 +257,10 @@ class FileBackend:
         if self.unmade():
             return [None] * len(keys)
         with self._call() as presence:
-            look = self._watched if watch else self._seen
+            look = self._watched if watch else self._latch_state
             return [look(presence, key, deadline) for key in keys]
 
-    def _seen(self, presence: Presence, key: str, deadline: float) -> LatchState | None:
+    def _latch_state(self, presence: Presence, key: str, deadline: float) -> LatchState | None:
         return presence.latches.look(key)
 
     def _watched(self, presence: Presence, key: str, deadline: float) -> LatchState | None:
@@ -291,8 +295,8 @@ class FileBackend:
             # At exit the end of the process does the same.
             self._finalizer.atexit = False
 
-    def _call(self) -> Call:
-        return Call(self._connected, self._directory)
+    def _call(self) -> PresenceCall:
+        return PresenceCall(self._connected, self._directory)
 
     def _call_for_ours(self) -> CallForOurs:
         return CallForOurs(self._call())
@@ -359,7 +363,7 @@ class FileBackend:
         """Return how many seconds to wait for a process that writes."""
         return min(self._patience, max(0.0, deadline - clock.now()))
 
-    def _leave(self, presence: Presence, request: LockRequest, spot: Spot, mine: Entry) -> Busy:
+    def _leave(self, presence: Presence, request: LockRequest, spot: Spot, mine: QueueEntry) -> Busy:
         presence.withdraw(request.token, mine)
         presence.wake_front(spot)
         return Busy()

@@ -36,7 +36,7 @@ class Wants(NamedTuple):
     limit: int = 0
 
 
-class Entry(NamedTuple):
+class QueueEntry(NamedTuple):
     """One contender in the queue of one key."""
 
     ticket: int
@@ -119,25 +119,25 @@ def spot_of(key: str) -> Spot:
     return Spot(shard, f"{shard:02x}", prefix)
 
 
-def spot_of_entry(entry: Entry) -> Spot:
+def spot_of_entry(entry: QueueEntry) -> Spot:
     return Spot(int(entry.folder, 16), entry.folder, "~".join(entry.name.split("~")[:2]) + "~")
 
 
-def joining(spot: Spot, ticket: int, mine: Newcomer, held: bool) -> Entry:
+def joining(spot: Spot, ticket: int, mine: Newcomer, held: bool) -> QueueEntry:
     """Return the entry of *mine*; *held* if it has the lock at once."""
     sign = f"{mine.proof}{mine.wants.text}"
     name = _name(spot, ticket, mine.contender, sign, _HELD if held else _WAITS)
-    return Entry(ticket, mine.contender, mine.proof, mine.wants, held, spot.folder, name)
+    return QueueEntry(ticket, mine.contender, mine.proof, mine.wants, held, spot.folder, name)
 
 
-def holding(spot: Spot, entry: Entry, number: int | None = None) -> Entry:
+def holding(spot: Spot, entry: QueueEntry, number: int | None = None) -> QueueEntry:
     """Return *entry* as a holder; *number* is its first fence, if that is not its ticket."""
     state = _HELD if number is None else f"{_LIFTED}{number}"
     name = _name(spot, entry.ticket, entry.contender, entry.sign, state)
     return entry._replace(held=True, name=name)
 
 
-def parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[Entry]:
+def parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[QueueEntry]:
     """Yield the entries for those of *names* in *folder* that begin with *prefix*."""
     for name in names:
         if name.startswith(prefix) and (entry := _entry(folder, name)) is not None:
@@ -146,14 +146,16 @@ def parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[Entry]:
 
 # Cached, because the same names are parsed again and again.
 @lru_cache(maxsize=4096)
-def _entry(folder: str, name: str) -> Entry | None:
+def _entry(folder: str, name: str) -> QueueEntry | None:
     # A file that distlock did not make is left alone.
     with suppress(ValueError):
         _, _, ticket, contender, sign, state = name.split("~")
         if state in {_WAITS, _HELD} or state.startswith(_LIFTED):
             proof, dash, text = sign.partition("-")
             wanted = wants(f"-{text}") if dash else WHOLE
-            return Entry(int(ticket), contender_of(contender), proof, wanted, state != _WAITS, folder, name)
+            return QueueEntry(
+                int(ticket), contender_of(contender), proof, wanted, state != _WAITS, folder, name
+            )
     return None
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from distlock.backends.file.directory import STATE, Directory
 from distlock.backends.file.tree import QUEUE, WAKE, Tree
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 
 #: From this many free files on …
 _FILES = 10_000

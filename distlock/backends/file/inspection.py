@@ -14,38 +14,38 @@ from typing import NamedTuple
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.file import notifications
-from distlock.backends.file.entries import Entry, front, proof_of
-from distlock.backends.file.queues import Queues
+from distlock.backends.file.entries import QueueEntry, front, proof_of
+from distlock.backends.file.queues import FileQueues
 from distlock.backends.file.record_locks import RecordLocks, contender_of, name_of
 from distlock.backends.file.tree import NEW, Tree, read_file, write_file
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
 
 
 class Inspector:
     """Operators' view of the queues, by way of one presence. Thread-safe."""
 
-    def __init__(self, tree: Tree, locks: RecordLocks, line: Queues) -> None:
+    def __init__(self, tree: Tree, locks: RecordLocks, line: FileQueues) -> None:
         self._tree = tree
         self._locks = locks
         self._queues = line
 
-    def sight(self, key: str, patience: float) -> Sight:
+    def key_state(self, key: str, patience: float) -> KeyState:
         """Return the living contenders for *key*."""
         line = self._queues.exact_entries(self._queues.spot(key), patience)
         living = [entry for entry in line if self._locks.alive(entry.contender)]
         have = list(front(living))
-        queue = [self._seen(entry.contender, key) for entry in living if entry not in have]
+        queue = [self._seen_process(entry.contender, key) for entry in living if entry not in have]
         if not have:
-            return Sight(queue=queue[:MOST_SHOWN], waiting=len(queue))
-        holder = self._seen(have[0].contender, key)
-        return Sight(
+            return KeyState(queue=queue[:MOST_SHOWN], waiting=len(queue))
+        holder = self._seen_process(have[0].contender, key)
+        return KeyState(
             holder,
             have[0].number,
             queue=queue[:MOST_SHOWN],
             waiting=len(queue),
             mode=have[0].wants.mode,
             others=len(have) - 1,
-            beside=[self._seen(entry.contender, key) for entry in have[1 : 1 + MOST_SHOWN]],
+            beside=[self._seen_process(entry.contender, key) for entry in have[1 : 1 + MOST_SHOWN]],
             out=sum(entry.wants.permits for entry in have),
             limit=have[0].wants.limit,
         )
@@ -85,24 +85,24 @@ class Inspector:
                     found.append(contender_of(name))
         return found
 
-    def said_by(self, contender: int, before: str) -> list[Seen]:
+    def said_by(self, contender: int, before: str) -> list[SeenProcess]:
         """Return what *contender* publishes of the keys that begin with *before*."""
         said = published_by(self._tree, contender) if self._locks.alive(contender) else None
         if said is None:
             return []
         who, silent = name_of(contender), said.silent
-        return [Seen(who, said.host, said.pid, row, silent) for row in said.rows(before)]
+        return [SeenProcess(who, said.host, said.pid, row, silent) for row in said.rows(before)]
 
-    def _anybody(self, line: list[Entry]) -> bool:
+    def _anybody(self, line: list[QueueEntry]) -> bool:
         return any(self._locks.alive(entry.contender) for entry in line)
 
-    def _seen(self, contender: int, key: str) -> Seen:
+    def _seen_process(self, contender: int, key: str) -> SeenProcess:
         said = published_by(self._tree, contender)
         if said is not None:
-            return Seen(name_of(contender), said.host, said.pid, said.row(key), said.silent)
+            return SeenProcess(name_of(contender), said.host, said.pid, said.row(key), said.silent)
         # The kernel knows the pid of a process of this host that has published nothing yet.
         pid = self._locks.pid(contender)
-        return Seen(name_of(contender), socket.gethostname() if pid else "", pid or 0)
+        return SeenProcess(name_of(contender), socket.gethostname() if pid else "", pid or 0)
 
 
 WANTED = "wanted"
@@ -110,7 +110,7 @@ WANTED = "wanted"
 _UNKNOWN = 60.0
 
 
-def want(tree: Tree, entry: Entry) -> None:
+def want(tree: Tree, entry: QueueEntry) -> None:
     """Request the release of the hold *entry*."""
     folder = tree.enter(WANTED, tree.root)
     try:
@@ -125,7 +125,7 @@ def want(tree: Tree, entry: Entry) -> None:
 class ReleaseRequests:
     """The requested releases of one contender, whose entries are *entries*, by token. Thread-safe."""
 
-    def __init__(self, tree: Tree, contender: int, entries: Mapping[str, Entry]) -> None:
+    def __init__(self, tree: Tree, contender: int, entries: Mapping[str, QueueEntry]) -> None:
         self._tree = tree
         self._before = f"{name_of(contender)}~"
         self._entries = entries
@@ -176,22 +176,22 @@ PROCESSES = "processes"
 _MOST_ROWS = 10_000
 
 
-class PublishedStatus(NamedTuple):
+class FileStatus(NamedTuple):
     """The published status of one process."""
 
     host: str
     pid: int
     #: A line of JSON for each key.
     lines: Sequence[str]
-    #: See `distlock.backends.inspectable.Seen`.
+    #: See `distlock.backends.inspectable.SeenProcess`.
     silent: float = 0.0
 
-    def rows(self, before: str) -> list[Row]:
+    def rows(self, before: str) -> list[StatusRow]:
         """Yield the rows of the keys that begin with *before*."""
         begins = _written([before]).removesuffix('"]')
-        return [Row.of_parts(json.loads(line)) for line in self.lines if line.startswith(begins)]
+        return [StatusRow.of_parts(json.loads(line)) for line in self.lines if line.startswith(begins)]
 
-    def row(self, key: str) -> Row | None:
+    def row(self, key: str) -> StatusRow | None:
         """Return the row of *key*, or None."""
         return next((row for row in self.rows(key) if row.key == key), None)
 
@@ -203,12 +203,14 @@ class StatusFile:
         self._tree = tree
         self._name = name_of(contender)
         self._mutex = threading.Lock()
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, StatusRow] = {}
         self._head: tuple[object, ...] = ()
         self._ends = 0.0
 
-    def say(self, about: tuple[str, int], rows: Sequence[Row], gone: Sequence[str], life: float) -> bool:
-        """See `distlock.backends.inspectable.Inspectable.announce`. *about*: host and pid."""
+    def say(
+        self, about: tuple[str, int], rows: Sequence[StatusRow], gone: Sequence[str], life: float
+    ) -> bool:
+        """See `distlock.backends.inspectable.Announces.announce`. *about*: host and pid."""
         with self._mutex:
             going_on = clock.now() < self._ends
             if not going_on:
@@ -244,7 +246,7 @@ class StatusFile:
         write_file(self._tree, PROCESSES, self._name, text.encode("ascii"))
 
 
-def published_by(tree: Tree, contender: int) -> PublishedStatus | None:
+def published_by(tree: Tree, contender: int) -> FileStatus | None:
     """Return what *contender* has published, and for how long it has been silent; None if nothing.
 
     The caller checks that it lives: a process that is stopped keeps its locks until it ends.
@@ -256,7 +258,7 @@ def published_by(tree: Tree, contender: int) -> PublishedStatus | None:
     head, *lines = text.decode("ascii", "replace").split("\n")
     host, pid, life = json.loads(head)
     since = time.time() - status.st_mtime
-    return PublishedStatus(host, pid, lines, since if since >= life else 0.0)
+    return FileStatus(host, pid, lines, since if since >= life else 0.0)
 
 
 def _written(parts: Sequence[object]) -> str:

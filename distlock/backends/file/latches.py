@@ -18,8 +18,7 @@ from distlock.backends.file import notifications
 from distlock.backends.file.entries import Spot, proof_of, spot_of
 from distlock.backends.file.record_locks import SHARDS, RecordLocks
 from distlock.backends.file.tree import NEW, Tree, read_file, write_file
-from distlock.backends.latch_record import LatchRecord
-from distlock.backends.latches import LatchState
+from distlock.backends.latches import LatchRecord, LatchState
 from distlock.errors import BackendUnavailable
 
 LATCHES = "latches"
@@ -28,7 +27,7 @@ _SWEPT = 20
 
 
 @dataclass
-class _Kept:
+class _LatchFile:
     record: LatchRecord
     ends: float
     watched_by: list[int] = field(default_factory=list)
@@ -51,7 +50,7 @@ class LatchFiles:
         with self._locks.writing(spot.shard, patience):
             kept = self._read(_name(spot))
             if kept is None:
-                kept = _Kept(LatchRecord(maker, total, total, ttl), self._now() + ttl)
+                kept = _LatchFile(LatchRecord(maker, total, total, ttl), self._now() + ttl)
                 self._write(spot, kept)
             return self._state(kept)
 
@@ -103,17 +102,17 @@ class LatchFiles:
             with suppress(OSError):
                 notifications.send(self._tree, contender, proof_of(key))
 
-    def _state(self, kept: _Kept) -> LatchState:
+    def _state(self, kept: _LatchFile) -> LatchState:
         return kept.record.state(kept.ends - self._now())
 
-    def _read(self, name: str) -> _Kept | None:
+    def _read(self, name: str) -> _LatchFile | None:
         found = read_file(self._tree, LATCHES, name)
         if found is None:
             return None
         about, _, text = found[0].partition(b"\n")
         try:
             ends, watched_by = json.loads(about)
-            kept = _Kept(LatchRecord.read(text), float(ends), [int(one) for one in watched_by])
+            kept = _LatchFile(LatchRecord.read(text), float(ends), [int(one) for one in watched_by])
         except (ValueError, TypeError) as error:
             raise BackendUnavailable(
                 f"The file {LATCHES}/{name} of the lock directory is no latch that distlock wrote ({error}). "
@@ -121,7 +120,7 @@ class LatchFiles:
             ) from error
         return kept if self._now() < kept.ends else None
 
-    def _write(self, spot: Spot, kept: _Kept) -> None:
+    def _write(self, spot: Spot, kept: _LatchFile) -> None:
         write_file(self._tree, LATCHES, _name(spot), kept.written())
 
     def _sweep(self) -> None:

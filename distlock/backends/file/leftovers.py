@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from distlock.backends.file.directory import Distrusted
 from distlock.backends.file.inspection import PROCESSES, WANTED
-from distlock.backends.file.queues import SUFFIX, Queues
+from distlock.backends.file.queues import SUFFIX, FileQueues
 from distlock.backends.file.record_locks import RecordLocks, contender_of
 from distlock.backends.file.tree import NEW, WAKE, Tree
 
@@ -21,7 +21,7 @@ _BUDGET = 0.002
 class Sweeper:
     """Deletes the entries, seeds, FIFOs and published status of dead contenders."""
 
-    def __init__(self, tree: Tree, locks: RecordLocks, line: Queues) -> None:
+    def __init__(self, tree: Tree, locks: RecordLocks, line: FileQueues) -> None:
         self._tree = tree
         self._locks = locks
         self._queues = line

@@ -41,7 +41,7 @@ def send(tree: Tree, contender: int, proof: str) -> None:
         os.close(descriptor)
 
 
-class Listener:
+class FileListener:
     """The thread that turns notifications and deaths into `Sink.notified`."""
 
     def __init__(self, tree: Tree, contender: int, sink: Sink) -> None:

@@ -12,11 +12,19 @@ from typing import Protocol
 from distlock.backends.base import LockRequest, Sink
 from distlock.backends.file import notifications, record_locks
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.entries import Entry, Newcomer, Spot, front, proof_of, spot_of_entry, wants_of
+from distlock.backends.file.entries import (
+    Newcomer,
+    QueueEntry,
+    Spot,
+    front,
+    proof_of,
+    spot_of_entry,
+    wants_of,
+)
 from distlock.backends.file.inspection import Inspector, ReleaseRequests, StatusFile
 from distlock.backends.file.latches import LatchFiles
 from distlock.backends.file.leftovers import Sweeper
-from distlock.backends.file.queues import Holds, Queues, Unresponsive
+from distlock.backends.file.queues import FileQueues, Holds, Unresponsive
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.reentrance import call
@@ -44,12 +52,12 @@ class Presence:
         except BaseException:
             self._tree.close()
             raise
-        self.queues = Queues(directory, self._tree, self.locks)
+        self.queues = FileQueues(directory, self._tree, self.locks)
         self.latches = LatchFiles(self._tree, self.locks)
         self.ours = Holds(self.queues, self.contender)
         self._directory = directory
         self._sink = sink
-        self._listener: notifications.Listener | None = None
+        self._listener: notifications.FileListener | None = None
         self._mutex = threading.Lock()
         self._calls = 0
         #: Why it was closed, or None.
@@ -92,7 +100,9 @@ class Presence:
         """Return whether the directory is still the one that has our locks."""
         return self.locks.current() and self._tree.intact()
 
-    def join(self, request: LockRequest, spot: Spot, patience: float) -> tuple[Entry | None, list[Entry]]:
+    def join(
+        self, request: LockRequest, spot: Spot, patience: float
+    ) -> tuple[QueueEntry | None, list[QueueEntry]]:
         self._sweeper.go_on()
         self.drop(request.token)
         newcomer = Newcomer(
@@ -103,7 +113,7 @@ class Presence:
             self.ours.entries[request.token] = mine
         return mine, line
 
-    def take(self, request: LockRequest, spot: Spot, mine: Entry, patience: float) -> Entry | None:
+    def take(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> QueueEntry | None:
         """Take the lock. Return None if others are before us, or if our entry was deleted."""
         taken = self.queues.take(spot, mine, patience)
         if taken is not None:
@@ -111,7 +121,7 @@ class Presence:
         return taken
 
     def remove_unresponsive(
-        self, request: LockRequest, spot: Spot, before: Sequence[Entry], window: float, patience: float
+        self, request: LockRequest, spot: Spot, before: Sequence[QueueEntry], window: float, patience: float
     ) -> float:
         """Delete those *before* us that may take the lock and have not for *window* seconds.
 
@@ -126,7 +136,7 @@ class Presence:
         self.wake_front(spot)
         return 0.0
 
-    def await_turn(self, key: str, mine: Entry, before: Sequence[Entry]) -> bool:
+    def await_turn(self, key: str, mine: QueueEntry, before: Sequence[QueueEntry]) -> bool:
         """Watch for the release and death of all *before* us. Return False if a death can't be watched."""
         listener = self._listening()
         if listener is None:
@@ -145,14 +155,14 @@ class Presence:
         if self._listener is not None:
             self._listener.forget(proof_of(key))
 
-    def hold(self, request: LockRequest, spot: Spot, mine: Entry, patience: float) -> int:
+    def hold(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> int:
         """Note that our entry has the lock. Return the first fence of the hold."""
         number = self.ours.hold(request, spot, mine, patience)
         self._unresponsive.forget(request.token)
         self._unlisten(mine)
         return number
 
-    def withdraw(self, token: str, mine: Entry) -> bool:
+    def withdraw(self, token: str, mine: QueueEntry) -> bool:
         """Delete our entry. Return False if it was gone already."""
         left = self.queues.leave(mine)
         self.drop(token)
@@ -169,7 +179,7 @@ class Presence:
             if not entry.held:
                 notifications.send(self._tree, entry.contender, entry.sign)
 
-    def wake_next(self, spot: Spot, mine: Entry) -> None:
+    def wake_next(self, spot: Spot, mine: QueueEntry) -> None:
         """As `wake_front`, after the release of *mine*, behind which there is mostly nobody."""
         if not self.queues.left_alone(spot, mine):
             self.wake_front(spot)
@@ -223,29 +233,29 @@ class Presence:
         for token, mine in list(self.ours.entries.items()):
             self._give_back(token, mine)
 
-    def _give_back(self, token: str, mine: Entry) -> None:
+    def _give_back(self, token: str, mine: QueueEntry) -> None:
         with suppress(OSError):
             self.withdraw(token, mine)
             # In a directory that was made again, our record locks do not tell who lives, so leave it alone.
             if not self._deserted:
                 self.wake_front(spot_of_entry(mine))
 
-    def _listening(self) -> notifications.Listener | None:
+    def _listening(self) -> notifications.FileListener | None:
         """Return the listener, started if needed; None if the backend was never opened."""
         with self._mutex:
             if self._listener is not None and not self._listener.reachable():
                 self._listener.close()
                 self._listener = None
             if self._listener is None and self._sink is not None and self._closed is None:
-                self._listener = notifications.Listener(self._tree, self.contender, self._sink)
+                self._listener = notifications.FileListener(self._tree, self.contender, self._sink)
             return self._listener
 
-    def _unlisten(self, mine: Entry) -> None:
+    def _unlisten(self, mine: QueueEntry) -> None:
         if self._listener is not None:
             self._listener.forget(mine.sign)
 
 
-class Call:
+class PresenceCall:
     """The presence during one call. Its descriptor stays until the call has ended, even after a close."""
 
     __slots__ = ("_begun", "_directory", "_presence")
@@ -285,7 +295,7 @@ class CallForOurs:
 
     __slots__ = ("_begun", "_call")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: PresenceCall) -> None:
         self._call = call
 
     def __enter__(self) -> Presence | None:

@@ -25,8 +25,8 @@ from distlock.backends.base import READ, LockRequest
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.entries import (
     READING,
-    Entry,
     Newcomer,
+    QueueEntry,
     Spot,
     front,
     holding,
@@ -41,7 +41,7 @@ from distlock.backends.file.tickets import EmptyShards, Tickets, microseconds
 from distlock.backends.file.tree import Tree
 
 
-class Queues:
+class FileQueues:
     """The queues of all keys in one lock directory."""
 
     spot = staticmethod(spot_of)
@@ -57,16 +57,16 @@ class Queues:
         #: Called when an entry of a dead contender was found.
         self.met_dead: Callable[[], None] = lambda: None
 
-    def entries(self, spot: Spot) -> list[Entry]:
+    def entries(self, spot: Spot) -> list[QueueEntry]:
         """Return all entries in order, dead or alive. One that is taking the lock just now may be missing."""
         return sorted(parsed(spot.folder, self._names(spot), spot.prefix))
 
-    def exact_entries(self, spot: Spot, patience: float) -> list[Entry]:
+    def exact_entries(self, spot: Spot, patience: float) -> list[QueueEntry]:
         """Return all entries in order, dead or alive, without any missing."""
         with self._locks.writing(spot.shard, patience):
             return self.entries(spot)
 
-    def living(self, line: Iterable[Entry]) -> Iterator[Entry]:
+    def living(self, line: Iterable[QueueEntry]) -> Iterator[QueueEntry]:
         """Yield the living ones of *line*, and delete the dead ones."""
         # Cached, because a contender may have many entries.
         alive = functools.cache(self._locks.alive)
@@ -77,18 +77,18 @@ class Queues:
                 self.leave(entry)
                 self.met_dead()
 
-    def before(self, mine: Entry, line: list[Entry]) -> list[Entry]:
+    def before(self, mine: QueueEntry, line: list[QueueEntry]) -> list[QueueEntry]:
         """Return the living entries of *line* that keep *mine* waiting; none if it may take the lock."""
         others = (entry for entry in line if entry.ticket < mine.ticket or (entry.held and entry != mine))
         living = list(self.living(others))
         return [] if is_front(mine, living) else living
 
-    def followed(self, line: list[Entry]) -> bool:
+    def followed(self, line: list[QueueEntry]) -> bool:
         """Return whether a living entry of *line* waits."""
         living = list(self.living(line))
         return len(list(front(living))) < len(living)
 
-    def join(self, spot: Spot, mine: Newcomer, patience: float) -> tuple[Entry | None, list[Entry]]:
+    def join(self, spot: Spot, mine: Newcomer, patience: float) -> tuple[QueueEntry | None, list[QueueEntry]]:
         """Join the end of the queue, once, and take the lock if it is free.
 
         Return our entry, or None if *mine* does not wait, and the queue before us. Its contenders may leave
@@ -112,7 +112,7 @@ class Queues:
                 self._empty_shards.came(spot.shard, ticket, ticket + mine.span)
             return entry, line
 
-    def take(self, spot: Spot, mine: Entry, patience: float) -> Entry | None:
+    def take(self, spot: Spot, mine: QueueEntry, patience: float) -> QueueEntry | None:
         """Take the lock. Return None if others are before *mine*, or if it was deleted."""
         with self._locks.writing(spot.shard, patience):
             for entry in front(self.living(self.entries(spot))):
@@ -120,7 +120,7 @@ class Queues:
                     return entry if entry.held else self._rename(entry, holding(spot, entry))
             return None
 
-    def downgrade(self, spot: Spot, mine: Entry, span: int, patience: float) -> Entry | None:
+    def downgrade(self, spot: Spot, mine: QueueEntry, span: int, patience: float) -> QueueEntry | None:
         """Let readers in beside the exclusive holder *mine*. Return None if it does not have the lock.
 
         A reader's number is above those that were given out before: it is the last one of its block.
@@ -141,7 +141,7 @@ class Queues:
                 if entry.ticket in tickets and not entry.held:
                     self.leave(entry)
 
-    def break_hold(self, spot: Spot, number: int, patience: float) -> Entry | None:
+    def break_hold(self, spot: Spot, number: int, patience: float) -> QueueEntry | None:
         """Delete the holder whose first fence is *number*."""
         with self._locks.writing(spot.shard, patience):
             for entry in front(self.living(self.entries(spot))):
@@ -149,7 +149,7 @@ class Queues:
                     return entry if self.leave(entry) else None
             return None
 
-    def there(self, entry: Entry) -> bool:
+    def there(self, entry: QueueEntry) -> bool:
         """Return whether *entry*, which has the lock, still exists."""
         try:
             with self._tree.in_queue:
@@ -158,7 +158,7 @@ class Queues:
             return False
         return True
 
-    def leave(self, entry: Entry) -> bool:
+    def leave(self, entry: QueueEntry) -> bool:
         """Delete *entry*. Return False if it was gone already."""
         try:
             with self._tree.in_queue:
@@ -167,14 +167,14 @@ class Queues:
             return False
         return True
 
-    def left_alone(self, spot: Spot, mine: Entry) -> bool:
+    def left_alone(self, spot: Spot, mine: QueueEntry) -> bool:
         """Return whether certainly nobody has joined since *mine* came; it was first and has left."""
         return self._empty_shards.left(spot.shard, mine.ticket, self._tickets.counter(spot.shard))
 
     def close(self) -> None:
         self._seed.remove()
 
-    def lines_of_shards(self) -> Iterator[list[Entry]]:
+    def lines_of_shards(self) -> Iterator[list[QueueEntry]]:
         """Yield the entries of all keys, shard by shard, from a random one on."""
         shards = self._tree.names(".", self._tree.queue)
         start = random.randrange(len(shards)) if shards else 0  # noqa: S311
@@ -186,7 +186,7 @@ class Queues:
         """Return what every fence has to be above."""
         return self._tickets.floor(spot.shard)
 
-    def lift(self, spot: Spot, mine: Entry, span: int, above: int, patience: float) -> Entry | None:
+    def lift(self, spot: Spot, mine: QueueEntry, span: int, above: int, patience: float) -> QueueEntry | None:
         """Reserve *span* fences above *above* for the hold *mine*. All later fences are above them, too.
 
         Return None if the hold is gone.
@@ -202,7 +202,7 @@ class Queues:
         except FileNotFoundError:
             return []
 
-    def _create(self, entry: Entry) -> None:
+    def _create(self, entry: QueueEntry) -> None:
         if self._seed.sow(entry.contender, entry.path):
             return
         with self._tree.in_queue:
@@ -212,7 +212,7 @@ class Queues:
                 self._tree.make(entry.folder, self._tree.queue)
                 create(entry.path, self._tree.queue)
 
-    def _rename(self, entry: Entry, renamed: Entry) -> Entry:
+    def _rename(self, entry: QueueEntry, renamed: QueueEntry) -> QueueEntry:
         queue = self._tree.queue
         with self._tree.in_queue:
             os.rename(entry.path, renamed.path, src_dir_fd=queue, dst_dir_fd=queue)
@@ -279,7 +279,7 @@ class Unresponsive:
         #: By token: tickets, and since when.
         self._since: dict[str, dict[int, float]] = {}
 
-    def overdue(self, token: str, idle: Iterable[Entry], window: float) -> tuple[list[int], float]:
+    def overdue(self, token: str, idle: Iterable[QueueEntry], window: float) -> tuple[list[int], float]:
         """Return the tickets of those of *idle* that have not taken the lock for *window* seconds.
 
         If there are none, return [] and when to look again, seconds from now; ``inf`` if all have taken it.
@@ -303,16 +303,16 @@ class Unresponsive:
 class Holds:
     """The entries and holds of one contender. Thread-safe."""
 
-    def __init__(self, line: Queues, contender: int) -> None:
+    def __init__(self, line: FileQueues, contender: int) -> None:
         self._queues = line
         self._contender = contender
         #: Our entries by token, and those of them that have the lock.
-        self.entries: dict[str, Entry] = {}
-        self.held: dict[str, Entry] = {}
+        self.entries: dict[str, QueueEntry] = {}
+        self.held: dict[str, QueueEntry] = {}
         #: The first fence of each hold.
         self._numbers: dict[str, int] = {}
 
-    def find(self, request: LockRequest, line: list[Entry]) -> Entry | None:
+    def find(self, request: LockRequest, line: list[QueueEntry]) -> QueueEntry | None:
         """Return our entry for *request* in *line*.
 
         A forked child knows its parent's tokens, and may not use them.
@@ -321,7 +321,7 @@ class Holds:
         ours = (entry for entry in line if entry.contender == self._contender and entry.proof == proof)
         return next(ours, None)
 
-    def own(self, request: LockRequest, spot: Spot) -> Entry | None:
+    def own(self, request: LockRequest, spot: Spot) -> QueueEntry | None:
         """Return the hold of *request*, or None."""
         mine = self.held.get(request.token) or self.find(request, self._queues.entries(spot))
         return mine if mine is not None and mine.held else None
@@ -343,7 +343,7 @@ class Holds:
         """Return whether one of our holds has been deleted."""
         return not all(map(self._queues.there, list(self.held.values())))
 
-    def hold(self, request: LockRequest, spot: Spot, mine: Entry, patience: float) -> int:
+    def hold(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> int:
         """Note that *mine* has the lock. Return its first fence."""
         if request.token not in self._numbers:
             if mine.ticket <= (floor := self._queues.floor(spot)):
@@ -363,7 +363,7 @@ class Holds:
         raised = self._queues.lift(spot, mine, request.span, number, patience)
         return self._renamed(request.token, raised) if raised is not None else None
 
-    def downgrade(self, request: LockRequest, spot: Spot, mine: Entry, patience: float) -> bool:
+    def downgrade(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> bool:
         """Turn our hold into that of a reader. Return False if it is gone."""
         reading = self._queues.downgrade(spot, mine, request.span, patience)
         if reading is None:
@@ -377,7 +377,7 @@ class Holds:
         self.held.pop(token, None)
         self._numbers.pop(token, None)
 
-    def _renamed(self, token: str, mine: Entry) -> int:
+    def _renamed(self, token: str, mine: QueueEntry) -> int:
         """Note that the hold of *token* is *mine* now. Return its first fence."""
         self.entries[token] = self.held[token] = mine
         self._numbers[token] = mine.number

@@ -1,7 +1,4 @@
-"""The side of one client of the service that its URL names.
-
-``memory://name``: clients with the same name share the service.
-"""
+"""The backend of a service in memory. Clients with the same URL, ``memory://name``, share the service."""
 
 from __future__ import annotations
 
@@ -9,19 +6,54 @@ import math
 import secrets
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
-from distlock.backends.inspectable import Row, Seen, Sight
-from distlock.backends.memory.latches import KeptLatches, MemoryLatches
-from distlock.backends.memory.service import WINDOW, MemoryService
+from distlock.backends.inspectable import KeyState, SeenProcess, StatusRow
+from distlock.backends.latches import LatchState
+from distlock.backends.memory.service import WINDOW, LatchTable, MemoryService
 
 _services: weakref.WeakValueDictionary[str, MemoryService] = weakref.WeakValueDictionary()
 _services_mutex = threading.RLock()
 
 
+class MemoryLatches(ABC):
+    """The calls of one client for latches that are kept in a `LatchTable`."""
+
+    process: str
+
+    @property
+    @abstractmethod
+    def _table(self) -> LatchTable:
+        """The latches of all clients."""
+
+    @abstractmethod
+    def notified(self, key: str) -> None:
+        """Handle that the latch *key* has opened, or is deleted."""
+
+    def make_latch(
+        self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
+    ) -> LatchState:
+        return self._table.make(key, total, ttl, maker)
+
+    def count_latch_down(
+        self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
+    ) -> LatchState | None:
+        return self._table.count_down(key, by, part, life)
+
+    def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
+        return self._table.delete(key, life)
+
+    def look_at_latches(
+        self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
+    ) -> list[LatchState | None]:
+        notify = self.notified if watch else None
+        return [self._table.look(key, self.process, notify) for key in keys]
+
+
 class MemoryBackend(MemoryLatches):
-    """One process's side of the service that its URL names."""
+    """One client's locks in the service that its URL names."""
 
     capabilities = Capabilities(
         lease=True,
@@ -44,7 +76,7 @@ class MemoryBackend(MemoryLatches):
         self._sink: Sink | None = None
 
     @property
-    def _kept(self) -> KeptLatches:
+    def _table(self) -> LatchTable:
         return self.service.latches
 
     def open(self, sink: Sink) -> None:
@@ -92,7 +124,7 @@ class MemoryBackend(MemoryLatches):
     def locked(self, key: str) -> bool:
         return self.service.locked(key)
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         return self.service.inspect(key)
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
@@ -105,7 +137,7 @@ class MemoryBackend(MemoryLatches):
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
@@ -113,7 +145,7 @@ class MemoryBackend(MemoryLatches):
     ) -> bool:
         return self.service.announce(self.process, host, pid, rows, gone, life)
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
         return iter(self.service.announced(before))
 
     def close(self) -> None:

@@ -1,41 +1,234 @@
-"""The state of a lock service that lives in memory, behind one mutex.
+"""The state of a lock service that lives in memory.
 
-It has leases, a queue and acknowledged hand-offs, as Redis has, so that the engine can be tested on it, in
-time that a test makes up.
+It has leases, a queue and acknowledged hand-offs, as Redis has, so that the engine can be tested on it, with
+a clock that a test controls. The latches are the model for those of other lock services.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from distlock import clock
-from distlock.backends.announcements import Announcements
-from distlock.backends.base import PERMIT, READ, Acquired, Busy, LockRequest, Mode, Queued
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
-from distlock.backends.memory.latches import KeptLatches
-from distlock.backends.memory.record import Entry, Owner, Record
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Mode, Queued
+from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
+from distlock.backends.latches import LatchRecord, LatchState
 
 if TYPE_CHECKING:
     from distlock.backends.memory.backend import MemoryBackend
 
-#: Seconds that a hand-off is worth until it is acknowledged: what a dead waiter costs.
+#: Called with the key of a latch that has opened, or is deleted.
+Notify = Callable[[str], None]
+
+#: How long a hold lasts that was handed off and not acknowledged, seconds.
 WINDOW = 0.5
-#: Seconds between polls. A waiter that has not polled for three times that is taken for dead.
+#: Seconds between polls. A waiter that has not polled for three times as long counts as dead.
 POLL = 1.0
 
 
+@dataclass
+class RequestEntry:
+    """A request of one backend. *seen*: when it polled last."""
+
+    request: LockRequest
+    backend: MemoryBackend
+    seen: float
+
+
+@dataclass
+class MemoryHold:
+    """A request that was granted."""
+
+    entry: RequestEntry
+    #: Differs from the request's mode after a downgrade.
+    mode: Mode
+    number: int
+    ends: float
+    acknowledged: bool
+    release_requested: bool = False
+
+    def notify_wanted(self) -> None:
+        """Notify the backend of a requested release: at the request, and at each renewal."""
+        if self.release_requested:
+            request = self.entry.request
+            self.entry.backend.release_requested(request.key, request.token)
+
+
+@dataclass
+class KeyRecord:
+    """The holds and the queue of one key."""
+
+    holds: list[MemoryHold] = field(default_factory=list)
+    queue: list[RequestEntry] = field(default_factory=list)
+
+    def hold(self, token: str) -> MemoryHold | None:
+        return next((hold for hold in self.holds if hold.entry.request.token == token), None)
+
+    def waiting(self, token: str) -> RequestEntry | None:
+        return next((entry for entry in self.queue if entry.request.token == token), None)
+
+    def has_room(self, request: LockRequest) -> bool:
+        """Return whether *request* is compatible with the holds."""
+        if request.mode == EXCLUSIVE:
+            return not self.holds
+        if request.mode == READ:
+            return all(hold.mode == READ for hold in self.holds)
+        return self.out() + request.permits <= request.limit
+
+    def out(self) -> int:
+        """Return how many permits are held."""
+        return sum(hold.entry.request.permits for hold in self.holds if hold.mode == PERMIT)
+
+    def other_limit(self, request: LockRequest) -> int:
+        """Return a limit that another request names and that differs from *request*'s; 0: there is none."""
+        if request.mode != PERMIT:
+            return 0
+        limits = [entry.request.limit for entry in (*(hold.entry for hold in self.holds), *self.queue)]
+        return next((limit for limit in limits if limit != request.limit), 0)
+
+
+class LatchTable:
+    """The latches of all clients."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._mutex = threading.RLock()
+        #: By key, with the time at which the latch is gone.
+        self._records: dict[str, tuple[LatchRecord, float]] = {}
+        #: By key and client.
+        self.watched: dict[str, dict[object, Notify]] = {}
+
+    def make(self, key: str, total: int, ttl: float, maker: str) -> LatchState:
+        with self._mutex:
+            for other in list(self._records):
+                self._record(other)
+            if self._record(key) is None:
+                self._records[key] = LatchRecord(maker, total, total, ttl), self._now() + ttl
+            return self._state(key)
+
+    def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
+        with self._mutex:
+            record = self._record(key)
+            if record is None or life not in ("", record.maker):
+                return None
+            if record.count(by, part):
+                self._records[key] = record, self._now() + record.ttl
+                if not record.left:
+                    self._tell(key)
+            return self._state(key)
+
+    def delete(self, key: str, life: str = "") -> bool:
+        with self._mutex:
+            record = self._record(key)
+            if record is None or life not in ("", record.maker):
+                return False
+            del self._records[key]
+            self._tell(key)
+            return True
+
+    def look(self, key: str, who: object, notify: Notify | None) -> LatchState | None:
+        with self._mutex:
+            if self._record(key) is None:
+                return None
+            if notify is not None:
+                self.watched.setdefault(key, {})[who] = notify
+            return self._state(key)
+
+    def forget(self, who: object) -> None:
+        """Remove the watches of *who*."""
+        with self._mutex:
+            for notify in self.watched.values():
+                notify.pop(who, None)
+
+    def _tell(self, key: str) -> None:
+        for notify in self.watched.pop(key, {}).values():
+            notify(key)
+
+    def _record(self, key: str) -> LatchRecord | None:
+        record, ends = self._records.get(key, (None, 0.0))
+        if record is not None and self._now() >= ends:
+            del self._records[key]
+            self.watched.pop(key, None)
+            return None
+        return record
+
+    def _state(self, key: str) -> LatchState:
+        record, ends = self._records[key]
+        return record.state(ends - self._now())
+
+
+@dataclass
+class PublishedRows:
+    """What one process has published."""
+
+    host: str
+    pid: int
+    ends: float
+    rows: dict[str, StatusRow] = field(default_factory=dict)
+
+
+class StatusTable:
+    """The published status of all processes. The caller passes the time, *now*, and has a mutex."""
+
+    def __init__(self) -> None:
+        self._by_process: dict[str, PublishedRows] = {}
+
+    def publish(
+        self,
+        process: str,
+        host: str,
+        pid: int,
+        rows: Sequence[StatusRow],
+        gone: Sequence[str],
+        life: float,
+        now: float,
+    ) -> bool:
+        """Publish *rows*, and withdraw the keys *gone*. Return False if earlier rows had expired."""
+        known = self._by_process.get(process)
+        goes_on = known is not None and now < known.ends
+        mine = known if known is not None and goes_on else PublishedRows(host, pid, now)
+        mine.rows |= {row.key: row for row in rows}
+        for key in gone:
+            mine.rows.pop(key, None)
+        mine.ends = now + life
+        self._by_process[process] = mine
+        return goes_on
+
+    def rows_below(self, before: str, now: float) -> list[SeenProcess]:
+        self._by_process = {who: one for who, one in self._by_process.items() if now < one.ends}
+        return [
+            SeenProcess(process, one.host, one.pid, row)
+            for process, one in self._by_process.items()
+            for key, row in one.rows.items()
+            if key.startswith(before)
+        ]
+
+    def seen(self, process: str, key: str, now: float) -> SeenProcess:
+        """Return *process* with its published status of *key*."""
+        published = self._by_process.get(process)
+        if published is None or now >= published.ends:
+            return SeenProcess(process)
+        return SeenProcess(process, published.host, published.pid, published.rows.get(key))
+
+    def forget(self, process: str) -> None:
+        self._by_process.pop(process, None)
+
+    def clear(self) -> None:
+        self._by_process.clear()
+
+
 class MemoryService:
-    """The state, behind one lock."""
+    """The locks and latches of one service, behind one mutex."""
 
     def __init__(self, now: Callable[[], float] = clock.now) -> None:
         self.now = now
         self.mutex = threading.RLock()
-        self.records: dict[str, Record] = {}
+        self.records: dict[str, KeyRecord] = {}
         self.last_number = 0
-        self.announcements = Announcements()
-        self.latches = KeptLatches(now)
+        self.status = StatusTable()
+        self.latches = LatchTable(now)
 
     def request(self, request: LockRequest, backend: MemoryBackend) -> Acquired | Queued | Busy:
         with self.mutex:
@@ -44,28 +237,30 @@ class MemoryService:
             mine = record.waiting(request.token)
             if mine is not None:
                 mine.seen = now
-            owner = record.owner(request.token)
-            if owner is None and not record.queue and record.has_room(request):
-                owner = self._own(record, Entry(request, backend, now), now, request.ttl, acknowledged=True)
-            if owner is not None:
-                if not owner.acknowledged:
-                    owner.acknowledged = True
-                    owner.ends = now + request.ttl
-                followed = owner.mode == READ and bool(record.queue)
-                return Acquired(owner.number, owner.ends - now, followed, record.other_limit(request))
+            hold = record.hold(request.token)
+            if hold is None and not record.queue and record.has_room(request):
+                hold = self._grant(
+                    record, RequestEntry(request, backend, now), now, request.ttl, acknowledged=True
+                )
+            if hold is not None:
+                if not hold.acknowledged:
+                    hold.acknowledged = True
+                    hold.ends = now + request.ttl
+                followed = hold.mode == READ and bool(record.queue)
+                return Acquired(hold.number, hold.ends - now, followed, record.other_limit(request))
             if not request.wait:
                 self._tidy(request.key, record)
                 return Busy()
             if mine is None:
-                record.queue.append(Entry(request, backend, now))
-            # Behind a hand-off that nobody acknowledges, it is worth being back when its window ends.
-            ends = min((owner.ends for owner in record.owners), default=now)
+                record.queue.append(RequestEntry(request, backend, now))
+            # Poll again when the window of an unacknowledged hand-off ends.
+            ends = min((hold.ends for hold in record.holds), default=now)
             return Queued(min(POLL, max(0.0, ends - now) + 0.01))
 
     def cancel(self, request: LockRequest) -> bool:
         with self.mutex:
             record = self._current(request.key)
-            if record.owner(request.token) is not None:
+            if record.hold(request.token) is not None:
                 return True
             record.queue = [entry for entry in record.queue if entry.request.token != request.token]
             # The waiters behind it may fit in where it did not.
@@ -76,168 +271,168 @@ class MemoryService:
     def renew(self, request: LockRequest) -> bool:
         with self.mutex:
             record = self._current(request.key)
-            owner = record.owner(request.token)
-            if owner is not None:
-                owner.ends = self.now() + request.ttl
-                owner.tell()
+            hold = record.hold(request.token)
+            if hold is not None:
+                hold.ends = self.now() + request.ttl
+                hold.notify_wanted()
             self._tidy(request.key, record)
-            return owner is not None
+            return hold is not None
 
     def acknowledge(self, request: LockRequest, number: int) -> bool:
         with self.mutex:
             record = self._current(request.key)
-            owner = record.owner(request.token)
-            ours = owner is not None and owner.number == number
-            if owner is not None and ours:
-                owner.acknowledged = True
-                owner.ends = self.now() + request.ttl
+            hold = record.hold(request.token)
+            ours = hold is not None and hold.number == number
+            if hold is not None and ours:
+                hold.acknowledged = True
+                hold.ends = self.now() + request.ttl
             self._tidy(request.key, record)
             return ours
 
     def release(self, request: LockRequest) -> bool:
         with self.mutex:
             record = self._current(request.key)
-            owner = record.owner(request.token)
-            if owner is not None:
-                record.owners.remove(owner)
+            hold = record.hold(request.token)
+            if hold is not None:
+                record.holds.remove(hold)
                 self._hand_off(record)
             self._tidy(request.key, record)
-            return owner is not None
+            return hold is not None
 
     def downgrade(self, request: LockRequest) -> bool:
         with self.mutex:
             record = self._current(request.key)
-            owner = record.owner(request.token)
-            if owner is not None and owner.mode != READ:
-                owner.mode = READ
-                owner.number = self.last_number
+            hold = record.hold(request.token)
+            if hold is not None and hold.mode != READ:
+                hold.mode = READ
+                hold.number = self.last_number
                 self._hand_off(record)
             self._tidy(request.key, record)
-            return owner is not None
+            return hold is not None
 
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
         with self.mutex:
             record = self._current(request.key)
-            owner = record.owner(request.token)
-            if owner is None:
+            hold = record.hold(request.token)
+            if hold is None:
                 self._tidy(request.key, record)
                 return None
-            if owner.number <= number:
-                owner.number = self._numbered(owner.mode, request.span, above=number)
-            owner.acknowledged = True
-            owner.ends = self.now() + request.ttl
-            return Acquired(owner.number, request.ttl)
+            if hold.number <= number:
+                hold.number = self._numbered(hold.mode, request.span, above=number)
+            hold.acknowledged = True
+            hold.ends = self.now() + request.ttl
+            return Acquired(hold.number, request.ttl)
 
     def locked(self, key: str) -> bool:
         with self.mutex:
             record = self._current(key)
             self._tidy(key, record)
-            return bool(record.owners)
+            return bool(record.holds)
 
-    def inspect(self, key: str) -> Sight:
+    def inspect(self, key: str) -> KeyState:
         with self.mutex:
             record = self._current(key)
-            queue = [self._seen(entry, key) for entry in record.queue[:MOST_SHOWN]]
-            sight = Sight(queue=queue, waiting=len(record.queue))
-            if record.owners:
-                first, *others = record.owners
-                sight = Sight(
-                    self._seen(first.entry, key),
+            queue = [self._seen_process(entry, key) for entry in record.queue[:MOST_SHOWN]]
+            state = KeyState(queue=queue, waiting=len(record.queue))
+            if record.holds:
+                first, *others = record.holds
+                state = KeyState(
+                    self._seen_process(first.entry, key),
                     first.number,
                     first.ends - self.now(),
                     queue,
                     len(record.queue),
                     mode=first.mode,
                     others=len(others),
-                    beside=[self._seen(owner.entry, key) for owner in others[:MOST_SHOWN]],
+                    beside=[self._seen_process(hold.entry, key) for hold in others[:MOST_SHOWN]],
                     out=record.out(),
                     limit=first.entry.request.limit if first.mode == PERMIT else 0,
                 )
             self._tidy(key, record)
-            return sight
+            return state
 
     def break_hold(self, key: str, number: int) -> bool:
         with self.mutex:
             record = self._current(key)
-            # Readers that came together have one number.
-            broken = [owner for owner in record.owners if owner.number == number]
+            # Readers may share one number.
+            broken = [hold for hold in record.holds if hold.number == number]
             if broken:
-                record.owners = [owner for owner in record.owners if owner.number != number]
+                record.holds = [hold for hold in record.holds if hold.number != number]
                 self._hand_off(record)
             self._tidy(key, record)
-        for owner in broken:
-            owner.entry.backend.lost(key, owner.entry.request.token)
+        for hold in broken:
+            hold.entry.backend.lost(key, hold.entry.request.token)
         return bool(broken)
 
     def request_release(self, key: str) -> bool:
         with self.mutex:
             record = self._current(key)
-            for owner in record.owners:
-                owner.release_requested = True
-                owner.tell()
+            for hold in record.holds:
+                hold.release_requested = True
+                hold.notify_wanted()
             self._tidy(key, record)
-            return bool(record.owners)
+            return bool(record.holds)
 
     def announce(
-        self, process: str, host: str, pid: int, rows: Sequence[Row], gone: Sequence[str], life: float
+        self, process: str, host: str, pid: int, rows: Sequence[StatusRow], gone: Sequence[str], life: float
     ) -> bool:
         with self.mutex:
-            return self.announcements.say(process, host, pid, rows, gone, life, self.now())
+            return self.status.publish(process, host, pid, rows, gone, life, self.now())
 
-    def announced(self, before: str) -> list[Seen]:
+    def announced(self, before: str) -> list[SeenProcess]:
         with self.mutex:
-            return self.announcements.told(before, self.now())
+            return self.status.rows_below(before, self.now())
 
-    def _seen(self, entry: Entry, key: str) -> Seen:
-        return self.announcements.seen(entry.backend.process, key, self.now())
+    def _seen_process(self, entry: RequestEntry, key: str) -> SeenProcess:
+        return self.status.seen(entry.backend.process, key, self.now())
 
     def leave(self, backend: MemoryBackend) -> None:
-        """The backend was closed: it waits for nothing any more, and takes no lock that came to it."""
+        """Remove a closed backend from all queues, with the hand-offs that it has not acknowledged."""
         with self.mutex:
-            self.announcements.forget(backend.process)
+            self.status.forget(backend.process)
             self.latches.forget(backend.process)
             for key, record in list(self.records.items()):
                 record.queue = [entry for entry in record.queue if entry.backend is not backend]
-                record.owners = [
-                    owner
-                    for owner in record.owners
-                    if owner.entry.backend is not backend or owner.acknowledged
+                record.holds = [
+                    hold for hold in record.holds if hold.entry.backend is not backend or hold.acknowledged
                 ]
                 self._hand_off(record)
                 self._tidy(key, record)
 
-    def _current(self, key: str) -> Record:
-        """The record, after what time alone has changed."""
-        record = self.records.setdefault(key, Record())
+    def _current(self, key: str) -> KeyRecord:
+        """Return the record of *key* without expired holds, and with the hand-offs that this allows."""
+        record = self.records.setdefault(key, KeyRecord())
         now = self.now()
-        record.owners = [owner for owner in record.owners if now < owner.ends]
+        record.holds = [hold for hold in record.holds if now < hold.ends]
         self._hand_off(record)
         return record
 
-    def _hand_off(self, record: Record) -> None:
-        """Let in who is first in line, as long as there is room: one writer, or a run of readers."""
+    def _hand_off(self, record: KeyRecord) -> None:
+        """Hand the key off to the first in the queue while it is compatible: a writer, or several readers."""
         now = self.now()
         while (entry := self._first(record, now)) is not None and record.has_room(entry.request):
             # The waiters before it are dead.
             del record.queue[: record.queue.index(entry) + 1]
-            owner = self._own(record, entry, now, WINDOW, acknowledged=False)
-            entry.backend.handed_off(entry.request.key, entry.request.token, owner.number, entry.seen)
+            hold = self._grant(record, entry, now, WINDOW, acknowledged=False)
+            entry.backend.handed_off(entry.request.key, entry.request.token, hold.number, entry.seen)
 
-    def _first(self, record: Record, now: float) -> Entry | None:
-        """The first in line that is alive. If none is, and nobody owns it, nobody waits for it either."""
+    def _first(self, record: KeyRecord, now: float) -> RequestEntry | None:
+        """Return the first living entry of the queue. Clear a queue without one if the key is free."""
         living = (entry for entry in record.queue if now - entry.seen <= 3 * POLL)
         first = next(living, None)
-        if first is None and not record.owners:
+        if first is None and not record.holds:
             record.queue.clear()
         return first
 
-    def _own(self, record: Record, entry: Entry, now: float, ttl: float, acknowledged: bool) -> Owner:
+    def _grant(
+        self, record: KeyRecord, entry: RequestEntry, now: float, ttl: float, acknowledged: bool
+    ) -> MemoryHold:
         number = self._numbered(entry.request.mode, entry.request.span)
-        record.owners.append(Owner(entry, entry.request.mode, number, now + ttl, acknowledged))
-        return record.owners[-1]
+        record.holds.append(MemoryHold(entry, entry.request.mode, number, now + ttl, acknowledged))
+        return record.holds[-1]
 
     def _numbered(self, mode: Mode, span: int, above: int = 0) -> int:
-        """The first number of a new block. Readers reserve none: they have the last that was given out."""
+        """Return the first number of a new block. Readers reserve none: they get the last number used."""
         if mode == READ:
             self.last_number = max(self.last_number, above + 1)
             return self.last_number
@@ -245,6 +440,6 @@ class MemoryService:
         self.last_number = first + span - 1
         return first
 
-    def _tidy(self, key: str, record: Record) -> None:
-        if not record.owners and not record.queue:
+    def _tidy(self, key: str, record: KeyRecord) -> None:
+        if not record.holds and not record.queue:
             self.records.pop(key, None)

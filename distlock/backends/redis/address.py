@@ -28,7 +28,7 @@ def hide(text: str, secrets: Iterable[str | None]) -> str:
     return text
 
 
-class Address:
+class RedisAddress:
     """One server and database, read from a URL. Its repr and errors show no secret.
 
     Errors and logs call the server *shown*, by default its host and port.

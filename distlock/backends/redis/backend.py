@@ -12,15 +12,15 @@ from types import MethodType
 from typing import Any
 
 from distlock import clock
-from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
 from distlock.backends.optional import Begun, Sleep
 from distlock.backends.redis import scripts
-from distlock.backends.redis.address import Address, redis_py_url
+from distlock.backends.redis.address import RedisAddress, redis_py_url
 from distlock.backends.redis.blocking import Resolver, credentials_for
 from distlock.backends.redis.calls import ReplicatedCaller, ScriptCaller
-from distlock.backends.redis.connection import Connection
+from distlock.backends.redis.connection import RedisConnection
 from distlock.backends.redis.failures import too_high, unavailable
-from distlock.backends.redis.inspection import Inspection
+from distlock.backends.redis.inspection import RedisInspection
 from distlock.backends.redis.latches import RedisLatches
 from distlock.backends.redis.pending_releases import PendingReleases
 from distlock.backends.redis.pool import Pool, Stale
@@ -39,7 +39,6 @@ from distlock.backends.redis.scripts import (
 )
 from distlock.backends.redis.subscription import Subscription
 from distlock.backends.redis.tasks import TaskCalls
-from distlock.backends.weak_sink import WeakSink
 from distlock.errors import BackendUnavailable
 from distlock.numbers import LONG, check_count, check_seconds
 
@@ -50,7 +49,7 @@ _TOO_HIGH = 2
 _BATCH = 500
 
 
-class RedisBackend(Inspection, RedisLatches):
+class RedisBackend(RedisInspection, RedisLatches):
     """One process's locks in the Redis server at *url*: ``redis://``, ``rediss://`` or ``unix://``.
 
     Args:
@@ -75,7 +74,7 @@ class RedisBackend(Inspection, RedisLatches):
         read=True,
         permits=True,
     )
-    _read: type[Address] = Address
+    _read: type[RedisAddress] = RedisAddress
     _make_releases: type[PendingReleases] = PendingReleases
 
     def __init__(
@@ -307,11 +306,11 @@ class RedisBackend(Inspection, RedisLatches):
         self._answers = RequestAnswers(self._address, self._entries, self._subscription)
         self._tasks = TaskCalls(self._caller, self._pool, self._releases, self._entries, self._answers)
 
-    def _connections(self) -> Callable[[], Connection]:
+    def _connections(self) -> Callable[[], RedisConnection]:
         """Return what makes connections, not yet connected."""
         resolver = Resolver(self._address.host, self._address.port)
         credentials = credentials_for(self._address, self._credential_provider)
-        return partial(Connection, self._address, resolver, credentials, self._client_name)
+        return partial(RedisConnection, self._address, resolver, credentials, self._client_name)
 
     def _by(self, deadline: float) -> float:
         """Return when a call ends that begins now and may last until *deadline*."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from distlock import clock
-from distlock.backends.redis.address import Address
+from distlock.backends.redis.address import RedisAddress
 from distlock.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class Credentials:
         return tuple(login)
 
 
-def credentials_for(address: Address, provider: object) -> Credentials | None:
+def credentials_for(address: RedisAddress, provider: object) -> Credentials | None:
     """Return the credentials that *provider* gives, or None without a provider.
 
     Raises `ConfigurationError` if it is no provider, or if the URL has a login, too.

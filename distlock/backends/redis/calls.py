@@ -10,8 +10,8 @@ from typing import Any
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.redis import scripts
-from distlock.backends.redis.address import Address
-from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.address import RedisAddress
+from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.failures import foreign, is_foreign, unavailable
 from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.scripts import HELD, Script, command, encode, encode_release
@@ -22,7 +22,7 @@ class ScriptCaller:
     """Calls scripts for one process. *ack_window* and *fence_ttl* are in seconds."""
 
     def __init__(
-        self, address: Address, pool: Pool, process: str, ack_window: float, fence_ttl: float
+        self, address: RedisAddress, pool: Pool, process: str, ack_window: float, fence_ttl: float
     ) -> None:
         self._address = address
         self._pool = pool
@@ -81,7 +81,7 @@ class ScriptCaller:
         request: LockRequest,
         call: bytes,
         deadline: float,
-        connection: Connection | None = None,
+        connection: RedisConnection | None = None,
     ) -> list[Any]:
         """Send *call* of *script*, encoded for *request*, and return the reply.
 
@@ -152,11 +152,17 @@ class ReplicatedCaller(ScriptCaller):
     connection wrote before; no script can call it: https://redis.io/docs/latest/commands/wait/.
     """
 
-    _address: Address
+    _address: RedisAddress
     _pool: Pool
 
     def __init__(
-        self, address: Address, pool: Pool, process: str, ack_window: float, fence_ttl: float, replicas: int
+        self,
+        address: RedisAddress,
+        pool: Pool,
+        process: str,
+        ack_window: float,
+        fence_ttl: float,
+        replicas: int,
     ) -> None:
         super().__init__(address, pool, process, ack_window, fence_ttl)
         self._replicas = replicas
@@ -177,7 +183,7 @@ class ReplicatedCaller(ScriptCaller):
         request: LockRequest,
         call: bytes,
         deadline: float,
-        connection: Connection | None = None,
+        connection: RedisConnection | None = None,
     ) -> list[Any]:
         reply = super().one(script, request, call, deadline, connection)
         if script is scripts.REQUEST[request.mode] and reply[1] == HELD:

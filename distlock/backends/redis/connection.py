@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import hiredis
 
 from distlock import clock
-from distlock.backends.redis.address import Address, hide
+from distlock.backends.redis.address import RedisAddress, hide
 from distlock.backends.redis.blocking import Credentials, Resolver
 from distlock.backends.redis.scripts import command
 
@@ -40,7 +40,7 @@ class PendingReply(Protocol):
         """Take the reply. Raises OSError if it can't be the reply to that call."""
 
 
-class Connection:
+class RedisConnection:
     """A connection that is made by `connect`. Only `disconnect` may be called while another thread uses it.
 
     It fails with an OSError (TimeoutError: the deadline), a ValueError, a RuntimeError (no thread) or a
@@ -51,7 +51,7 @@ class Connection:
     _socket: socket.socket | None = None
 
     def __init__(
-        self, address: Address, resolver: Resolver, credentials: Credentials | None, client_name: str
+        self, address: RedisAddress, resolver: Resolver, credentials: Credentials | None, client_name: str
     ) -> None:
         self._address = address
         self._resolver = resolver

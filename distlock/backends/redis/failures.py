@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable
 from socket import gaierror
 
-from distlock.backends.redis.address import Address
+from distlock.backends.redis.address import RedisAddress
 from distlock.errors import BackendUnavailable, ConfigurationError
 
 _PERMISSIONS = (
@@ -42,7 +42,6 @@ _SLOW = (
     "See whether it is overloaded or the network drops packets; io_timeout and the time-out of the lock "
     "bound the wait."
 )
-
 
 #: Parts of a server's error that quote the request (with keys and tokens), or a line of our script.
 _ADDED = re.compile(r", with args beginning with:(?: '[^']*')*\s*|\.? script: [0-9a-f]{40}, on @?\w+:\d+")
@@ -136,7 +135,9 @@ _REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], 
 )
 
 
-def unavailable(address: Address, error: BaseException, command: str | None = None) -> BackendUnavailable:
+def unavailable(
+    address: RedisAddress, error: BaseException, command: str | None = None
+) -> BackendUnavailable:
     """Return the error that a caller gets for *error*, to be raised ``from`` its cause.
 
     *command*: which one of a script the server refused.
@@ -153,7 +154,7 @@ def unavailable(address: Address, error: BaseException, command: str | None = No
     return told
 
 
-def _remedy(address: Address, text: str, error: BaseException) -> str:
+def _remedy(address: RedisAddress, text: str, error: BaseException) -> str:
     for what, advice in ((_closed, _CLOSED_TLS), *_REMEDIES) if address.tls else _REMEDIES:
         if _fits(what, text, error):
             return advice
@@ -165,7 +166,7 @@ def is_foreign(error: Exception) -> bool:
     return "WRONGTYPE" in str(error) or "FOREIGN" in str(error)
 
 
-def foreign(address: Address, keys: list[str]) -> BackendUnavailable:
+def foreign(address: RedisAddress, keys: list[str]) -> BackendUnavailable:
     """*keys* hold something that is not ours, or not any more."""
     named = " ".join(f"'{key}'" for key in keys)
     return BackendUnavailable(
@@ -175,7 +176,7 @@ def foreign(address: Address, keys: list[str]) -> BackendUnavailable:
     )
 
 
-def unending(address: Address, key: str) -> BackendUnavailable:
+def unending(address: RedisAddress, key: str) -> BackendUnavailable:
     """The hold at *key* had lost its lifetime, and was given one."""
     return BackendUnavailable(
         f"In the Redis server at {address.shown} the hold '{key}' had no lifetime: somebody took it away "

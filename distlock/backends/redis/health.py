@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from distlock.backends.findings import Finding
-from distlock.backends.redis.address import Address
-from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.inspectable import Finding
+from distlock.backends.redis.address import RedisAddress
+from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.scripts import command
 
 #: Sends one command and returns its reply, or None if the server refused it.
@@ -211,7 +211,7 @@ _MAY_LOOK = (
 )
 
 
-def warn_of_eviction(address: Address, connection: Connection, deadline: float) -> bool:
+def warn_of_eviction(address: RedisAddress, connection: RedisConnection, deadline: float) -> bool:
     """Log a warning if the server may evict locks when its memory is full.
 
     Return False if that has to be checked again.

@@ -26,8 +26,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, LockRequest, Mode, Sink
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.inspectable import MOST_SHOWN, Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.redis import scripts
 from distlock.backends.redis.calls import ScriptCaller
 from distlock.backends.redis.connection import ReplyError
@@ -58,7 +57,7 @@ _LIVES = b"\0"
 _SPECIAL = re.compile(rb"[*?\[\]\\]")
 
 
-class PublishedStatus(ABC):
+class RedisStatus(ABC):
     """The part of a backend that publishes the status of its process, and reads that of the others."""
 
     process: str
@@ -80,7 +79,7 @@ class PublishedStatus(ABC):
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
@@ -110,7 +109,7 @@ class PublishedStatus(ABC):
             self._ask(at_once, self._by(deadline))
         return bool(known)
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
         pattern = _SPECIAL.sub(rb"\\\g<0>", before.encode("utf-8", "surrogatepass")) + b"*"
         for process, _ in self._scan(PROCESSES, b"*", deadline):
             mine = _entry(process.decode("utf-8", "replace"))
@@ -123,7 +122,7 @@ class PublishedStatus(ABC):
             silent = _silent(lives, left)
             for field, value in self._scan(mine, pattern, deadline):
                 if field and field != _LIVES:
-                    yield Seen(process.decode(), host, pid, _read(field, value), silent)
+                    yield SeenProcess(process.decode(), host, pid, _read(field, value), silent)
 
     def withdraw_status(self, deadline: float) -> None:
         """Withdraw what this process has published, when the client is closed."""
@@ -139,7 +138,7 @@ class PublishedStatus(ABC):
             if float(until) < too_old:
                 self._ask([command("HDEL", PROCESSES, process)], self._by(deadline))
 
-    def _seen(self, processes: Sequence[str], key: str, deadline: float) -> list[Seen]:
+    def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
         asked = []
         for process in processes:
             asked += _asked_of(_entry(process), "", key)
@@ -148,7 +147,7 @@ class PublishedStatus(ABC):
         for process, ((about, lives, row), left) in zip(processes, batched(replies, 2), strict=True):
             host, pid = _read_about(about) if about else ("", 0)
             known = _read(key.encode(), row) if row else None
-            seen.append(Seen(process, host, pid, known, _silent(lives, left)))
+            seen.append(SeenProcess(process, host, pid, known, _silent(lives, left)))
         return seen
 
     def _scan(self, key: bytes, pattern: bytes, deadline: float) -> Iterator[tuple[bytes, bytes]]:
@@ -162,7 +161,7 @@ class PublishedStatus(ABC):
                 return
 
 
-class Inspection(PublishedStatus):
+class RedisInspection(RedisStatus):
     """The part of `RedisBackend` that operators use. Acquiring and releasing don't need it."""
 
     _caller: ScriptCaller
@@ -170,7 +169,7 @@ class Inspection(PublishedStatus):
     _sink: Sink | None
     _max_connections: int
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         deadline = self._by(deadline)
         self._releases.finish(key, deadline)
         place = hold_key(key)
@@ -185,17 +184,17 @@ class Inspection(PublishedStatus):
         names = [entry.rpartition(b" ")[2][:PROCESS_LENGTH].decode("utf-8", "replace") for entry in first]
         hold = holder(held)
         if hold is None:
-            return Sight(queue=self._seen(names, key, deadline), waiting=waiting)
+            return KeyState(queue=self._seen_processes(names, key, deadline), waiting=waiting)
         number, token = hold
         if (mode := mode_of(token)) != EXCLUSIVE:
             return self._shared(place, key, mode, number, names, waiting, deadline)
         remaining = left / 1000 if left >= 0 else math.inf
-        first, *queued = self._seen([token[:PROCESS_LENGTH], *names], key, deadline)
-        return Sight(first, number, remaining, queued, waiting)
+        first, *queued = self._seen_processes([token[:PROCESS_LENGTH], *names], key, deadline)
+        return KeyState(first, number, remaining, queued, waiting)
 
     def _shared(
         self, place: str, key: str, mode: Mode, number: int, names: list[str], waiting: int, deadline: float
-    ) -> Sight:
+    ) -> KeyState:
         """Return what is seen of a hold that several processes share, by the end of their leases."""
         asked = [
             command("TIME"),
@@ -210,12 +209,12 @@ class Inspection(PublishedStatus):
             if float(ends) / 1000 > now
         ]
         if not inside:
-            return Sight(queue=self._seen(names, key, deadline), waiting=waiting)
+            return KeyState(queue=self._seen_processes(names, key, deadline), waiting=waiting)
         tokens = [token for _, token, _ in inside[: 1 + MOST_SHOWN]]
         if mode == PERMIT:
             number = number_of(tokens[0])
-        seen = self._seen([*(token[:PROCESS_LENGTH] for token in tokens), *names], key, deadline)
-        return Sight(
+        seen = self._seen_processes([*(token[:PROCESS_LENGTH] for token in tokens), *names], key, deadline)
+        return KeyState(
             seen[0],
             number,
             inside[0][2],
@@ -272,7 +271,7 @@ def _asked_of(entry: bytes, about: str, *keys: str) -> list[bytes]:
 
 
 def _silent(lives: bytes | None, left: int) -> float:
-    """Return `Seen.silent` of an entry that has *left* milliseconds to live, by the server's clock."""
+    """Return `SeenProcess.silent` of an entry that has *left* milliseconds to live, by the server's clock."""
     if lives is None or left < 0:
         return 0.0  # An older version published it, or the process has just ended.
     try:
@@ -287,7 +286,7 @@ def _entry(process: str) -> bytes:
     return f"{FORMAT}:process:{process}".encode()
 
 
-def _written(row: Row) -> str:
+def _written(row: StatusRow) -> str:
     return json.dumps(row.parts()[1:], separators=(",", ":"))
 
 
@@ -299,9 +298,9 @@ def _read_about(value: bytes) -> tuple[str, int]:
     return host, pid
 
 
-def _read(key: bytes, value: bytes) -> Row:
+def _read(key: bytes, value: bytes) -> StatusRow:
     try:
-        return Row.of_parts([key.decode("utf-8", "replace"), *json.loads(value)])
+        return StatusRow.of_parts([key.decode("utf-8", "replace"), *json.loads(value)])
     except (ValueError, TypeError) as error:
         raise _not_ours(error) from error
 

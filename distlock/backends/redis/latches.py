@@ -17,7 +17,7 @@ from typing import Any
 
 from distlock import clock
 from distlock.backends.latches import LatchState
-from distlock.backends.redis.address import Address
+from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.calls import ScriptCaller
 from distlock.backends.redis.connection import ReplyError
 from distlock.backends.redis.failures import foreign, is_foreign, unavailable
@@ -42,7 +42,7 @@ class RedisLatches(ABC):
     """The part of `RedisBackend` that implements `distlock.backends.latches.Latches`."""
 
     process: str
-    _address: Address
+    _address: RedisAddress
     _pool: Pool
     _caller: ScriptCaller
     _subscription: Subscription | None

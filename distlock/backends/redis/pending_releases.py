@@ -15,7 +15,7 @@ from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.redis import scripts
 from distlock.backends.redis.calls import ScriptCaller
-from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.scripts import Script, encode_release
 
@@ -40,7 +40,7 @@ class PendingRelease:
         self.usual = [request.token.encode(), 1]
         #: What it was sent on. Weak, so that a connection that an interrupt tore out of the pool is lost at
         #: once.
-        self.connection: weakref.ref[Connection] | None = None
+        self.connection: weakref.ref[RedisConnection] | None = None
         #: The reply was read, or the release was repeated.
         self.over = False
         #: No reply will come: the release has to be repeated.
@@ -122,7 +122,7 @@ class PendingReleases:
                 pending.end()
         return sent
 
-    def claim(self, key: str, deadline: float) -> Connection | None:
+    def claim(self, key: str, deadline: float) -> RedisConnection | None:
         """Claim the connection on which the next call for *key* has to be sent; None if any will do.
 
         Raises `BackendUnavailable`.

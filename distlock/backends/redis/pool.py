@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from distlock import clock
 from distlock.backends.base import Sink
-from distlock.backends.redis.address import Address
-from distlock.backends.redis.connection import Connection, PendingReply, ReplyError
+from distlock.backends.redis.address import RedisAddress
+from distlock.backends.redis.connection import PendingReply, RedisConnection, ReplyError
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.health import warn_of_eviction
 from distlock.errors import BackendUnavailable, shown_as
@@ -25,7 +25,7 @@ _MOST_PENDING = 64
 class PostedCall(PendingReply, Protocol):
     """A call that was sent, and whose reply is read later."""
 
-    connection: weakref.ref[Connection] | None
+    connection: weakref.ref[RedisConnection] | None
     #: Its reply was read.
     over: bool
     #: When the reply is no longer expected.
@@ -41,7 +41,7 @@ class Pool:
     """At most *size* connections, of which the one used last is used first. Belongs to one process."""
 
     def __init__(
-        self, address: Address, make: Callable[[], Connection], size: int, sink: Sink | None = None
+        self, address: RedisAddress, make: Callable[[], RedisConnection], size: int, sink: Sink | None = None
     ) -> None:
         self._address = address
         self._make = make
@@ -50,9 +50,9 @@ class Pool:
         #: How many connections broke and have not been replaced yet.
         self._broken = 0
         #: Appending and popping are atomic, so that only waiting for a connection needs the condition.
-        self._idle: list[Connection] = []
+        self._idle: list[RedisConnection] = []
         #: Weak, so that a connection that an interrupt dropped does not count for ever.
-        self._all: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._all: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
         #: Entered directly, because a signal handler that raises in `Condition.__enter__` leaves it locked.
         self._mutex = threading.RLock()
         self._freed = threading.Condition(self._mutex)
@@ -64,7 +64,7 @@ class Pool:
         self._policy_known = False
 
     def exchange(
-        self, commands: Sequence[bytes], deadline: float, connection: Connection | None = None
+        self, commands: Sequence[bytes], deadline: float, connection: RedisConnection | None = None
     ) -> list[Any]:
         """Send *commands* together and return their replies.
 
@@ -108,7 +108,7 @@ class Pool:
             return replies
         raise self._failed(failure, fresh)
 
-    def _connect(self, connection: Connection, deadline: float) -> None:
+    def _connect(self, connection: RedisConnection, deadline: float) -> None:
         connection.connect(deadline)
         if not self._policy_known:
             self._policy_known = warn_of_eviction(self._address, connection, deadline)
@@ -140,7 +140,7 @@ class Pool:
             self._wake()
         return True
 
-    def lend(self, posted: PostedCall | None = None) -> Connection | None:
+    def lend(self, posted: PostedCall | None = None) -> RedisConnection | None:
         """Lend an idle connection, or that of *posted*, until `give_back`. Return None if it is not idle."""
         if posted is not None:
             return self._take(posted)
@@ -149,12 +149,12 @@ class Pool:
         except IndexError:
             return None
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: RedisConnection) -> None:
         """Take back a connection on which nothing but pending replies is still to be read."""
         self._idle.append(connection)
         self.wake()
 
-    def broke(self, connection: Connection, failure: OSError) -> None:
+    def broke(self, connection: RedisConnection, failure: OSError) -> None:
         """Discard a lent connection because of *failure*."""
         self._discard(connection)
         self._failed(failure, fresh=False)
@@ -163,7 +163,7 @@ class Pool:
         """Return the error that a caller gets for *failure*."""
         return unavailable(self._address, failure)
 
-    def write_off(self, connection: Connection) -> None:
+    def write_off(self, connection: RedisConnection) -> None:
         """Allow another connection in the place of a lent one that will not be given back."""
         connection.shut_down()
         with self._mutex:
@@ -175,7 +175,7 @@ class Pool:
         if self._waiting:
             self._wake()
 
-    def claim(self, posted: PostedCall, deadline: float) -> Connection | None:
+    def claim(self, posted: PostedCall, deadline: float) -> RedisConnection | None:
         """Take the connection of *posted*, for `exchange`, waiting until *deadline*.
 
         Return None if its reply was read meanwhile, or will not come.
@@ -193,7 +193,7 @@ class Pool:
                 self._waiting -= 1
         return None
 
-    def _take(self, posted: PostedCall) -> Connection | None:
+    def _take(self, posted: PostedCall) -> RedisConnection | None:
         """Take the connection of *posted* if it is idle."""
         connection = None if posted.connection is None else posted.connection()
         try:
@@ -252,7 +252,7 @@ class Pool:
             return stale
         return error
 
-    def _borrow(self, deadline: float) -> tuple[Connection, bool]:
+    def _borrow(self, deadline: float) -> tuple[RedisConnection, bool]:
         """Return a connection, and whether it still has to connect."""
         if len(self._all) >= self._size and (sweep := self.sweep()) is not None:
             sweep()
@@ -288,7 +288,7 @@ class Pool:
         if replaces and self._sink is not None:
             self._sink.reconnected()
 
-    def _discard(self, connection: Connection) -> None:
+    def _discard(self, connection: RedisConnection) -> None:
         connection.disconnect()
         with self._mutex:
             self._all.discard(connection)

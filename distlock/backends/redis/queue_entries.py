@@ -15,7 +15,7 @@ from typing import Any
 
 from distlock import clock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Queued, Sink
-from distlock.backends.redis.address import Address
+from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.failures import unending
 from distlock.backends.redis.scripts import BUSY, HELD, UNENDING, hold_key
 from distlock.backends.redis.subscription import Subscription
@@ -31,7 +31,6 @@ _DIGITS = 16
 _GONE = 60.0
 #: Abandoned polls are pruned above this count.
 _MANY = 1000
-
 
 #: A process without a subscription hears no notifications, so it polls after this share of the interval.
 _DEAF = 0.1
@@ -155,7 +154,9 @@ class QueueEntries:
 class RequestAnswers:
     """Interprets the replies to the requests of one process."""
 
-    def __init__(self, address: Address, entries: QueueEntries, subscription: Subscription | None) -> None:
+    def __init__(
+        self, address: RedisAddress, entries: QueueEntries, subscription: Subscription | None
+    ) -> None:
         self._address = address
         self._entries = entries
         self._subscription = subscription

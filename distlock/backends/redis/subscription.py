@@ -16,8 +16,8 @@ from typing import Protocol
 from distlock import clock
 from distlock.backends.flag import Flag
 from distlock.backends.optional import Sleep
-from distlock.backends.redis.address import Address
-from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.address import RedisAddress
+from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.scripts import command
 from distlock.reentrance import call
@@ -42,7 +42,7 @@ class SubscriptionReader:
     thread, which leaves the reading to a waiter where it can.
     """
 
-    def __init__(self, dispatch: Callable[[Connection], None]) -> None:
+    def __init__(self, dispatch: Callable[[RedisConnection], None]) -> None:
         self._dispatch = dispatch
         self._leadership = threading.Lock()
         self._leadership.acquire()
@@ -55,7 +55,7 @@ class SubscriptionReader:
         self._led_until = 0.0
         #: A task waits until then at the latest. A task can't read.
         self._tasks_until = 0.0
-        self.connection: Connection | None = None
+        self.connection: RedisConnection | None = None
         #: The text of the failure that a reading waiter met. The exception itself would keep its frames
         #: alive.
         self.failure = ""
@@ -135,7 +135,7 @@ class SubscriptionReader:
             self._was_led = False
 
 
-class Observer(Protocol):
+class SubscriptionObserver(Protocol):
     """The methods of `distlock.backends.base.Sink` that a subscription calls."""
 
     def missed_notifications(self) -> None: ...
@@ -146,7 +146,8 @@ class Subscription:
     """Subscribes at the first `start`, and again whenever the connection breaks, until `close`.
 
     While `subscribed` is False no message arrives. When that changes later on,
-    `Observer.missed_notifications` is called: a waiter that polled before may have missed its notification.
+    `SubscriptionObserver.missed_notifications` is called: a waiter that polled before may have missed its
+    notification.
 
     Args:
         address: Where the server is, for errors and the log.
@@ -162,12 +163,12 @@ class Subscription:
 
     def __init__(
         self,
-        address: Address,
-        connect: Callable[[], Connection],
+        address: RedisAddress,
+        connect: Callable[[], RedisConnection],
         io_timeout: float,
         channels: Sequence[str],
         receive: Callable[[bytes], None],
-        observer: Observer,
+        observer: SubscriptionObserver,
         deaf: str = _DEAF,
         name: str = "distlock-redis-listener",
         servers: int = 1,
@@ -248,7 +249,7 @@ class Subscription:
             self._closing.wait(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - spreads clients, hides nothing
             backoff = min(2 * backoff, _BACKOFF[1])
 
-    def _subscribe(self) -> Connection:
+    def _subscribe(self) -> RedisConnection:
         connection = self._connect()
         with self._mutex:
             if self._closing.is_set():
@@ -261,7 +262,7 @@ class Subscription:
             raise reply
         return connection
 
-    def _listen(self, connection: Connection) -> None:
+    def _listen(self, connection: RedisConnection) -> None:
         pinged = False
         while not self._closing.is_set():
             if not connection.has_data(clock.now() + QUIET):
@@ -275,7 +276,7 @@ class Subscription:
             self._dispatch(connection)
             self._reader.delegate(self._closing)
 
-    def _dispatch(self, connection: Connection) -> None:
+    def _dispatch(self, connection: RedisConnection) -> None:
         reply = connection.read(self._deadline())
         if isinstance(reply, list) and len(reply) == 3 and reply[0] == b"message":
             self._receive(reply[2])

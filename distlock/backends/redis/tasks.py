@@ -20,7 +20,7 @@ from distlock.backends.latches import LatchState
 from distlock.backends.optional import REPEAT, Begun
 from distlock.backends.redis import scripts
 from distlock.backends.redis.calls import ScriptCaller
-from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.latches import (
     NO_LATCH_REPLY,
     LatchArguments,
@@ -76,7 +76,7 @@ class Pipeline:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._connection: Connection | None = None
+        self._connection: RedisConnection | None = None
         #: How many replies are awaited.
         self.awaited = 0
         #: Bytes that the socket has not taken yet, and the futures of those who wait until it has.
@@ -92,7 +92,7 @@ class Pipeline:
         #: The client was closed: no connection goes back to its pool.
         self.retired = False
 
-    def connection(self, posted: PendingRelease | None = None) -> Connection | None:
+    def connection(self, posted: PendingRelease | None = None) -> RedisConnection | None:
         """Return the connection for `ask`: that of *posted*, if given. None if there is none now."""
         connection = self._connection or self._idle(posted)
         if connection is not None and posted is not None and not _is_of(posted, connection):
@@ -100,7 +100,7 @@ class Pipeline:
         return connection
 
     def ask(
-        self, connection: Connection, command: bytes, understand: Understand, deadline: float
+        self, connection: RedisConnection, command: bytes, understand: Understand, deadline: float
     ) -> Begun | None:
         """Send *command*. Return None if that failed."""
         awaited = Awaited(asyncio.get_running_loop(), deadline, self, understand)
@@ -133,7 +133,7 @@ class Pipeline:
             sent.set_result(None)
         return sent
 
-    def _has_room(self, connection: Connection) -> bool:
+    def _has_room(self, connection: RedisConnection) -> bool:
         """Return whether one more reply may be pending."""
         if self._connection is not None or len(connection.pending) < _PENDING:
             return True
@@ -147,10 +147,10 @@ class Pipeline:
         self._pool.give_back(connection)
         return False
 
-    def _idle(self, posted: PendingRelease | None = None) -> Connection | None:
+    def _idle(self, posted: PendingRelease | None = None) -> RedisConnection | None:
         return self._pool.lend(posted) if self._can_watch else None
 
-    def _send(self, connection: Connection, command: bytes) -> None:
+    def _send(self, connection: RedisConnection, command: bytes) -> None:
         self._connection = connection
         try:
             if self._unsent:
@@ -171,7 +171,7 @@ class Pipeline:
             self._fail(OSError("it was interrupted"))
             raise
 
-    def _watch_socket(self, connection: Connection) -> None:
+    def _watch_socket(self, connection: RedisConnection) -> None:
         """Have the loop call us when a reply comes, or when the socket has room for unsent bytes."""
         self._loop = asyncio.get_running_loop()
         self._file = connection.fileno()
@@ -299,7 +299,7 @@ class Pipeline:
         self._sending = []
 
 
-def _is_of(posted: PendingRelease, connection: Connection) -> bool:
+def _is_of(posted: PendingRelease, connection: RedisConnection) -> bool:
     return posted.connection is not None and posted.connection() is connection
 
 

@@ -1,7 +1,7 @@
-"""What the servers show of a lock together, and how it is broken: a hold counts where a majority has it.
+"""What the servers show of a lock together, how it is broken, and the health check.
 
-What processes say of themselves each server is told. A majority has to hear it, and a majority is read, which
-has one of those that heard.
+A hold counts where a majority has it. A process publishes its status to each server. A majority has to
+receive it, and a majority is read, so at least one of the servers read has received it.
 """
 
 from __future__ import annotations
@@ -9,19 +9,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Quorum, Row, Seen, Sight
+from distlock.backends.inspectable import Finding, KeyState, Quorum, SeenProcess, StatusRow
+from distlock.backends.redis.health import info_in, over_several
 from distlock.backends.redlock.answers import Answers, AnswersOfAll, ask_all
-from distlock.backends.redlock.examining import examine
-from distlock.backends.redlock.member import OneHold
-from distlock.backends.redlock.server import Call, Server
+from distlock.backends.redlock.server import MemberHold, Server, ServerCall
 from distlock.errors import BackendUnavailable
 
 
-class Inspection(ABC):
-    """The part of `RedlockBackend` that is not on the way of any lock."""
+class RedlockInspection(ABC):
+    """The calls of `RedlockBackend` for operators. Acquiring and releasing use none of them."""
 
     process: str
     _servers: list[Server]
@@ -31,19 +29,19 @@ class Inspection(ABC):
 
     @abstractmethod
     def _by(self, deadline: float) -> float:
-        """The end of a round that begins now and may last until *deadline*."""
+        """Return when a call ends that begins now and may last until *deadline*."""
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         answers = self._of_all(key, lambda server: server.backend.hold_of(key), deadline)
-        holds = _most_had(answers)
-        quorum = Quorum(len(holds), len(answers.said), len(self._servers))
+        holds = _main_hold(answers)
+        quorum = Quorum(len(holds), len(answers.replies), len(self._servers))
         if not self._may_be_held(answers, len(holds)):
-            return Sight(quorum=quorum)
-        # It is over when fewer than a majority have it.
+            return KeyState(quorum=quorum)
+        # The hold ends when fewer than a majority of the servers have it.
         last = sorted((hold.remaining for hold in holds.values()), reverse=True)[: self._quorum][-1]
-        told = (hold.seen for hold in holds.values())
-        return Sight(
-            max(told, key=lambda seen: (bool(seen.host), seen.row is not None)),
+        published = (hold.seen for hold in holds.values())
+        return KeyState(
+            max(published, key=lambda seen: (bool(seen.host), seen.row is not None)),
             number_of(holds),
             last,
             quorum=quorum,
@@ -51,13 +49,13 @@ class Inspection(ABC):
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         answers = self._of_all(key, lambda server: server.backend.hold_of(key), deadline)
-        holds = _most_had(answers)
+        holds = _main_hold(answers)
         if not self._may_be_held(answers, len(holds)) or number_of(holds) != number:
             return False
         done = AnswersOfAll(list(holds), 0, bool)
-        breaking: Call = lambda server: server.backend.break_hold(key, holds[server].number)  # noqa: E731
-        ask_all(done, lambda server, tell: server.ask(key, breaking, tell), self._by(deadline))
-        free = len(answers.said) - len(holds) + len(done.agreed)
+        breaking: ServerCall = lambda server: server.backend.break_hold(key, holds[server].number)  # noqa: E731
+        ask_all(done, lambda server, notify: server.ask(key, breaking, notify), self._by(deadline))
+        free = len(answers.replies) - len(holds) + len(done.agreed)
         if free < self._quorum and done.failed:
             answers.failed |= done.failed
             raise answers.unavailable()
@@ -71,7 +69,7 @@ class Inspection(ABC):
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
@@ -79,58 +77,112 @@ class Inspection(ABC):
     ) -> bool:
         missed = self._missed
 
-        def say(server: Server) -> bool:
+        def publish(server: Server) -> bool:
             if server in missed:
                 server.backend.start_over()
             return server.backend.announce(host, pid, rows, gone, life, lease=lease)
 
-        answers = self._of_all(self.process, say, deadline)
+        answers = self._of_all(self.process, publish, deadline)
         self._missed = set(answers.failed)
-        return len(answers.agreed) == len(answers.said)
+        return len(answers.agreed) == len(answers.replies)
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
-        told: set[tuple[str, str]] = set()
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
+        yielded: set[tuple[str, str]] = set()
         answers = Answers(self._servers, self._quorum, bool)
         for server in sorted(self._servers, key=lambda one: one.away() is not None):
             try:
                 for seen in server.backend.announced(before, deadline):
-                    if seen.row is not None and (which := (seen.process, seen.row.key)) not in told:
-                        told.add(which)
+                    if seen.row is not None and (which := (seen.process, seen.row.key)) not in yielded:
+                        yielded.add(which)
                         yield seen
-                answers.take(server, True)
+                answers.add(server, True)
             except BackendUnavailable as error:
-                answers.take(server, error)
+                answers.add(server, error)
             if answers.has_quorum:
                 return
         raise answers.unavailable()
 
     def examine(self) -> Iterator[Finding]:
-        return examine(self._servers, self._quorum)
+        return _findings(self._servers, self._quorum)
 
-    def _of_all(self, key: str, call: Call, deadline: float) -> Answers:
-        """Raises `BackendUnavailable` unless a quorum answers.
+    def _of_all(self, key: str, call: ServerCall, deadline: float) -> Answers:
+        """Return the answers of all servers. Raises `BackendUnavailable` unless a quorum answers.
 
-        *call* has the time of any other: one that is cut short makes its server look as if it was away.
+        *call* has the usual timeout, because a call that times out makes its server count as away.
         """
         answers = AnswersOfAll(self._servers, self._quorum, bool)
-        ask_all(answers, lambda server, tell: server.ask(key, call, tell), self._by(deadline))
+        ask_all(answers, lambda server, notify: server.ask(key, call, notify), self._by(deadline))
         if not answers.has_quorum:
             raise answers.unavailable()
         return answers
 
     def _may_be_held(self, answers: Answers, have: int) -> bool:
-        """Whether a quorum has what *have* servers have, or it depends on those that are away."""
-        return have > 0 and have + len(self._servers) - len(answers.said) >= self._quorum
+        """Return whether a quorum may have the hold that *have* servers have, counting those away."""
+        return have > 0 and have + len(self._servers) - len(answers.replies) >= self._quorum
 
 
-def number_of(holds: dict[Server, OneHold]) -> int:
-    """That which a quorum agreed on: most have it. A server that granted the hold late has one of its own."""
+def number_of(holds: dict[Server, MemberHold]) -> int:
+    """Return the number that most servers have. A server that granted the hold late has its own."""
     counts = Counter(hold.number for hold in holds.values())
     return max(counts, key=lambda number: (counts[number], -number))
 
 
-def _most_had(answers: Answers) -> dict[Server, OneHold]:
-    """The hold that most of them have, as each has it."""
-    holds: dict[Server, OneHold] = {server: hold for server, hold in answers.said.items() if hold is not None}
+def _main_hold(answers: Answers) -> dict[Server, MemberHold]:
+    """Return the parts of the hold that most servers have."""
+    holds: dict[Server, MemberHold] = {
+        server: hold for server, hold in answers.replies.items() if hold is not None
+    }
     most = Counter(hold.token for hold in holds.values()).most_common(1)
     return {server: hold for server, hold in holds.items() if hold.token == most[0][0]}
+
+
+def _findings(servers: Sequence[Server], quorum: int) -> Iterator[Finding]:
+    found: dict[str, list[Finding]] = {}
+    infos: dict[str, dict[str, str]] = {}
+    away: list[str] = []
+    for server in servers:
+        try:
+            infos[server.shown] = info_in(server.backend.send("INFO"))
+            found[server.shown] = list(server.backend.examine())
+        except BackendUnavailable as error:
+            infos.pop(server.shown, None)
+            away.append(str(error))
+    yield _servers_finding(len(servers), quorum, away)
+    yield from _independence_findings(infos)
+    yield from over_several(found)
+
+
+def _servers_finding(servers: int, quorum: int, away: Sequence[str]) -> Finding:
+    answer = servers - len(away)
+    if not away:
+        said = f"All {servers} answer, and {servers - quorum} of them may fail."
+        return Finding("ok", "servers", said)
+    more = f"{answer - quorum} more may fail" if answer >= quorum else "no lock can be taken"
+    said = f"{answer} of {servers} answer, and {more}. {' '.join(away)}"
+    return Finding("warning" if answer >= quorum else "error", "servers", said, "Start those that are away.")
+
+
+def _independence_findings(infos: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
+    """Yield findings of servers that are the same or replicate each other. *infos*: by server."""
+    known = {shown: info for shown, info in infos.items() if "run_id" in info}
+    same = list(_alike({shown: info["run_id"] for shown, info in known.items()}))
+    for names in same:
+        said = f"{names} are one server: what it grants counts as often as it is named."
+        yield Finding("error", "independence", said, "Name servers that don't fail together, each once.")
+    if same:
+        return
+    copies = list(_alike({shown: info.get("master_replid", shown) for shown, info in known.items()}))
+    for names in copies:
+        said = f"{names} have one history: one replicates the other, or each of them a third."
+        remedy = "Let each be a primary of its own: REPLICAOF NO ONE. Or name other servers."
+        yield Finding("error", "independence", said, remedy)
+    if not copies and len(known) == len(infos):
+        yield Finding("ok", "independence", "They are different servers, and none replicates another.")
+
+
+def _alike(by_server: Mapping[str, str]) -> Iterator[str]:
+    """Yield the names of servers with equal values, group by group."""
+    groups: dict[str, list[str]] = {}
+    for shown, value in by_server.items():
+        groups.setdefault(value, []).append(shown)
+    return (" and ".join(names) for names in groups.values() if len(names) > 1)

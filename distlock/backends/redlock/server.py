@@ -1,42 +1,88 @@
-"""One of the servers, and the threads that ask it: so all servers are asked side by side."""
+"""One of the servers, and the threads that call it, so that all servers are called side by side."""
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from distlock import clock, reentrance
 from distlock.backends.base import LockRequest
-from distlock.backends.redlock.member import Member
+from distlock.backends.inspectable import Finding, SeenProcess
+from distlock.backends.redis import RedisBackend, scripts
+from distlock.backends.redis.health import examine
+from distlock.backends.redis.inspection import PROCESS_LENGTH
+from distlock.backends.redis.scripts import bulk, command, hold_key, holder
 from distlock.errors import BackendUnavailable
 
-#: Threads for each server, and connections. What is asked for one key, one of them asks, in its order.
-LANES = 4
-#: So long a failure is believed, seconds. While anybody asks, one look after the other is under way.
+#: Worker threads for each server, and connections. One worker makes all calls for a key, in order.
+WORKERS = 4
+#: For how many seconds a server counts as away after a failure. Meanwhile each caller has it checked again.
 _FRESH = 1.0
-#: So many releases are kept for one that is away. What it has granted otherwise ends with its lease.
+#: How many releases are kept for a server that is away. Its other holds end with their leases.
 _MANY = 1000
 
 #: A call for a server, and the function that gets the answer or the error.
-Call = Callable[["Server"], Any]
-Tell = Callable[[Any], None]
+ServerCall = Callable[["Server"], Any]
+Notify = Callable[[Any], None]
 
 
-def tell_nobody(answer: object) -> None:
-    pass
+class MemberHold(NamedTuple):
+    """One server's part of a hold, with the status that its process has published."""
+
+    token: str
+    number: int
+    #: The remaining lease on that server, seconds.
+    remaining: float
+    seen: SeenProcess
+
+
+class Member(RedisBackend):
+    """The Redis backend of one of the servers."""
+
+    def agree(self, request: LockRequest, number: int) -> bool:
+        """Let the block of the hold of *request* begin with *number*, before any number of it is used.
+
+        Returns whether this server has the hold.
+        """
+        (reply,) = self._caller.call(scripts.AGREE, [request], self._by(math.inf), more=bulk(number))
+        return bool(reply[1])
+
+    def examine(self) -> Iterator[Finding]:
+        return examine(self.send, self._max_connections, listens=False)
+
+    def start_over(self) -> None:
+        """Withdraw the published status from this server."""
+        self.withdraw_status(self._by(math.inf))
+
+    def hold_of(self, key: str) -> MemberHold | None:
+        """Return this server's part of the hold of *key*."""
+        deadline, place = self._by(math.inf), hold_key(key)
+        held, left = self._ask([command("GET", place), command("PTTL", place)], deadline)
+        hold = holder(held)
+        if hold is None:
+            return None
+        number, token = hold
+        (seen,) = self._seen_processes([token[:PROCESS_LENGTH]], key, deadline)
+        return MemberHold(token, number, left / 1000 if left >= 0 else math.inf, seen)
+
+
+def ignore(answer: object) -> None:
+    """Do nothing with an answer that nobody waits for."""
 
 
 class _Job(NamedTuple):
-    call: Call
-    tell: Tell
-    #: The moment in which it was put there.
+    """A call that waits for its worker since *put*."""
+
+    call: ServerCall
+    notify: Notify
     put: float
 
 
 class Server:
-    """*shown*: what people are told where it is."""
+    """One of the servers, with the threads that call it. *shown*: its address, for people."""
 
     def __init__(self, backend: Member, shown: str) -> None:
         self.backend = backend
@@ -45,70 +91,70 @@ class Server:
 
     def _begin(self) -> None:
         self._mutex = threading.Lock()
-        self._lanes: dict[int, _Lane] = {}
-        #: Why it is away, and since when; None: it is not, as far as is known.
+        self._workers: dict[int, _Worker] = {}
+        #: The last failure; None: the last call succeeded.
         self._failure: BackendUnavailable | None = None
         self._failed_at = 0.0
-        #: Locked while somebody looks whether it is back.
-        self._looking = threading.Lock()
-        #: By token: what it may have granted, or may grant yet, and nobody wants any more.
-        self._owed: dict[str, LockRequest] = {}
+        #: Locked while a worker checks whether the server is back.
+        self._checking = threading.Lock()
+        #: By token: requests that the server may have granted, or may still grant, and that were released.
+        self._pending_releases: dict[str, LockRequest] = {}
 
-    def ask(self, key: str, call: Call, tell: Tell) -> None:
-        """Have *call* made in another thread, behind those for *key* before it, and *tell* its answer."""
+    def ask(self, key: str, call: ServerCall, notify: Notify) -> None:
+        """Have a worker make *call*, after earlier calls for *key*, and pass its answer to *notify*."""
         try:
-            lane = self._lane(hash(key) % LANES)
+            worker = self._worker(hash(key) % WORKERS)
         except RuntimeError as error:
-            tell(BackendUnavailable(f"No thread could be started for the server at {self.shown}: {error}."))
+            notify(BackendUnavailable(f"No thread could be started for the server at {self.shown}: {error}."))
             return
-        lane.jobs.put(_Job(call, tell, clock.now()))
+        worker.jobs.put(_Job(call, notify, clock.now()))
 
     def away(self) -> BackendUnavailable | None:
-        """Why it is away; None: it is not, as far as is known. Whether it is back is looked for aside."""
+        """Return the failure if the server counts as away. Have a worker check whether it is back."""
         failure = self._failure
         if failure is None or clock.now() >= self._failed_at + _FRESH:
             return None
-        if self._looking.acquire(blocking=False):
-            self.ask("", _look, self._seen)
+        if self._checking.acquire(blocking=False):
+            self.ask("", _check, self._checked)
         return failure
 
-    def release(self, ask: LockRequest, tell: Tell) -> None:
-        """As `ask`. Where there is no answer it is done again when the server is back."""
+    def release(self, request: LockRequest, notify: Notify) -> None:
+        """Have a worker release *request*, and repeat that when a server that is away comes back."""
 
-        def told(answer: object) -> None:
+        def receive(answer: object) -> None:
             if isinstance(answer, BackendUnavailable):
                 with self._mutex:
-                    if len(self._owed) >= _MANY:
-                        del self._owed[next(iter(self._owed))]
-                    self._owed[ask.token] = ask
-            tell(answer)
+                    if len(self._pending_releases) >= _MANY:
+                        del self._pending_releases[next(iter(self._pending_releases))]
+                    self._pending_releases[request.token] = request
+            notify(answer)
 
-        self.ask(ask.key, lambda server: server.backend.release(ask), told)
+        self.ask(request.key, lambda server: server.backend.release(request), receive)
 
-    def _pay(self) -> None:
+    def _repeat_releases(self) -> None:
         with self._mutex:
-            owed, self._owed = self._owed, {}
-        for ask in owed.values():
-            self.release(ask, tell_nobody)
+            pending, self._pending_releases = self._pending_releases, {}
+        for request in pending.values():
+            self.release(request, ignore)
 
-    def _seen(self, answer: object) -> None:
-        self._looking.release()
+    def _checked(self, answer: object) -> None:
+        self._checking.release()
 
-    def _lane(self, number: int) -> _Lane:
-        lane = self._lanes.get(number)
-        if lane is None:
+    def _worker(self, number: int) -> _Worker:
+        worker = self._workers.get(number)
+        if worker is None:
             with self._mutex:
-                lane = self._lanes.get(number)
-                if lane is None:
-                    lane = _Lane(self._answer)
-                    lane.thread.start()
-                    self._lanes[number] = lane
-        return lane
+                worker = self._workers.get(number)
+                if worker is None:
+                    worker = _Worker(self._answer)
+                    worker.thread.start()
+                    self._workers[number] = worker
+        return worker
 
     def _answer(self, job: _Job) -> Any:
         failure = self._failure
         if failure is not None and job.put <= self._failed_at:
-            # It stood behind a call that failed, and would wait as long for nothing.
+            # The job waited behind a call that failed, and would time out as well.
             return failure
         try:
             answer = reentrance.call(job.call, self)
@@ -119,29 +165,29 @@ class Server:
         except Exception as error:
             return error
         self._failure = None
-        if self._owed:
-            self._pay()
+        if self._pending_releases:
+            self._repeat_releases()
         return answer
 
     def dismiss(self) -> list[threading.Thread]:
-        """End the threads, when they have done what they were given, and return them. Calls begin anew."""
+        """Have the workers end after their pending jobs. Return their threads. Later calls start new ones."""
         with self._mutex:
-            lanes, self._lanes = self._lanes, {}
-        for lane in lanes.values():
-            lane.jobs.put(None)
-        return [lane.thread for lane in lanes.values()]
+            workers, self._workers = self._workers, {}
+        for worker in workers.values():
+            worker.jobs.put(None)
+        return [worker.thread for worker in workers.values()]
 
     def after_fork(self) -> None:
         self._begin()
         self.backend.after_fork()
 
 
-def _look(server: Server) -> bool:
+def _check(server: Server) -> bool:
     return server.backend.locked("")
 
 
-class _Lane:
-    """A thread that does its jobs in their order."""
+class _Worker:
+    """A thread that does its jobs in order."""
 
     def __init__(self, answer: Callable[[_Job], Any]) -> None:
         self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -150,4 +196,4 @@ class _Lane:
 
     def _run(self) -> None:
         while (job := self.jobs.get()) is not None:
-            job.tell(self._answer(job))
+            job.notify(self._answer(job))

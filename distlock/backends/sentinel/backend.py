@@ -1,25 +1,146 @@
-"""Locks in the Redis server that sentinels call the primary."""
+"""Locks in the Redis server that sentinels call the primary, and the connection that finds it."""
 
 from __future__ import annotations
 
 import math
 import threading
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
-from distlock.backends.redis import RedisBackend
-from distlock.backends.redis.blocking import credentials_for
-from distlock.backends.redis.connection import Connection
-from distlock.backends.sentinel.address import SentinelAddress
-from distlock.backends.sentinel.connection import PrimaryConnection
-from distlock.backends.sentinel.releases import Releases
-from distlock.backends.sentinel.sentinels import Sentinels
+from distlock import clock
+from distlock.backends.base import LockRequest
+from distlock.backends.redis import RedisBackend, scripts
+from distlock.backends.redis.blocking import Credentials, credentials_for
+from distlock.backends.redis.calls import ScriptCaller
+from distlock.backends.redis.connection import RedisConnection, ReplyError
+from distlock.backends.redis.failures import Remedied
+from distlock.backends.redis.pending_releases import PendingRelease, PendingReleases
+from distlock.backends.redis.pool import Pool
+from distlock.backends.redis.scripts import command
+from distlock.backends.sentinel.sentinels import Primary, SentinelAddress, Sentinels, may_pass
 from distlock.errors import BackendUnavailable
 
-#: How long those have to end whom the former primary let in before the other one was known, seconds.
-_MEANWHILE = 1.0
+#: How long the new primary keeps released holds, seconds. The former one may have granted those locks again
+#: before anybody knew of the new one, and the holders have this time to end.
+_LATE_GRANTS = 1.0
+
+#: Seconds between two attempts to connect.
+_PAUSE = 0.05
+#: An attempt takes half of the remaining time, so that there is time for another, but at least these seconds.
+_SHORTEST = 0.25
+#: The errors of a server that is not the primary any more, or that its replicas have left.
+_NOT_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN")
+
+_ANNOUNCED = (
+    "If it is gone, another one takes its place when the sentinels have noticed. If it runs, it can't be "
+    "reached from here by that address: have it announce another one (replica-announce-ip, "
+    "replica-announce-port)."
+)
+_AGAIN = "The next call asks its sentinels again."
+
+#: For how many seconds a release is remembered, and how many releases are.
+_RECENT, _MOST = 5.0, 5000
+#: How many releases one round trip repeats: other clients wait while a batch of scripts runs.
+_BATCH = 500
+
+
+class PrimaryConnection(RedisConnection):
+    """A connection to the primary.
+
+    It asks the sentinels when it connects, and again until its deadline while there is no primary.
+    """
+
+    primary: Primary | None = None
+
+    def __init__(self, sentinels: Sentinels, credentials: Credentials | None, client_name: str) -> None:
+        self._sentinels = sentinels
+        nowhere = Primary(sentinels.address)
+        super().__init__(nowhere.address, nowhere.resolver, credentials, client_name)
+
+    def connect(self, deadline: float) -> None:
+        failure: OSError | None = None
+        while True:
+            try:
+                self._attempt(deadline)
+                return
+            except OSError as error:
+                # A timeout says less than the failure before it.
+                if failure is None or not isinstance(error, TimeoutError):
+                    failure = error
+                if not may_pass(error):
+                    raise
+            if clock.now() + _PAUSE >= deadline or self._sentinels.closing.wait(_PAUSE):
+                raise failure
+
+    def ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
+        replies = super().ask(commands, deadline)
+        for reply in replies:
+            if isinstance(reply, ReplyError) and any(word in str(reply) for word in _NOT_PRIMARY):
+                # The caller takes this for a broken connection, and connects anew, to the primary.
+                raise Remedied(f"{self._address.shown} is no primary any more: {reply}", _AGAIN)
+        return replies
+
+    def _attempt(self, deadline: float) -> None:
+        primary = self._sentinels.find(self, deadline)
+        self.disconnect()
+        # Begin anew, because an earlier attempt may have left half a reply.
+        super().__init__(primary.address, primary.resolver, self._credentials, self._client_name)
+        now = clock.now()
+        ends = min(deadline, now + max(_SHORTEST, (deadline - now) / 2))
+        try:
+            super().connect(ends)
+            (role,) = super().ask([command("ROLE")], ends)
+        except OSError as error:
+            if not may_pass(error):
+                raise
+            text = f"{primary.address.shown}, which its sentinels call the primary: {error}"
+            raise Remedied(text, _ANNOUNCED) from error
+        if isinstance(role, ReplyError):
+            raise role
+        if role[0] != b"master" or self._sentinels.primary is not primary:
+            raise Remedied(f"{primary.address.shown} is not the primary (any more)", _AGAIN)
+
+
+class RecentReleases(PendingReleases):
+    """The releases of one process, which can be repeated at a new primary.
+
+    For a second or two after `SENTINEL FAILOVER` has promoted a replica, no client knows of it, and the
+    former primary goes on. The new primary would keep what is released there meanwhile for its ttl. A
+    repeated release ends no other hold, because it needs the token.
+    """
+
+    def __init__(self, calls: ScriptCaller, pool: Pool) -> None:
+        super().__init__(calls, pool)
+        self._recent: deque[tuple[float, LockRequest]] = deque(maxlen=_MOST)
+
+    def post(
+        self,
+        request: LockRequest,
+        notify: Callable[[bool | None], None],
+        deadline: float,
+        send: Callable[[bytes, PendingRelease, float], bool] | None = None,
+    ) -> bool:
+        sent = super().post(request, notify, deadline, send)
+        if sent:
+            self._recent.append((clock.now(), request))
+        return sent
+
+    def forget(self, request: LockRequest) -> None:
+        super().forget(request)
+        self._recent.append((clock.now(), request))
+
+    def repeat_recent(self, deadline: float) -> None:
+        """Repeat the releases of the last seconds. Raises `BackendUnavailable`."""
+        since = clock.now() - _RECENT
+        recent = [request for at, request in tuple(self._recent) if at >= since]
+        for script in dict.fromkeys(scripts.RELEASE[request.mode] for request in recent):
+            requests = [request for request in recent if scripts.RELEASE[request.mode] is script]
+            for start in range(0, len(requests), _BATCH):
+                self._caller.release(requests[start : start + _BATCH], deadline)
 
 
 class SentinelBackend(RedisBackend):
@@ -32,42 +153,42 @@ class SentinelBackend(RedisBackend):
 
     _read = SentinelAddress
     _address: SentinelAddress
-    _make_releases = Releases
-    _releases: Releases
+    _make_releases = RecentReleases
+    _releases: RecentReleases
 
     def close(self) -> None:
         sentinels = self._sentinels
         super().close()
         sentinels.close()
 
-    def _connections(self) -> Callable[[], Connection]:
-        moved = partial(_tell, weakref.ref(self))
+    def _connections(self) -> Callable[[], RedisConnection]:
+        moved = partial(_follow_new_primary, weakref.ref(self))
         self._sentinels = Sentinels(self._address, self._io_timeout, self._client_name, moved)
-        # A client that is dropped without a close leaves no thread either.
+        # This ends the thread of a client that is dropped without a close.
         weakref.finalize(self, self._sentinels.dismiss).atexit = False
         credentials = credentials_for(self._address, self._credential_provider)
         return partial(PrimaryConnection, self._sentinels, credentials, self._client_name)
 
     def _follow(self) -> None:
-        """There is a new primary."""
-        # Holds that it has not heard of are lost, and those that wait have to queue there.
+        """Handle that there is a new primary."""
+        # Holds that were not replicated are lost, and waiters have to queue at the new primary.
         if self._sink is not None:
             self._sink.missed_notifications()
-        # The thread that tells it may be the one that the way there needs. If there can be no other one,
-        # what was released ends there with its ttl.
+        # A connection to the new primary may need the current thread. If no other thread can be started,
+        # what was released ends at the new primary with its ttl.
         with suppress(RuntimeError):
             threading.Thread(target=self._release_again, name="distlock-redis-releasing", daemon=True).start()
 
     def _release_again(self) -> None:
-        # Until then these holds keep others out whom the new primary would let in beside those.
-        if self._sentinels.closing.wait(_MEANWHILE):
+        # Until then the new primary must not grant a lock that the former one has granted again.
+        if self._sentinels.closing.wait(_LATE_GRANTS):
             return
-        # If it can't be reached the holds end with their ttl.
+        # If the new primary can't be reached, the holds end with their ttl.
         with suppress(BackendUnavailable):
             self._releases.repeat_recent(self._by(math.inf))
 
 
-def _tell(backend: weakref.ref[SentinelBackend]) -> None:
+def _follow_new_primary(backend: weakref.ref[SentinelBackend]) -> None:
     living = backend()
     if living is not None:
         living._follow()

@@ -1,42 +1,53 @@
-"""Where the primary is just now, as its sentinels say: asked at each connect, and heard when it moves.
+"""Where the sentinels are, and which server they call the primary.
 
-https://redis.io/docs/latest/develop/reference/sentinel-clients/ is what a client has to do.
+They are asked at each connect, and their messages tell when the primary changes. See
+https://redis.io/docs/latest/develop/reference/sentinel-clients/ for what a client has to do.
 """
 
 from __future__ import annotations
 
+import copy
 import itertools
 import logging
 import math
+import re
 import ssl
 import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, NoReturn, Protocol
 
 from distlock import clock
 from distlock.backends.flag import Flag
-from distlock.backends.redis.address import Address
+from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.blocking import BlockingCall, Resolver
-from distlock.backends.redis.connection import Connection, ReplyError
+from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.failures import NO_TLS, Remedied
 from distlock.backends.redis.scripts import command
 from distlock.backends.redis.subscription import FAILURES, Subscription
-from distlock.backends.sentinel.address import SentinelAddress
-from distlock.errors import BackendUnavailable
+from distlock.errors import BackendUnavailable, ConfigurationError
+
+#: Python's own `urlsplit` reads the port of one host only.
+_URL = re.compile(
+    r"(?P<scheme>rediss?)\+sentinel://(?:(?P<login>[^/?#]*)@)?(?P<hosts>[^/?#@]+)"
+    r"/(?P<name>[A-Za-z0-9._-]+)(?P<db>/[^?#]*)?(?P<query>\?[^#]*)?",
+    re.IGNORECASE,
+)
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
+_PORT = 26379
 
 logger = logging.getLogger(__name__)
 
-#: On the first the sentinel that leads a failover says that there is a new primary, seconds before the end
-#: of it. On the second the others do.
+#: The sentinel that leads a failover announces the new primary on the first channel, seconds before the
+#: failover ends. The others announce it on the second.
 _CHANNELS = ("+promoted-slave", "+switch-master")
-#: How long the first one that connects waits until they are heard, seconds.
-_FIRST = 0.25
-#: Sentinels tell each other what they know every two seconds. What most of them have not heard of for so many
-#: seconds is known by nobody who lives.
-_TOLD = 10.0
-_DEAF = "No failovers are heard from %s, so each is noticed where a connection breaks: %s"
+#: How long the first connection waits until the subscription is there, seconds.
+_FIRST_SUBSCRIPTION = 0.25
+#: Sentinels exchange what they know every two seconds. If most of them do not know of a failover for this
+#: many seconds, no living sentinel does.
+_GOSSIP = 10.0
+_NOT_HEARD = "No failovers are heard from %s, so each is noticed where a connection breaks: %s"
 
 #: A part of the sentinels' text, and the remedy. The first match counts.
 _REMEDIES = (
@@ -62,8 +73,68 @@ _REMEDIES = (
 _UNREACHED = "See whether the sentinels run and can be reached from here."
 
 
+class SentinelAddress(RedisAddress):
+    """The sentinels of one primary. Connects to nothing; never shows a secret."""
+
+    _plain = (*RedisAddress._plain, "sentinel_username", "sentinel_password")
+
+    def __init__(self, url: str) -> None:
+        parts = _URL.fullmatch(url)
+        if parts is None:
+            self._unreadable()
+        places = [self._place(text) for text in parts["hosts"].split(",")]
+        #: The sentinels' name of the primary.
+        self.name = parts["name"]
+        scheme = parts["scheme"].lower()
+        shown = ",".join(_shown(*place) for place in places)
+        login = f"{parts['login']}@" if parts["login"] else ""
+        # The address of the primary without its host.
+        super().__init__(
+            f"{scheme}://{login}localhost{parts['db'] or ''}{parts['query'] or ''}",
+            f"{scheme}+sentinel://{shown}/{self.name}",
+        )
+        self._secrets += self._sentinel_login[-1:]
+        #: The addresses of the sentinels, in the order of the URL.
+        self.sentinels = [self.at(*place) for place in places]
+        for sentinel in self.sentinels:
+            sentinel.login, sentinel.db = self._sentinel_login, 0
+
+    def at(self, host: str, port: int) -> RedisAddress:
+        """Return the address of a server at *host* and *port*, with all else that the URL says."""
+        found = copy.copy(self)
+        found.host, found.port, found.shown = host, port, _shown(host, port)
+        return found
+
+    def _given(self, query: list[tuple[str, str]], scheme: str) -> dict[str, str]:
+        given = super()._given(query, scheme)
+        login = given.get("sentinel_username"), given.get("sentinel_password")
+        if login[0] and not login[1]:
+            self._refuse("It has a sentinel_username and no sentinel_password.")
+        self._sentinel_login = tuple(part for part in login if part)
+        return given
+
+    def _place(self, text: str) -> tuple[str, int]:
+        match = _HOST.fullmatch(text)
+        if match is None or not 0 < int(match["port"] or _PORT) < 65536:
+            self._unreadable()
+        return match["name"].strip("[]"), int(match["port"] or _PORT)
+
+    def _unreadable(self) -> NoReturn:
+        # The message does not quote the URL, which may have a password.
+        raise ConfigurationError(
+            "The URL of the Redis sentinels cannot be read. Write redis+sentinel://[user:password@]"
+            "host[:port][,host[:port]…]/name[/db], or rediss+sentinel://… for TLS. The hosts are those of "
+            "the sentinels, and name is what 'sentinel monitor' calls the primary, as mymaster. In user, "
+            "password and query write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %."
+        ) from None
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class NoPrimary(Remedied):
-    """*passes*: whether they may know better in a moment."""
+    """No sentinel names the primary. *passes*: whether that may change in a moment."""
 
     def __init__(self, text: str, passes: bool) -> None:
         super().__init__(text, next((cure for sign, cure in _REMEDIES if sign in text), _UNREACHED))
@@ -71,7 +142,7 @@ class NoPrimary(Remedied):
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether another attempt is worth it."""
+    """Return whether another attempt may succeed after *error*."""
     if isinstance(error, NoPrimary):
         return error.passes
     return isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.filename is None
@@ -80,12 +151,12 @@ def may_pass(error: Exception) -> bool:
 class Primary:
     """The server that is the primary, from one failover to the next."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: RedisAddress) -> None:
         self.address = address
         self.resolver = Resolver(address.host, address.port)
 
 
-class Bound(Protocol):
+class PrimaryClient(Protocol):
     """A connection to a primary."""
 
     primary: Primary | None
@@ -94,12 +165,15 @@ class Bound(Protocol):
 
 
 class _Sentinel(NamedTuple):
-    address: Address
+    address: RedisAddress
     resolver: Resolver
 
 
-class _Answer(NamedTuple):
-    """*epoch*: it grows with each failover, and a sentinel with an older one has not heard of the last."""
+class _SentinelReply(NamedTuple):
+    """What a sentinel says of the primary.
+
+    *epoch* grows with each failover: a sentinel with an older one does not know of the last failover.
+    """
 
     host: str
     port: int
@@ -120,71 +194,71 @@ class Sentinels:
         self._client_name = client_name
         self._moved = moved
         self._mutex = threading.Lock()
-        #: The one that knew it last comes first.
-        self._line = [_Sentinel(one, Resolver(one.host, one.port)) for one in address.sentinels]
-        self._turns = itertools.cycle(self._line)
-        self._heard_from = self._line[0]
+        #: In the order in which they are asked: first the one that named the primary last.
+        self._order = [_Sentinel(one, Resolver(one.host, one.port)) for one in address.sentinels]
+        self._rotation = itertools.cycle(self._order)
+        self._subscribed_to = self._order[0]
         self._epoch = 0
-        #: Since when most of them have not heard of that one.
+        #: Since when most of them do not know of the failover with that epoch.
         self._behind_since = math.inf
         self.primary: Primary | None = None
         #: Connections to a primary. Weak, because an interrupt may drop all other references.
-        self._bound: weakref.WeakSet[Bound] = weakref.WeakSet()
+        self._clients: weakref.WeakSet[PrimaryClient] = weakref.WeakSet()
         self._search = BlockingCall(self._find, "distlock-redis-sentinels")
         self._subscription = Subscription(
             address,
-            self._next,
+            self._connect_next,
             io_timeout,
             _CHANNELS,
-            self._heard,
+            self._receive,
             self,
-            _DEAF,
+            _NOT_HEARD,
             "distlock-redis-sentinel",
-            len(self._line),
+            len(self._order),
         )
         self.closing = Flag()
 
-    def find(self, bound: Bound, deadline: float) -> Primary:
-        """The primary, to which *bound* is led: it is shut down when there is another one.
+    def find(self, client: PrimaryClient, deadline: float) -> Primary:
+        """Return the primary for *client*, a connection, and shut that down when the primary changes.
 
         Raises OSError, TimeoutError after *deadline*.
         """
         with suppress(BackendUnavailable):
-            # Without a thread it is tried again by the next one that connects.
-            self._subscription.start(min(deadline, clock.now() + _FIRST))
-            # If it comes later than that, there may be news that it has missed: see `doubt`.
+            # If no thread can be started, the next connection tries again.
+            self._subscription.start(min(deadline, clock.now() + _FIRST_SUBSCRIPTION))
+            # A subscription that succeeds later may have missed messages: see `missed_notifications`.
             self._subscription.tried.set()
         found = self._search.result(deadline, "its sentinels did not answer in time")
         with self._mutex:
-            bound.primary = found
-            self._bound.add(bound)
+            client.primary = found
+            self._clients.add(client)
         return found
 
     def close(self) -> None:
-        """No thread and no connection to a sentinel is left."""
+        """End the thread and the connections to sentinels."""
         self.closing.set()
         self._subscription.close(self._io_timeout)
 
     def dismiss(self) -> None:
-        """As `close`, without a mutex and without waiting: for a finaliser."""
+        """Do the same as `close` for a finaliser: without a mutex, and without waiting."""
         self.closing.set()
         self._subscription.dismiss()
 
     # -- the subscription ------------------------------------------------------------------------
 
-    def _next(self) -> Connection:
-        """To each in turn: one that is not there must not keep us from hearing the others."""
-        self._heard_from = next(self._turns)
-        return self._connection(self._heard_from)
+    def _connect_next(self) -> RedisConnection:
+        """Return a connection to the next sentinel, so that one that is away does not block the others."""
+        self._subscribed_to = next(self._rotation)
+        return self._connection(self._subscribed_to)
 
-    def _heard(self, payload: bytes) -> None:
+    def _receive(self, payload: bytes) -> None:
         if self.address.name.encode() in payload.split():
-            # It is the first to be asked. The others may not know yet.
-            self._prefer(self._heard_from)
+            # Ask this sentinel first, because the others may not know of it yet.
+            self._prefer(self._subscribed_to)
             self.missed_notifications()
 
     def missed_notifications(self) -> None:
-        """News may have been missed, or has come. What a question before it is answered may be older."""
+        """Ask for the primary, because a message has come or may have been missed."""
         with suppress(*FAILURES):
             self._find()
 
@@ -194,36 +268,36 @@ class Sentinels:
     # -- the question ----------------------------------------------------------------------------
 
     def _find(self) -> Primary:
-        """Ask one after the other, until one knows the primary."""
-        # Half of a call: the other half is for the server, or to say what was wrong.
+        """Ask the sentinels one after the other, until one names the primary."""
+        # This takes at most half of a call. The other half is for the primary, or to report the failure.
         ends = clock.now() + self._io_timeout / 2
-        line = tuple(self._line)
-        said: list[str] = []
-        late: list[_Answer] = []
+        order = tuple(self._order)
+        failures: list[str] = []
+        outdated: list[_SentinelReply] = []
         passes = False
-        for left, sentinel in zip(range(len(line), 0, -1), line, strict=True):
+        for left, sentinel in zip(range(len(order), 0, -1), order, strict=True):
             now = clock.now()
             try:
                 answer = self._ask(sentinel, now + (ends - now) / left)
             except FAILURES as error:
-                said.append(f"{sentinel.address.shown} says: {str(error).rstrip('.')}")
+                failures.append(f"{sentinel.address.shown} says: {str(error).rstrip('.')}")
                 passes = passes or may_pass(error)
             else:
-                if (found := self._take(answer)) is not None:
+                if (found := self._accept(answer)) is not None:
                     self._behind_since = math.inf
                     self._prefer(sentinel)
                     return found
-                late.append(answer)
-        if self._are_right(len(late), len(line)):
+                outdated.append(answer)
+        if self._know_better(len(outdated), len(order)):
             with self._mutex:
                 self._epoch = 0
-            if (found := self._take(max(late, key=lambda one: one.epoch))) is not None:
+            if (found := self._accept(max(outdated, key=lambda one: one.epoch))) is not None:
                 return found
-        if late:
-            said.append("the others have not heard of the last failover")
-        raise NoPrimary(f"none of its sentinels names it: {'; '.join(said)}", passes or bool(late))
+        if outdated:
+            failures.append("the others have not heard of the last failover")
+        raise NoPrimary(f"none of its sentinels names it: {'; '.join(failures)}", passes or bool(outdated))
 
-    def _ask(self, sentinel: _Sentinel, deadline: float) -> _Answer:
+    def _ask(self, sentinel: _Sentinel, deadline: float) -> _SentinelReply:
         connection = self._connection(sentinel)
         name = self.address.name
         try:
@@ -239,27 +313,30 @@ class Sentinels:
                 raise reply
         try:
             host, port = (part.decode() for part in place)
-            told = {key.decode(): value.decode() for key, value in zip(about[::2], about[1::2], strict=True)}
-            # In a failover the second one still speaks of the former primary.
-            same = (told["ip"], told["port"]) == (host, port)
-            if same and not {"s_down", "o_down"}.isdisjoint(told["flags"].split(",")):
+            status = {
+                key.decode(): value.decode() for key, value in zip(about[::2], about[1::2], strict=True)
+            }
+            # During a failover the second reply is still about the former primary.
+            same = (status["ip"], status["port"]) == (host, port)
+            if same and not {"s_down", "o_down"}.isdisjoint(status["flags"].split(",")):
                 raise OSError("it counts it as down")
-            return _Answer(host, int(port), int(told["config-epoch"]))
+            return _SentinelReply(host, int(port), int(status["config-epoch"]))
         except (AttributeError, KeyError, TypeError, ValueError):
             raise OSError("it does not answer as a sentinel does") from None
 
-    def _are_right(self, late: int, of: int) -> bool:
-        """Whether so many know better that have not heard of the last failover.
+    def _know_better(self, outdated: int, of: int) -> bool:
+        """Return whether the *outdated* sentinels, which do not know of the last failover, are right.
 
-        All have begun anew, as where an operator had them forget it. Or the one that told of it is gone for
-        good, and most others never heard of it. They would know the next one, which may never come.
+        They are if all of them begin anew, as after an operator's SENTINEL RESET. They are, too, if most of
+        them never learn of it, because the sentinel that announced it is gone. The next failover would end
+        that, but it may never come.
         """
         now = clock.now()
-        self._behind_since = min(self._behind_since, now) if 2 * late > of else math.inf
-        return late == of or now >= self._behind_since + _TOLD
+        self._behind_since = min(self._behind_since, now) if 2 * outdated > of else math.inf
+        return outdated == of or now >= self._behind_since + _GOSSIP
 
-    def _take(self, answer: _Answer) -> Primary | None:
-        """Return the primary of *answer*, or None if that sentinel does not know of a later failover."""
+    def _accept(self, answer: _SentinelReply) -> Primary | None:
+        """Return the primary of *answer*, or None if that sentinel does not know of the last failover."""
         with self._mutex:
             if answer.epoch < self._epoch:
                 return None
@@ -268,7 +345,7 @@ class Sentinels:
             if before is not None and (before.address.host, before.address.port) == answer[:2]:
                 return before
             now = self.primary = Primary(self.address.at(answer.host, answer.port))
-            elsewhere = [one for one in self._bound if one.primary is not now]
+            elsewhere = [one for one in self._clients if one.primary is not now]
         if before is not None:
             logger.warning(
                 "The primary of %s is %s now, and was %s. Locks that it had not heard of are lost.",
@@ -276,7 +353,7 @@ class Sentinels:
                 now.address.shown,
                 before.address.shown,
             )
-            # Until its sentinels get hold of it the former one may go on as if nothing had happened.
+            # The former primary may go on until its sentinels reach it.
             for one in elsewhere:
                 one.shut_down()
             self._moved()
@@ -284,7 +361,7 @@ class Sentinels:
 
     def _prefer(self, sentinel: _Sentinel) -> None:
         with self._mutex:
-            self._line = [sentinel, *(one for one in self._line if one is not sentinel)]
+            self._order = [sentinel, *(one for one in self._order if one is not sentinel)]
 
-    def _connection(self, sentinel: _Sentinel) -> Connection:
-        return Connection(sentinel.address, sentinel.resolver, None, self._client_name)
+    def _connection(self, sentinel: _Sentinel) -> RedisConnection:
+        return RedisConnection(sentinel.address, sentinel.resolver, None, self._client_name)

@@ -25,7 +25,7 @@ _WRITE = (
 )
 
 
-class Address:
+class ZooKeeperAddress:
     """The servers of one ensemble, and the node that has the locks. Its repr and errors show no secret."""
 
     def __init__(self, url: str) -> None:

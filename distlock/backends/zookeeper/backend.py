@@ -9,19 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from types import MethodType
 from typing import Any
 
-from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
-from distlock.backends.findings import Finding
-from distlock.backends.inspectable import Row, Seen, Sight
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
+from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
-from distlock.backends.weak_sink import WeakSink
-from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.contenders import Contenders
 from distlock.backends.zookeeper.exchanges import Deadline, run
-from distlock.backends.zookeeper.inspection import sight
+from distlock.backends.zookeeper.inspection import key_state
 from distlock.backends.zookeeper.nodes import SPAN_BITS
-from distlock.backends.zookeeper.sessions import Sessions
-from distlock.backends.zookeeper.tasks import TaskCalls
+from distlock.backends.zookeeper.sessions import ZooKeeperSessions
+from distlock.backends.zookeeper.tasks import ZooKeeperTaskCalls
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import LONG, check_seconds
 
@@ -59,9 +57,9 @@ class ZooKeeperBackend:
     def __init__(self, url: str, *, io_timeout: float = 2.0, ack_window: float = 0.5) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
         self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
-        self._address = Address(url)
-        self._sessions = Sessions(self._address, self._io_timeout, self._ack_window)
-        self._tasks = TaskCalls(self._sessions, self._io_timeout)
+        self._address = ZooKeeperAddress(url)
+        self._sessions = ZooKeeperSessions(self._address, self._io_timeout, self._ack_window)
+        self._tasks = ZooKeeperTaskCalls(self._sessions, self._io_timeout)
         # Runs if the backend is dropped without close(). At exit the process's end does the same.
         weakref.finalize(self, self._sessions.leave_alone).atexit = False
         #: The contenders whose session has our published status.
@@ -166,7 +164,7 @@ class ZooKeeperBackend:
         self._finish(key, contenders)
         return contenders.locked(key, self._deadline())
 
-    def inspect(self, key: str, deadline: float = math.inf) -> Sight:
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         """See `distlock.backends.inspectable.Inspectable`.
 
         The first node counts as the holder, even before it has acknowledged the lock. The remaining lease is
@@ -176,8 +174,8 @@ class ZooKeeperBackend:
         self._finish(key, contenders)
         standing = contenders.inspector.standing(key, self._deadline(deadline))
         if standing is None:
-            return Sight()
-        return sight(standing, contenders.status, key, self._deadline(deadline))
+            return KeyState()
+        return key_state(standing, contenders.status, key, self._deadline(deadline))
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
         contenders = self._any_contenders()
@@ -191,7 +189,7 @@ class ZooKeeperBackend:
         self,
         host: str,
         pid: int,
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: float = math.inf,
@@ -209,7 +207,7 @@ class ZooKeeperBackend:
             self.process, (host, pid), rows, gone, life, self._deadline(deadline)
         )
 
-    def announced(self, before: str, deadline: float = math.inf) -> Iterator[Seen]:
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
         return self._any_contenders().status.all(before, lambda: self._deadline(deadline))
 
     def make_latch(
@@ -231,7 +229,7 @@ class ZooKeeperBackend:
         return run(self._any_contenders().latches.look(keys, watch, self._deadline(deadline)))
 
     def unmade(self) -> Finding | None:
-        """See `distlock.backends.findings.MadeByUse`."""
+        """See `distlock.backends.inspectable.MadeByUse`."""
         return _unmade(self._any_contenders(), self._deadline())
 
     def examine(self) -> Iterator[Finding]:
@@ -305,7 +303,7 @@ def _examine(contenders: Contenders) -> Iterator[Finding]:
 
 #: The methods that event loops call without a thread.
 _TASK_METHODS: dict[Callable[..., Any], Callable[..., Begun | None]] = {
-    getattr(ZooKeeperBackend, name): getattr(TaskCalls, name)
+    getattr(ZooKeeperBackend, name): getattr(ZooKeeperTaskCalls, name)
     for name in (
         *("request", "cancel", "post", "downgrade"),
         *("make_latch", "count_latch_down", "delete_latch", "look_at_latches"),

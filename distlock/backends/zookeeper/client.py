@@ -24,9 +24,9 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 from distlock import clock
 from distlock.backends.flag import Flag
 from distlock.backends.tls import Tls
-from distlock.backends.zookeeper.address import Address
-from distlock.backends.zookeeper.connection import Connection, TlsSocket
-from distlock.backends.zookeeper.exchanges import Answer, Notify
+from distlock.backends.zookeeper.address import ZooKeeperAddress
+from distlock.backends.zookeeper.connection import TlsSocket, ZooKeeperConnection
+from distlock.backends.zookeeper.exchanges import Notify, ZooKeeperReply
 from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
@@ -78,10 +78,10 @@ class _Memo:
         logger.error(message, *args, exc_info=sys.exc_info())
 
 
-class Client(KazooClient):  # type: ignore[misc]
+class ZooKeeperClient(KazooClient):  # type: ignore[misc]
     """kazoo's client of one session. `submit` sends requests without the detours of kazoo's own methods."""
 
-    def __init__(self, address: Address, session_timeout: float, io_timeout: float) -> None:
+    def __init__(self, address: ZooKeeperAddress, session_timeout: float, io_timeout: float) -> None:
         self.memo = _Memo()
         super().__init__(
             hosts=address.hosts,
@@ -96,7 +96,7 @@ class Client(KazooClient):  # type: ignore[misc]
         self._up = Flag()
         self.acl = CREATOR_ALL_ACL if address.auth or address.sasl else OPEN_ACL_UNSAFE
         retry = self._conn_retry.copy()
-        self._connection = Connection(
+        self._connection = ZooKeeperConnection(
             io_timeout, self, retry, logger=self.memo, sasl_options=address.sasl and {**address.sasl}
         )
 
@@ -122,13 +122,13 @@ class Client(KazooClient):  # type: ignore[misc]
         # Not kazoo's `_live`, because an exception of a signal handler can break a `threading.Event`.
         return self._up.wait(timeout)
 
-    def submit(self, requests: Sequence[Any], notify: Notify | None = None) -> list[Answer]:
+    def submit(self, requests: Sequence[Any], notify: Notify | None = None) -> list[ZooKeeperReply]:
         """Send *requests* in one packet, behind those submitted before.
 
-        *notify* is called with the last `Answer`, after all others have come.
+        *notify* is called with the last `ZooKeeperReply`, after all others have come.
         """
-        answers = [Answer() for _ in requests[1:]]
-        answers.append(Answer(notify))
+        answers = [ZooKeeperReply() for _ in requests[1:]]
+        answers.append(ZooKeeperReply(notify))
         calls = list(zip(requests, answers, strict=True))
         if not self._connection.send(calls):
             for request, answer in calls:

@@ -31,7 +31,6 @@ _MOST_REQUESTS = 2**31 - 1
 #: A login by SASL has fewer steps than this.
 _STEPS = 8
 
-
 #: The exceptions of non-blocking sockets, plain and TLS.
 NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -71,7 +70,7 @@ class TlsSocket:
         self._tls.close()
 
 
-class Connection(ConnectionHandler):  # type: ignore[misc]
+class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection of one session, on which callers may send themselves."""
 
     #: The session timeout that the server granted, seconds.

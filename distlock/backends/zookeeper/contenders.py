@@ -18,17 +18,17 @@ from kazoo.protocol.serialization import Delete, Exists, GetChildren2, GetData
 
 from distlock import clock
 from distlock.backends.base import PERMIT, Acquired, Busy, LockRequest, Queued, Sink
-from distlock.backends.zookeeper.exchanges import Answer, Deadline, Exchanges, run
+from distlock.backends.zookeeper.exchanges import Deadline, Exchanges, ZooKeeperReply, run
 from distlock.backends.zookeeper.failures import Broken, unavailable
 from distlock.backends.zookeeper.inspection import (
-    PublishedStatus,
     QueueInspector,
+    ZooKeeperStatus,
     is_wanted,
     reading,
     rewrite,
 )
-from distlock.backends.zookeeper.latches import Latches
-from distlock.backends.zookeeper.leftovers import Leftovers, LockNodes, PendingReleases
+from distlock.backends.zookeeper.latches import ZooKeeperLatches
+from distlock.backends.zookeeper.leftovers import Leftovers, LockNodes, ZooKeeperReleases
 from distlock.backends.zookeeper.nodes import (
     Node,
     check_sequence,
@@ -41,7 +41,7 @@ from distlock.backends.zookeeper.nodes import (
     other_limit,
     sequence_of,
 )
-from distlock.backends.zookeeper.session import Session, make_nodes
+from distlock.backends.zookeeper.session import ZooKeeperSession, make_nodes
 from distlock.backends.zookeeper.waiting import (
     Foreign,
     Waiters,
@@ -59,10 +59,10 @@ class Contenders:
     *sink* is notified when a request is worth repeating, and when a hold is lost.
     """
 
-    def __init__(self, session: Session, base: str, ack_window: float, sink: Sink) -> None:
+    def __init__(self, session: ZooKeeperSession, base: str, ack_window: float, sink: Sink) -> None:
         self.session = session
         self.leftovers = Leftovers(session, base)
-        self.releases = PendingReleases(session, self.leftovers)
+        self.releases = ZooKeeperReleases(session, self.leftovers)
         self.lock_nodes = LockNodes()
         #: By token.
         self.nodes: dict[str, Node] = {}
@@ -71,8 +71,8 @@ class Contenders:
         self._sink = sink
         self._waiters = Waiters(session, ack_window, sink)
         self.inspector = QueueInspector(session, base)
-        self.status = PublishedStatus(session, base)
-        self.latches = Latches(session, base, sink)
+        self.status = ZooKeeperStatus(session, base)
+        self.latches = ZooKeeperLatches(session, base, sink)
 
     # -- the calls of the engine -----------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class Contenders:
         return True
 
     def downgrade(self, request: LockRequest, deadline: Deadline) -> Exchanges[bool]:
-        """See `distlock.backends.shared.Reads`.
+        """See `distlock.backends.optional.Reads`.
 
         The node stays, because writers and older clients wait until it is gone. Readers read its data.
         """
@@ -242,7 +242,7 @@ class Contenders:
         """Return the request that reads *node* and watches it for a break or a requested release."""
         return GetData(node.path, Watcher(self.broken, node.request.token, self.written))
 
-    def _read(self, request: LockRequest, answer: Answer) -> None:
+    def _read(self, request: LockRequest, answer: ZooKeeperReply) -> None:
         if answer.error is None:
             self._note_wanted(request, answer.get()[0])
 

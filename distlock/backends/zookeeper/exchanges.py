@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Await(NamedTuple):
     """Wait for *answer*, for at most *seconds*. The driver sends back whether it has come."""
 
-    answer: Answer
+    answer: ZooKeeperReply
     seconds: float
 
 
@@ -54,10 +54,10 @@ def run(exchanges: Exchanges[T]) -> T:
 
 
 #: Called with an answer that no thread waits for.
-Notify = Callable[["Answer"], None]
+Notify = Callable[["ZooKeeperReply"], None]
 
 
-class Answer:
+class ZooKeeperReply:
     """The reply to one request. A thread waits for it, or kazoo's thread calls *notify*.
 
     *notify* must not block.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 
-from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.errors import BackendUnavailable, shown_as
 
 #: The usual remedy for a connection that broke.
@@ -80,7 +80,7 @@ class Broken(BackendUnavailable):
     """The connection broke during a request. The next connection tells what became of it."""
 
 
-def unavailable(address: Address, error: BaseException) -> BackendUnavailable:
+def unavailable(address: ZooKeeperAddress, error: BaseException) -> BackendUnavailable:
     """Return the error that a caller gets for *error*, to be raised ``from`` its cause."""
     text = str(error) or type(error).__name__
     made = Broken if isinstance(error, LOSSES) else BackendUnavailable
@@ -90,7 +90,7 @@ def unavailable(address: Address, error: BaseException) -> BackendUnavailable:
     return told
 
 
-def no_session(address: Address, seconds: float, trouble: str) -> BackendUnavailable:
+def no_session(address: ZooKeeperAddress, seconds: float, trouble: str) -> BackendUnavailable:
     """Return the error for *seconds* without a connection; *trouble* is kazoo's latest warning."""
     cause = trouble or "it did not answer"
     remedy = next(
@@ -102,7 +102,7 @@ def no_session(address: Address, seconds: float, trouble: str) -> BackendUnavail
     )
 
 
-def no_thread(address: Address, error: RuntimeError) -> BackendUnavailable:
+def no_thread(address: ZooKeeperAddress, error: RuntimeError) -> BackendUnavailable:
     """Return the error for a process that can start no more threads: a session needs two."""
     return BackendUnavailable(
         f"ZooKeeper at {address.shown} can't be asked, because this process can start no more threads "

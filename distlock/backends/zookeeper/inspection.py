@@ -15,7 +15,7 @@ from kazoo.protocol.serialization import Create, Delete, Exists, GetChildren, Ge
 
 from distlock import clock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen, Sight
+from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
 from distlock.backends.zookeeper.exchanges import Deadline, Exchanges, run
 from distlock.backends.zookeeper.failures import Broken, unavailable
 from distlock.backends.zookeeper.nodes import (
@@ -32,7 +32,7 @@ from distlock.backends.zookeeper.nodes import (
     reading_number_of,
     wants_permits,
 )
-from distlock.backends.zookeeper.session import Session, make_nodes
+from distlock.backends.zookeeper.session import ZooKeeperSession, make_nodes
 from distlock.backends.zookeeper.waiting import queue_of, says_that_it_reads
 from distlock.errors import BackendUnavailable
 
@@ -57,7 +57,7 @@ class QueueState(NamedTuple):
 class QueueInspector:
     """Reads queues, for operators and for renewals of other clients' holds. Thread-safe."""
 
-    def __init__(self, session: Session, base: str) -> None:
+    def __init__(self, session: ZooKeeperSession, base: str) -> None:
         self._session = session
         self._base = base
 
@@ -172,13 +172,13 @@ def _lifetime(data: bytes) -> float:
     return seconds if seconds > 0 else math.inf
 
 
-def sight(standing: QueueState, status: PublishedStatus, key: str, deadline: Deadline) -> Sight:
+def key_state(standing: QueueState, status: ZooKeeperStatus, key: str, deadline: Deadline) -> KeyState:
     """Return *standing* with what the processes of the first contenders publish of *key*."""
     holding, waiting = standing.names[: standing.holders], standing.names[standing.holders :]
     first, last = holding[: 1 + MOST_SHOWN], waiting[:MOST_SHOWN]
     holder, *seen = status.of([process_of(name) for name in (*first, *last)], key, deadline)
     out, limit = permits_of(holding)
-    return Sight(
+    return KeyState(
         holder,
         standing.number,
         standing.lifetime,
@@ -201,7 +201,7 @@ def is_wanted(data: bytes) -> bool:
     return _WANTED in data or data.startswith(_REVOKED)
 
 
-def write_request(session: Session, parent: str, names: Sequence[str], deadline: Deadline) -> bool:
+def write_request(session: ZooKeeperSession, parent: str, names: Sequence[str], deadline: Deadline) -> bool:
     """Write the request for a release into the nodes *names*. Return False if they are all gone.
 
     This acknowledges a hand-off, too: if that contender hangs, its hold ends with its session.
@@ -215,7 +215,7 @@ def write_request(session: Session, parent: str, names: Sequence[str], deadline:
 
 
 def rewrite(
-    session: Session, path: str, change: Callable[[bytes], bytes], deadline: Deadline
+    session: ZooKeeperSession, path: str, change: Callable[[bytes], bytes], deadline: Deadline
 ) -> Exchanges[bool]:
     """Replace the node's data by what *change* makes of it. Return False if the node is gone."""
     while True:
@@ -252,7 +252,7 @@ def _revoked(_: bytes) -> bytes:
     return _REVOKED
 
 
-def _checked(session: Session, answer: Any) -> Any:
+def _checked(session: ZooKeeperSession, answer: Any) -> Any:
     if isinstance(answer, KazooException):
         raise unavailable(session.address, answer)
     return answer
@@ -268,10 +268,10 @@ _MOST_ROWS = 125
 _AT_ONCE = 20
 
 
-class PublishedStatus:
+class ZooKeeperStatus:
     """The status that this process publishes in one session, and that of all processes. Thread-safe."""
 
-    def __init__(self, session: Session, base: str) -> None:
+    def __init__(self, session: ZooKeeperSession, base: str) -> None:
         self._session = session
         self._folder = f"{base}/{_FOLDER}"
         self._mutex = threading.Lock()
@@ -280,7 +280,7 @@ class PublishedStatus:
         self._owner: int | None = None
         self._ends = 0.0
         #: The rows to publish, by number of the node and by key.
-        self._rows: dict[int, dict[str, Row]] = {}
+        self._rows: dict[int, dict[str, StatusRow]] = {}
         #: Whether nodes that we published earlier may still exist.
         self._remains = False
 
@@ -288,12 +288,12 @@ class PublishedStatus:
         self,
         process: str,
         about: tuple[str, int],
-        rows: Sequence[Row],
+        rows: Sequence[StatusRow],
         gone: Sequence[str],
         life: float,
         deadline: Deadline,
     ) -> bool:
-        """See `distlock.backends.inspectable.Inspectable.announce`. *about*: host and pid."""
+        """See `distlock.backends.inspectable.Announces.announce`. *about*: host and pid."""
         with self._mutex:
             self._session.connect(deadline)
             owner, known = self._session.id, process == self._process
@@ -321,7 +321,7 @@ class PublishedStatus:
                 if clock.now() >= self._ends:
                     self._withdraw(Deadline(self._session.io_timeout))
 
-    def of(self, processes: Sequence[str], key: str, deadline: Deadline) -> list[Seen]:
+    def of(self, processes: Sequence[str], key: str, deadline: Deadline) -> list[SeenProcess]:
         """Return what each of *processes* publishes of *key*."""
         seen = []
         for start in range(0, len(processes), _AT_ONCE):
@@ -330,11 +330,11 @@ class PublishedStatus:
             found = self._read(asked, deadline)
             for process, about, rows in zip(some, found[::2], found[1::2], strict=True):
                 host, pid = about or ("", 0)
-                row = next((Row.of_parts(parts) for parts in rows or [] if parts[0] == key), None)
-                seen.append(Seen(process, host, pid, row))
+                row = next((StatusRow.of_parts(parts) for parts in rows or [] if parts[0] == key), None)
+                seen.append(SeenProcess(process, host, pid, row))
         return seen
 
-    def all(self, before: str, by: Callable[[], Deadline]) -> Iterator[Seen]:
+    def all(self, before: str, by: Callable[[], Deadline]) -> Iterator[SeenProcess]:
         """Yield what is published of the keys that begin with *before*. *by* returns a request's deadline."""
         (listed,) = self._session.ask([GetChildren(self._folder, None)], by())
         names = [] if isinstance(listed, NoNodeError) else sorted(self._checked(listed))
@@ -346,11 +346,11 @@ class PublishedStatus:
             elif about is not None and name.startswith(f"{process}-"):
                 host, pid = about
                 (rows,) = self._read([name], by())
-                for row in (Row.of_parts(parts) for parts in rows or []):
+                for row in (StatusRow.of_parts(parts) for parts in rows or []):
                     if row.key.startswith(before):
-                        yield Seen(process, host, pid, row)
+                        yield SeenProcess(process, host, pid, row)
 
-    def _change(self, rows: Sequence[Row], gone: Sequence[str]) -> set[int]:
+    def _change(self, rows: Sequence[StatusRow], gone: Sequence[str]) -> set[int]:
         """Update the rows to publish. Return the numbers of the nodes that change."""
         touched = set()
         for row in rows:

@@ -43,11 +43,10 @@ from kazoo.protocol.serialization import (
 
 from distlock import clock
 from distlock.backends.base import Sink
-from distlock.backends.latch_record import LatchRecord
-from distlock.backends.latches import LatchState
+from distlock.backends.latches import LatchRecord, LatchState
 from distlock.backends.zookeeper.exchanges import Deadline, Exchanges
 from distlock.backends.zookeeper.failures import Broken, unavailable
-from distlock.backends.zookeeper.session import Session, make_nodes
+from distlock.backends.zookeeper.session import ZooKeeperSession, make_nodes
 from distlock.backends.zookeeper.waiting import Watcher
 from distlock.errors import BackendUnavailable
 from distlock.names import encode
@@ -61,7 +60,7 @@ _SWEPT = 20
 _AT_ONCE = 50
 
 
-class _Kept(NamedTuple):
+class _LatchNode(NamedTuple):
     record: LatchRecord
     #: Seconds until it expires; less than 0 if it has expired.
     rest: float
@@ -82,10 +81,10 @@ class _Kept(NamedTuple):
         return self.record.state(self.rest, self.life)
 
 
-class Latches:
+class ZooKeeperLatches:
     """Latches by way of one session. Thread-safe. *sink* is notified when a watched latch opens."""
 
-    def __init__(self, session: Session, base: str, sink: Sink) -> None:
+    def __init__(self, session: ZooKeeperSession, base: str, sink: Sink) -> None:
         self._session = session
         self._folder = f"{base}/{_FOLDER}"
         self._sink = sink
@@ -112,7 +111,7 @@ class Latches:
                 self._told(closed, NoNodeError)
                 write = [*map(_is_there, marks), SetData(path, made.written(), kept.version)]
             if (stat := (yield from self._write(write, deadline))) is not None:
-                return _Kept(made, ttl, stat.version, stat.czxid).state()
+                return _LatchNode(made, ttl, stat.version, stat.czxid).state()
 
     def count(
         self, key: str, by: int, part: str, life: str, deadline: Deadline
@@ -128,7 +127,7 @@ class Latches:
                 if (yield from self._write(write, deadline)) is None:
                     # Another caller has counted meanwhile, or the outcome is unknown.
                     continue
-                kept = _Kept(record, record.ttl, kept.version, kept.czxid)
+                kept = _LatchNode(record, record.ttl, kept.version, kept.czxid)
             if not record.left:
                 # Even if it was open before: the caller that opened it may have died before it wrote that.
                 yield from self._say_that_it_is_open(path, deadline)
@@ -158,7 +157,7 @@ class Latches:
         deletions = [*(Delete(mark, -1) for mark in marks), Delete(path, version)]
         return (yield from self._write(deletions, deadline)) is not None
 
-    def _read_to_write(self, path: str, deadline: Deadline) -> Exchanges[tuple[_Kept | None, list[str]]]:
+    def _read_to_write(self, path: str, deadline: Deadline) -> Exchanges[tuple[_LatchNode | None, list[str]]]:
         """Read *path*, and the children that a write has to find unchanged."""
         now, (listed,), (answer,) = yield from self._get([path], deadline, [GetChildren(path, None)])
         if isinstance(listed, NoNodeError):
@@ -206,7 +205,7 @@ class Latches:
 
     def _read(
         self, paths: Sequence[str], deadline: Deadline, watched: Sequence[str] = ()
-    ) -> Exchanges[list[_Kept | None]]:
+    ) -> Exchanges[list[_LatchNode | None]]:
         """Read *paths*. Watch them if *watched* has their keys."""
         # A count does not trigger the watch on the children. The read sees a latch that opens before that.
         watches = [
@@ -228,7 +227,7 @@ class Latches:
             return 0, [said] * len(before), [said] * len(paths)
         return self._checked(said).mtime, answers[: len(before)], answers[len(before) :]
 
-    def _kept(self, path: str, answer: Any, now: int) -> _Kept | None:
+    def _kept(self, path: str, answer: Any, now: int) -> _LatchNode | None:
         if isinstance(answer, NoNodeError):
             return None
         text, stat = self._checked(answer)
@@ -239,7 +238,7 @@ class Latches:
                 f"ZooKeeper at {self._session.address.shown} has something in {path} that distlock did not "
                 f"write ({error}). Delete that node."
             ) from error
-        return _Kept(record, (stat.mtime - now) / 1000 + record.ttl, stat.version, stat.czxid)
+        return _LatchNode(record, (stat.mtime - now) / 1000 + record.ttl, stat.version, stat.czxid)
 
     def _changed(self, key: str, path: str) -> None:
         """Handle that a watched latch opened or was deleted. kazoo's thread calls this."""

@@ -18,16 +18,16 @@ from kazoo.protocol.serialization import Delete, GetChildren
 
 from distlock import clock
 from distlock.backends.base import LockRequest
-from distlock.backends.zookeeper.exchanges import Answer, Deadline, Exchanges, run
+from distlock.backends.zookeeper.exchanges import Deadline, Exchanges, ZooKeeperReply, run
 from distlock.backends.zookeeper.failures import unavailable
 from distlock.backends.zookeeper.nodes import lock_path, prefix_of
-from distlock.backends.zookeeper.session import Session
+from distlock.backends.zookeeper.session import ZooKeeperSession
 
 
 class Leftovers:
     """Tokens that may have a node, and should have none. Thread-safe."""
 
-    def __init__(self, session: Session, base: str) -> None:
+    def __init__(self, session: ZooKeeperSession, base: str) -> None:
         self._session = session
         self._base = base
         #: Token -> key, and whether no caller knows of its node.
@@ -118,31 +118,31 @@ class LockNodes:
 
 
 @dataclass(slots=True, eq=False)
-class PendingRelease:
+class ZooKeeperRelease:
     request: LockRequest
     notify: Callable[[bool | None], None]
-    answer: Answer
+    answer: ZooKeeperReply
 
 
-class PendingReleases:
+class ZooKeeperReleases:
     """The pending releases of one session. Thread-safe."""
 
-    def __init__(self, session: Session, leftovers: Leftovers) -> None:
+    def __init__(self, session: ZooKeeperSession, leftovers: Leftovers) -> None:
         self._session = session
         self._leftovers = leftovers
         self._mutex = threading.Lock()
         #: By key. A process may have several holds of a key if it reads or has permits.
-        self._posted: dict[str, tuple[PendingRelease, ...]] = {}
+        self._posted: dict[str, tuple[ZooKeeperRelease, ...]] = {}
 
     def post(self, path: str, request: LockRequest, notify: Callable[[bool | None], None]) -> None:
-        """Delete the node at *path*. *notify*: see `distlock.backends.base.Posts`."""
+        """Delete the node at *path*. *notify*: see `distlock.backends.optional.Posts`."""
         for before in self._answered(request.key):
             self._look_at(before)
         (answer,) = self._session.client.submit([Delete(path, -1)])
         with self._mutex:
             self._posted[request.key] = (
                 *self._posted.get(request.key, ()),
-                PendingRelease(request, notify, answer),
+                ZooKeeperRelease(request, notify, answer),
             )
 
     def lost(self, key: str) -> LockRequest | None:
@@ -162,17 +162,17 @@ class PendingReleases:
         return not all(posted.answer.ready() for posted in self._posted.get(key, ()))
 
     def settle(self, deadline: float) -> bool:
-        """See `distlock.backends.base.Posts`."""
+        """See `distlock.backends.optional.Posts`."""
         for key in list(self._posted):
             self.finish(key, deadline)
             for posted in self._answered(key):
                 self._look_at(posted)
         return not self._posted
 
-    def _answered(self, key: str) -> list[PendingRelease]:
+    def _answered(self, key: str) -> list[ZooKeeperRelease]:
         return [posted for posted in self._posted.get(key, ()) if posted.answer.ready()]
 
-    def _look_at(self, posted: PendingRelease) -> bool | None:
+    def _look_at(self, posted: ZooKeeperRelease) -> bool | None:
         """Return what the reply says, and notify the caller."""
         ours: bool | None = True
         try:
@@ -186,7 +186,7 @@ class PendingReleases:
             posted.notify(ours)
         return ours
 
-    def _forget(self, posted: PendingRelease) -> bool:
+    def _forget(self, posted: ZooKeeperRelease) -> bool:
         """Return False if another thread has removed it already."""
         with self._mutex:
             before = self._posted.get(posted.request.key, ())

@@ -24,7 +24,7 @@ from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.names import encode
 
 if TYPE_CHECKING:
-    from distlock.backends.zookeeper.waiting import Acknowledgement, Watch
+    from distlock.backends.zookeeper.waiting import Acknowledgement, NodeWatch
 
 #: The folder of the locks, with the number of the format.
 FOLDER = "distlock-1"
@@ -161,7 +161,7 @@ class Node:
     #: Contenders that have been handed the lock and not acknowledged it, and since when.
     suspects: dict[str, float] = field(default_factory=dict)
     #: The watch, its connection, and whether it has let us in.
-    watch: Watch | None = None
+    watch: NodeWatch | None = None
     watched: int = 0
     called: bool = False
     #: A writer before us that was downgraded, so that it keeps no readers out.

@@ -16,8 +16,8 @@ from kazoo.protocol.states import KazooState, KeeperState
 
 from distlock import clock
 from distlock.backends.base import Sink
-from distlock.backends.zookeeper.address import Address
-from distlock.backends.zookeeper.client import Client
+from distlock.backends.zookeeper.address import ZooKeeperAddress
+from distlock.backends.zookeeper.client import ZooKeeperClient
 from distlock.backends.zookeeper.exchanges import Await, Block, Deadline, Exchanges, run
 from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, no_thread, unavailable
 from distlock.errors import BackendUnavailable, ConfigurationError
@@ -33,7 +33,7 @@ _SLACK = 1.3
 _SHORTEST = 2.0
 
 
-class Session:
+class ZooKeeperSession:
     """A session that connects when it is first used. Thread-safe.
 
     *sink* is notified, in kazoo's thread, when a connection comes back or the session ends. *again* says that
@@ -41,7 +41,7 @@ class Session:
     """
 
     def __init__(
-        self, address: Address, ttl: float, io_timeout: float, sink: Sink, again: bool = False
+        self, address: ZooKeeperAddress, ttl: float, io_timeout: float, sink: Sink, again: bool = False
     ) -> None:
         self.address = address
         self.ttl = ttl
@@ -50,7 +50,7 @@ class Session:
         self._again = again
         #: Whether another session has replaced this one, which may still come back before it is closed.
         self.replaced = False
-        self.client = Client(address, max(_SHORTEST, _SLACK * ttl), io_timeout)
+        self.client = ZooKeeperClient(address, max(_SHORTEST, _SLACK * ttl), io_timeout)
         self.client.add_listener(self._changed)
         #: How often it has connected. Watches end with a connection.
         self.connections = 0
@@ -258,7 +258,7 @@ class Session:
             )
 
 
-def make_nodes(session: Session, path: str, deadline: Deadline) -> Exchanges[None]:
+def make_nodes(session: ZooKeeperSession, path: str, deadline: Deadline) -> Exchanges[None]:
     """Make the missing nodes from the root down to *path*."""
     steps = path.strip("/").split("/")
     paths = ["/" + "/".join(steps[: number + 1]) for number in range(len(steps))]

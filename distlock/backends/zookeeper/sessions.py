@@ -10,12 +10,12 @@ from kazoo.protocol.serialization import Delete
 
 from distlock.backends.base import Sink
 from distlock.backends.flag import Flag
-from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.contenders import Contenders
 from distlock.backends.zookeeper.exchanges import Deadline
 from distlock.backends.zookeeper.failures import no_thread
 from distlock.backends.zookeeper.nodes import FOLDER
-from distlock.backends.zookeeper.session import Session
+from distlock.backends.zookeeper.session import ZooKeeperSession
 from distlock.errors import ConfigurationError, LockError
 from distlock.reentrance import call
 
@@ -28,7 +28,7 @@ _PERIOD = (0.1, 5.0)
 class Janitor:
     """The thread of one session: it keeps the session alive, and deletes leftovers and unused nodes.
 
-    kazoo's own heartbeats are too far apart for that: see `Session.touch`.
+    kazoo's own heartbeats are too far apart for that: see `ZooKeeperSession.touch`.
     """
 
     def __init__(self, contenders: Contenders) -> None:
@@ -108,10 +108,10 @@ class Janitor:
         self._ended = True
 
 
-class Sessions(dict[float, tuple[Contenders, Janitor]]):
+class ZooKeeperSessions(dict[float, tuple[Contenders, Janitor]]):
     """By ttl: the contenders of each session of this process, and its janitor. Thread-safe."""
 
-    def __init__(self, address: Address, io_timeout: float, ack_window: float) -> None:
+    def __init__(self, address: ZooKeeperAddress, io_timeout: float, ack_window: float) -> None:
         self._address = address
         self._io_timeout = io_timeout
         self._ack_window = ack_window
@@ -139,7 +139,7 @@ class Sessions(dict[float, tuple[Contenders, Janitor]]):
                         f"More than {_MOST_SESSIONS} different ttls are in use. ZooKeeper needs a session "
                         "for each: use fewer."
                     )
-                session = Session(self._address, ttl, self._io_timeout, sink, again)
+                session = ZooKeeperSession(self._address, ttl, self._io_timeout, sink, again)
                 contenders = Contenders(session, f"{self._address.chroot}/{FOLDER}", self._ack_window, sink)
                 janitor = Janitor(contenders)
                 janitor.start()

@@ -18,9 +18,9 @@ from distlock import clock, reentrance
 from distlock.backends.base import LockRequest
 from distlock.backends.optional import REPEAT, Begun
 from distlock.backends.zookeeper.contenders import Contenders
-from distlock.backends.zookeeper.exchanges import Answer, Block, Deadline, Exchanges
-from distlock.backends.zookeeper.latches import Latches
-from distlock.backends.zookeeper.sessions import Sessions
+from distlock.backends.zookeeper.exchanges import Block, Deadline, Exchanges, ZooKeeperReply
+from distlock.backends.zookeeper.latches import ZooKeeperLatches
+from distlock.backends.zookeeper.sessions import ZooKeeperSessions
 from distlock.errors import BackendUnavailable
 
 
@@ -36,7 +36,7 @@ class TaskCall(Begun):
         self._exchanges = exchanges
         self._when_over = over
         self._mutex = threading.Lock()
-        self._awaited: Answer | None = None
+        self._awaited: ZooKeeperReply | None = None
         self._over = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -61,7 +61,7 @@ class TaskCall(Begun):
             if not self._over:
                 self._go_on(self._awaited is not None and self._awaited.ready())
 
-    def _heard(self, answer: Answer) -> None:
+    def _heard(self, answer: ZooKeeperReply) -> None:
         """Continue with *answer*. kazoo's thread calls this."""
         with self._mutex:
             if answer is self._awaited and not self._over:
@@ -113,10 +113,10 @@ class TaskCall(Begun):
             end(answer)
 
 
-class TaskCalls:
+class ZooKeeperTaskCalls:
     """The calls of one process. Each returns a future, or None if it would have to block."""
 
-    def __init__(self, sessions: Sessions, io_timeout: float) -> None:
+    def __init__(self, sessions: ZooKeeperSessions, io_timeout: float) -> None:
         self._sessions = sessions
         self._io_timeout = io_timeout
         #: By token.
@@ -180,7 +180,7 @@ class TaskCalls:
         return asked
 
     def _of_latches(
-        self, deadline: float, call: Callable[[Latches, Deadline], Exchanges[Any]]
+        self, deadline: float, call: Callable[[ZooKeeperLatches, Deadline], Exchanges[Any]]
     ) -> Begun | None:
         contenders = self._sessions.any_ready()
         if contenders is None:

@@ -30,9 +30,9 @@ from kazoo.protocol.states import EventType, WatchedEvent
 
 from distlock import clock
 from distlock.backends.base import READ, Queued, Sink
-from distlock.backends.zookeeper.address import Address
-from distlock.backends.zookeeper.client import Client
-from distlock.backends.zookeeper.exchanges import Answer, Deadline, Exchanges
+from distlock.backends.zookeeper.address import ZooKeeperAddress
+from distlock.backends.zookeeper.client import ZooKeeperClient
+from distlock.backends.zookeeper.exchanges import Deadline, Exchanges, ZooKeeperReply
 from distlock.backends.zookeeper.failures import unavailable
 from distlock.backends.zookeeper.nodes import (
     POLL,
@@ -46,7 +46,7 @@ from distlock.backends.zookeeper.nodes import (
     silent,
     wants_permits,
 )
-from distlock.backends.zookeeper.session import Session
+from distlock.backends.zookeeper.session import ZooKeeperSession
 from distlock.errors import BackendUnavailable, shown_as
 
 #: The owner of a persistent node and of a container, as the server calls them.
@@ -59,7 +59,7 @@ class Foreign(BackendUnavailable):
 
 
 def remove_unresponsive(
-    session: Session, node: Node, names: Sequence[str], window: float, deadline: Deadline
+    session: ZooKeeperSession, node: Node, names: Sequence[str], window: float, deadline: Deadline
 ) -> Exchanges[float | None]:
     """Delete those of *names* that were handed the lock and have not acknowledged it for *window* seconds.
 
@@ -97,7 +97,7 @@ def look_at(node: Node, name: str) -> Exists:
     return Exists(f"{node.parent}/{name}", None)
 
 
-def refuse_foreign(address: Address, node: Node, name: str, stat: Any) -> None:
+def refuse_foreign(address: ZooKeeperAddress, node: Node, name: str, stat: Any) -> None:
     """Raise `Foreign` if *name*, which has *stat* on the server, belongs to no session."""
     if stat is None or isinstance(stat, KazooException) or stat.ephemeralOwner not in _NOBODY:
         return
@@ -109,7 +109,7 @@ def refuse_foreign(address: Address, node: Node, name: str, stat: Any) -> None:
     )
 
 
-def queue_of(address: Address, key: str, parent: str, names: Sequence[str]) -> list[str]:
+def queue_of(address: ZooKeeperAddress, key: str, parent: str, names: Sequence[str]) -> list[str]:
     """Return the contenders in *names*, all the children of the lock's node *parent*, the first one first.
 
     Raises:
@@ -129,7 +129,7 @@ def queue_of(address: Address, key: str, parent: str, names: Sequence[str]) -> l
 class Waiters:
     """Our nodes that wait. Thread-safe. *sink* is notified when one may enter."""
 
-    def __init__(self, session: Session, ack_window: float, sink: Sink) -> None:
+    def __init__(self, session: ZooKeeperSession, ack_window: float, sink: Sink) -> None:
         self._session = session
         self._ack_window = ack_window
         self._sink = sink
@@ -178,7 +178,7 @@ class Waiters:
         node.opened = rivals[0]
         return True
 
-    def _watch(self, node: Node, watch: Watch, deadline: Deadline) -> Exchanges[bool]:
+    def _watch(self, node: Node, watch: NodeWatch, deadline: Deadline) -> Exchanges[bool]:
         """Set *watch* for *node*. Return False if what it watches for has happened already."""
         if not watch.last:
             # Others are before us in any case, so nobody has to wait for the answer.
@@ -197,7 +197,7 @@ class Waiters:
             return False
         return True
 
-    def _request(self, node: Node, watch: Watch) -> Any:
+    def _request(self, node: Node, watch: NodeWatch) -> Any:
         return watch.request(watch.path, Watcher(self.moved, node.request.key, self.changed))
 
     def forget(self, node: Node) -> None:
@@ -224,11 +224,11 @@ class Waiters:
             return None
         return node if node.watched == self._session.connections else None
 
-    def _ask(self, node: Node, watch: Watch) -> None:
+    def _ask(self, node: Node, watch: NodeWatch) -> None:
         """Set *watch* without waiting for the answer."""
         self._session.client.submit([self._request(node, watch)], partial(self._answered, node, watch))
 
-    def _answered(self, node: Node, watch: Watch, answer: Answer) -> None:
+    def _answered(self, node: Node, watch: NodeWatch, answer: ZooKeeperReply) -> None:
         """Handle the answer to a watch. After a broken connection everybody asks again on the next one."""
         if isinstance(answer.error, NoNodeError) or (answer.error is None and watch.opens(answer.get())):
             # The node may have left meanwhile, and its successor may wait in its place for something else.
@@ -250,21 +250,21 @@ class Waiters:
             else:
                 self._sink.notified(key)
 
-    def _note(self, node: Node, watch: Watch) -> None:
+    def _note(self, node: Node, watch: NodeWatch) -> None:
         """*watch* has let *node* in."""
         node.called = True
         if is_reader(node.name):
             # Most likely it is gone. It reads if it is still there.
             node.opened = watch.path.rpartition("/")[2]
 
-    def _take(self, node: Node, watch: Watch) -> None:
+    def _take(self, node: Node, watch: NodeWatch) -> None:
         """Take the lock for a waiter that is yet to wake up, and wake it when that is done."""
         client, key, sent = self._session.client, node.request.key, clock.now()
         answers = client.submit(to_take(node, client), lambda _: self._sink.notified(key))
         node.acknowledgement = Acknowledgement(sent, answers)
 
 
-class Watch(NamedTuple):
+class NodeWatch(NamedTuple):
     path: str
     #: The request that sets it. If only the end of a node matters, it is one that no acknowledgement
     #: triggers. Neither leaves a watch behind if the node is gone already.
@@ -276,20 +276,20 @@ class Watch(NamedTuple):
     #: Whether to acknowledge the lock as soon as this has happened.
     takes: bool = True
     #: The next watch, if this one lets nobody in by itself.
-    then: Watch | None = None
+    then: NodeWatch | None = None
 
 
-def watch_for(node: Node, before: Sequence[str], rivals: Sequence[str]) -> Watch:
+def watch_for(node: Node, before: Sequence[str], rivals: Sequence[str]) -> NodeWatch:
     """Return what *node* watches, if *rivals* of those *before* keep it out."""
     path = f"{node.parent}/{rivals[-1]}"
     if is_reader(node.name):
         last = len(rivals) == 1
-        return Watch(path, GetData, says_that_it_reads, last, takes=last)
+        return NodeWatch(path, GetData, says_that_it_reads, last, takes=last)
     if not wants_permits(node.name):
         last = len(rivals) == 1
-        return Watch(path, GetChildren2, _never, last)
-    line = Watch(node.parent, GetChildren2, lambda answer: _has_room(answer, node.name), True)
-    return line if entered(before) == len(before) else Watch(path, GetData, _has_entered, then=line)
+        return NodeWatch(path, GetChildren2, _never, last)
+    line = NodeWatch(node.parent, GetChildren2, lambda answer: _has_room(answer, node.name), True)
+    return line if entered(before) == len(before) else NodeWatch(path, GetData, _has_entered, then=line)
 
 
 def says_that_it_reads(answer: Any) -> bool:
@@ -322,7 +322,7 @@ class Acknowledgement(NamedTuple):
     """An acknowledgement under way, sent for a waiter before its request."""
 
     sent: float
-    pending: list[Answer]
+    pending: list[ZooKeeperReply]
 
     def answers(self) -> list[Any] | None:
         """Return the answers to `to_take`, or None if it has to be repeated."""
@@ -339,7 +339,7 @@ class Acknowledgement(NamedTuple):
         return found
 
 
-def to_take(node: Node, client: Client, look: bool = True) -> list[Any]:
+def to_take(node: Node, client: ZooKeeperClient, look: bool = True) -> list[Any]:
     """Return the requests that acknowledge the lock for *node* and, with *look*, read the queue.
 
     An acknowledgement of a node that is not first costs nothing. A node with another version was written

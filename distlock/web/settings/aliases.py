@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from distlock.backends import capabilities_of, scheme_of
 from distlock.backends.base import Capabilities
+from distlock.backends.registry import capabilities_of, scheme_of
 from distlock.errors import ConfigurationError
 from distlock.listening import Listener
 from distlock.web.settings.problems import WITHOUT_SERVICE, RedisOf, by_alias, find_problems, looked_up

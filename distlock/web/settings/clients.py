@@ -14,9 +14,9 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from distlock import metrics
-from distlock.backends import class_of
 from distlock.backends.base import refuse_lacking
 from distlock.backends.optional import LooksAhead
+from distlock.backends.registry import class_of
 from distlock.connecting import connect
 from distlock.engine.notifications import OnLifted, OnLost
 from distlock.errors import ConfigurationError, LockError

@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from distlock.backends import scheme_of
 from distlock.backends.base import Capabilities
 from distlock.backends.known import home_of, schemes
-from distlock.backends.location import located
+from distlock.backends.registry import located, scheme_of
 from distlock.errors import ConfigurationError
 from distlock.metrics import KINDS
 from distlock.names import check_prefix

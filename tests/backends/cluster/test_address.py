@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 import distlock
-from distlock.backends.cluster.address import ClusterAddress
-from distlock.backends.cluster.slots import Endpoint
+from distlock.backends.cluster.backend import ClusterAddress
+from distlock.backends.cluster.nodes import Endpoint
 from distlock.errors import ConfigurationError
 
 HOSTS = "a:7000,[::1]:7001,c"

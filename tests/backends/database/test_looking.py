@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from distlock.backends.inspectable import Sight
+from distlock.backends.inspectable import KeyState
 from distlock.fence import row_locks
 from distlock.fence.row import key_of
 from distlock.fence.sharing import sharing_for
@@ -143,7 +143,7 @@ class Transaction:
     def take(self, name: str) -> None:
         statements_for("postgresql").lock(self, key_of("shop", name), 60)
 
-    def sees(self, name: str) -> Sight:
+    def sees(self, name: str) -> KeyState:
         return row_locks.sight(self, "shop", name)
 
     def holder(self, name: str) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 import distlock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Mode, Queued
 from distlock.backends.file import FileBackend
-from distlock.backends.inspectable import Row
+from distlock.backends.inspectable import StatusRow
 
 #: Seconds after which a test gives up on something that should happen soon.
 PATIENCE = 20.0
@@ -226,7 +226,7 @@ class Puppet:
 
     def announce(self, key: str) -> str:
         """Say something of *key*. Returns how others see this process."""
-        self.backend.announce("web1", os.getpid(), [Row(key, "shop.views.reduce", 1e9)], [], 600.0)
+        self.backend.announce("web1", os.getpid(), [StatusRow(key, "shop.views.reduce", 1e9)], [], 600.0)
         return self.backend.process
 
     def hold_many(self, count: int) -> None:

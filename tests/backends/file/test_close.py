@@ -18,7 +18,7 @@ import distlock
 from distlock.backends.base import LockRequest
 from distlock.backends.file import FileBackend
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.notifications import Listener
+from distlock.backends.file.notifications import FileListener
 from distlock.backends.file.presence import Presence
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable, ConfigurationError
@@ -258,9 +258,9 @@ def test_clients_that_are_dropped_leave_nothing(one: Contender, url: str, direct
 
 class TestListener:
     @pytest.fixture
-    def listener(self, url: str) -> Iterator[Listener]:
+    def listener(self, url: str) -> Iterator[FileListener]:
         tree = Tree(Directory(url))
-        listener = Listener(tree, 1, RecordingSink())
+        listener = FileListener(tree, 1, RecordingSink())
         yield listener
         listener.close()
         tree.close()
@@ -272,7 +272,7 @@ class TestListener:
         return lambda _: pid
 
     def test_a_closed_one_watches_nobody_and_pokes_no_other_file(
-        self, listener: Listener, neighbour: Callable[[int], int], reuse: Callable[[int], Path]
+        self, listener: FileListener, neighbour: Callable[[int], int], reuse: Callable[[int], Path]
     ) -> None:
         listener.close()
         precious = reuse(listener._fifo)
@@ -282,7 +282,7 @@ class TestListener:
 
     def test_a_close_waits_for_who_is_about_to_poke(
         self,
-        listener: Listener,
+        listener: FileListener,
         neighbour: Callable[[int], int],
         reuse: Callable[[int], Path],
         thread: Callable[..., Future[Any]],

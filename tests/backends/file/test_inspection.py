@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.file import FileBackend
-from distlock.backends.inspectable import Row, Seen
+from distlock.backends.inspectable import SeenProcess, StatusRow
 from distlock.errors import ConfigurationError
 from distlock.testing.fixtures import wait_until
 from distlock.testing.protocol import LONG, Contender, ask
@@ -24,7 +24,7 @@ def backend(contender: Contender) -> FileBackend:
 
 
 def say(contender: Contender, *keys: str, gone: Sequence[str] = ()) -> bool:
-    return backend(contender).announce("web1", 1, [Row(key, "", 1e9) for key in keys], gone, LONG)
+    return backend(contender).announce("web1", 1, [StatusRow(key, "", 1e9) for key in keys], gone, LONG)
 
 
 def keys_told(contender: Contender, before: str = "") -> list[str]:
@@ -173,7 +173,9 @@ def test_no_symbolic_link_is_followed(
 def test_a_close_leaves_nothing_said(one: Contender, two: Contender, key: str, directory: Path) -> None:
     one.held(ask(key))
     say(one, key)
-    assert backend(two).inspect(key).holder == Seen(backend(one).process, "web1", 1, Row(key, "", 1e9))
+    assert backend(two).inspect(key).holder == SeenProcess(
+        backend(one).process, "web1", 1, StatusRow(key, "", 1e9)
+    )
     one.backend.close()
     assert list((directory / "v2" / "processes").iterdir()) == []
     assert backend(one).process == ""

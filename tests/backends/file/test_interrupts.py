@@ -115,7 +115,7 @@ def test_a_listener_that_is_interrupted_when_it_starts_keeps_its_number_until_it
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(threading.Thread, "start", interrupted_start)
     with pytest.raises(Interrupted):
-        notifications.Listener(tree, 1, Sink())
+        notifications.FileListener(tree, 1, Sink())
     monkeypatch.undo()
     started[0].join(10)
     assert not started[0].is_alive()

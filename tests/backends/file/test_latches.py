@@ -59,7 +59,7 @@ def test_those_that_are_over_are_swept_by_the_next_that_is_made(latches: Countin
 def test_the_parts_that_it_remembers_have_an_end(
     latches: Counting, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distlock.backends.latch_record.REMEMBERED", 3)
+    monkeypatch.setattr("distlock.backends.latches.REMEMBERED", 3)
     latches.make(KEY, 100)
     for number in range(10):
         latches.count(KEY, part=f"part_{number}")

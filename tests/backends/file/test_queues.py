@@ -12,7 +12,7 @@ import pytest
 from distlock.backends.file import record_locks
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.entries import WHOLE, Newcomer, proof_of
-from distlock.backends.file.queues import Queues
+from distlock.backends.file.queues import FileQueues
 from distlock.backends.file.record_locks import RecordLocks
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
@@ -47,7 +47,7 @@ def locks(lock_directory: Directory, tree: Tree) -> Iterator[RecordLocks]:
     record_locks.detach(locks)
 
 
-def take(line: Queues, locks: RecordLocks, key: str, span: int = 1) -> int:
+def take(line: FileQueues, locks: RecordLocks, key: str, span: int = 1) -> int:
     """A fence for *key*, used and given back."""
     contender = locks.enter()
     entry, _ = line.join(
@@ -62,15 +62,15 @@ def take(line: Queues, locks: RecordLocks, key: str, span: int = 1) -> int:
 def test_fences_grow_when_the_clock_is_set_back(
     lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str
 ) -> None:
-    first = take(Queues(lock_directory, tree, locks, lambda: 1_000_000), locks, key, span=50)
-    second = take(Queues(lock_directory, tree, locks, lambda: 5), locks, key)
+    first = take(FileQueues(lock_directory, tree, locks, lambda: 1_000_000), locks, key, span=50)
+    second = take(FileQueues(lock_directory, tree, locks, lambda: 5), locks, key)
     assert first == 1_000_000
     assert second == 1_000_050
 
 
 def test_fences_follow_the_clock(lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str) -> None:
-    take(Queues(lock_directory, tree, locks, lambda: 1_000_000), locks, key)
-    assert take(Queues(lock_directory, tree, locks, lambda: 2_000_000), locks, key) == 2_000_000
+    take(FileQueues(lock_directory, tree, locks, lambda: 1_000_000), locks, key)
+    assert take(FileQueues(lock_directory, tree, locks, lambda: 2_000_000), locks, key) == 2_000_000
 
 
 def test_fences_grow_over_a_restart_of_all_processes(peer: StartPeer, key: str) -> None:
@@ -215,7 +215,7 @@ def test_files_that_are_not_ours_are_left_alone(one: Contender, key: str, direct
 def test_a_writer_that_was_stopped_halfway_makes_calls_fail_on_time(
     lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str
 ) -> None:
-    line = Queues(lock_directory, tree, locks)
+    line = FileQueues(lock_directory, tree, locks)
     spot = line.spot(key)
     newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True, wants=WHOLE)
     with (
@@ -229,7 +229,7 @@ def test_a_writer_that_was_stopped_halfway_makes_calls_fail_on_time(
 def test_a_writer_that_was_interrupted_where_no_exit_helps_is_passed_over(
     lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str
 ) -> None:
-    line = Queues(lock_directory, tree, locks)
+    line = FileQueues(lock_directory, tree, locks)
     spot = line.spot(key)
 
     def enter_and_never_leave() -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from distlock.backends.file.entries import READING, WHOLE, Entry, front, is_front, wants
+from distlock.backends.file.entries import READING, WHOLE, QueueEntry, front, is_front, wants
 
 
-def line(text: str) -> list[Entry]:
+def line(text: str) -> list[QueueEntry]:
     """Of ``w r 2/5``: a writer, a reader, one that wants two of five permits. In capitals: it has it."""
     entries = []
     for ticket, word in enumerate(text.split()):
@@ -19,7 +19,7 @@ def line(text: str) -> list[Entry]:
             permits, _, limit = word.removeprefix("!").partition("/")
             wanted = wants(f"-{permits}of{limit}")
         held = word.isupper() or word.startswith("!")
-        entries.append(Entry(ticket, 1, "", wanted, held, "", word))
+        entries.append(QueueEntry(ticket, 1, "", wanted, held, "", word))
     return entries
 
 
@@ -63,7 +63,7 @@ def test_a_newcomer_enters_if_it_were_its_turn() -> None:
 def test_behind_one_that_wants_the_whole_lock_nobody_is_looked_at() -> None:
     """To find out who lives costs two system calls each."""
 
-    def looked_at() -> Iterator[Entry]:
+    def looked_at() -> Iterator[QueueEntry]:
         yield from line("w")
         raise AssertionError("there is no need to look")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from distlock.backends import create
 from distlock.backends.redis import RedisBackend
+from distlock.backends.registry import create
 from distlock.errors import ConfigurationError
 
 SECRET = "s3cr3t-Pa55"

@@ -11,7 +11,7 @@ import pytest
 
 import distlock
 from distlock.backends.base import Acquired, LockRequest
-from distlock.backends.inspectable import Row
+from distlock.backends.inspectable import StatusRow
 from distlock.backends.redis.backend import RedisBackend
 from distlock.errors import BackendUnavailable
 from distlock.operate import break_lock
@@ -30,7 +30,9 @@ def test_a_hundred_thousand_names_beside_a_million_keys_of_others(own_server: Re
     assert isinstance(busy, RedisBackend)
     assert isinstance(look, RedisBackend)
     own_server.client.config_resetstat()
-    busy.announce("web1", 1, [Row(f"shop:p{n}", "shop.views.reduce", 1e9) for n in range(100_000)], [], 60.0)
+    busy.announce(
+        "web1", 1, [StatusRow(f"shop:p{n}", "shop.views.reduce", 1e9) for n in range(100_000)], [], 60.0
+    )
     tracemalloc.start()
     told = sum(1 for _ in look.announced("shop:"))
     _, most = tracemalloc.get_traced_memory()
@@ -97,7 +99,7 @@ def test_who_may_not_break_a_lock_breaks_none_of_it(own_server: RedisServer, lac
 def test_processes_that_died_without_a_word_do_not_pile_up(redis_server: RedisServer) -> None:
     redis_server.client.hset("dl:2:processes", mapping={f"{number:016x}": 1 for number in range(1000)})
     one, key = RedisBackend(redis_server.url), f"shop:{secrets.token_hex(4)}"
-    one.announce("web1", 1, [Row(key, "", 1e9)], [], 60.0)
+    one.announce("web1", 1, [StatusRow(key, "", 1e9)], [], 60.0)
     assert redis_server.client.hkeys("dl:2:processes") == [one.process.encode()]
     one.close()
     assert redis_server.client.hkeys("dl:2:processes") == []
@@ -110,7 +112,7 @@ def test_what_another_program_wrote_there_is_an_error_that_says_so(
     one, key = RedisBackend(redis_server.url), f"shop:{secrets.token_hex(4)}"
     request = LockRequest(key, one.process + secrets.token_hex(16), 10.0, 1)
     for field in ("", key):
-        one.announce("web1", 1, [Row(key, "", 1e9)], [], 60.0)
+        one.announce("web1", 1, [StatusRow(key, "", 1e9)], [], 60.0)
         assert isinstance(one.request(request), Acquired)
         assert one.inspect(key).holder is not None
         redis_server.client.hset(f"dl:2:process:{one.process}", field, written)
@@ -126,7 +128,7 @@ def test_an_expired_entry_is_not_shown_and_has_to_be_said_again(
     redis_server: RedisServer,
 ) -> None:
     one, key = RedisBackend(redis_server.url), f"shop:{secrets.token_hex(4)}"
-    one.announce("web1", 1, [Row(key, "", 1e9)], [], 60.0)
+    one.announce("web1", 1, [StatusRow(key, "", 1e9)], [], 60.0)
     redis_server.client.delete(f"dl:2:process:{one.process}")
     assert list(one.announced(key)) == []
     assert not one.announce("web1", 1, [], [], 60.0)

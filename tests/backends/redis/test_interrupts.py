@@ -13,7 +13,7 @@ import pytest
 
 import distlock
 from distlock.backends.redis import RedisBackend
-from distlock.backends.redis.connection import Connection
+from distlock.backends.redis.connection import RedisConnection
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import Reentered
 from distlock.grants.grant import Grant
@@ -132,7 +132,7 @@ def test_a_connection_whose_making_was_interrupted_is_dropped_in_silence(
     told: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
     # The earliest moment: it has nothing yet.
-    torn = Connection.__new__(Connection)
+    torn = RedisConnection.__new__(RedisConnection)
     del torn
     assert told == []
 

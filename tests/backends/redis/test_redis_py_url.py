@@ -14,8 +14,7 @@ from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
 from redis.sentinel import Sentinel
 
 import distlock
-from distlock.backends import create
-from distlock.backends.location import located
+from distlock.backends.registry import create, located
 from distlock.errors import ConfigurationError
 from tests.redis_server import RedisServer
 from tests.test_docs import DOCS, snippets

@@ -134,7 +134,7 @@ class Interrupt(BaseException):
     pass
 
 
-def interrupted_at(number: int, one: subscription.Listener) -> bool:
+def interrupted_at(number: int, one: subscription.Subscription) -> bool:
     """Whether there was such a moment in the wait for the subscription: a call of C that returns."""
     moments = 0
 

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 import distlock
-from distlock.backends.redis.address import Address
+from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.failures import unavailable
 from distlock.engine import drivers
 from distlock.engine.commands import Call
@@ -160,7 +160,7 @@ def test_a_file_without_a_certificate_is_named(
 
 @pytest.mark.parametrize("error", [ConnectionResetError(), BrokenPipeError(), ssl.SSLEOFError()])
 def test_a_refusal_that_a_reset_has_overtaken_has_the_same_remedy(error: OSError) -> None:
-    told = str(unavailable(Address("rediss://localhost"), error))
+    told = str(unavailable(RedisAddress("rediss://localhost"), error))
     assert "?ssl_certfile=/path" in told
     assert "redis://" not in told
 

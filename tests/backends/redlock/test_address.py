@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import distlock
-from distlock.backends import create
-from distlock.backends.redlock.address import addresses_in
+from distlock.backends.redlock.backend import addresses_in
+from distlock.backends.registry import create
 
 
 def test_login_database_and_query_are_those_of_each_server() -> None:

@@ -6,9 +6,9 @@ import traceback
 
 import pytest
 
-from distlock.backends import create
+from distlock.backends.registry import create
 from distlock.backends.sentinel import SentinelBackend
-from distlock.backends.sentinel.address import SentinelAddress
+from distlock.backends.sentinel.sentinels import SentinelAddress
 from distlock.errors import ConfigurationError
 
 SECRET = "s3cr3t-Pa55"

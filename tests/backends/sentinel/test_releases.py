@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from distlock.backends.redis.scripts import hold_key
-from distlock.backends.sentinel import backend, releases
+from distlock.backends.sentinel import backend
 from tests.backends.redis.contender import Contender, ask
 from tests.backends.redis.sharing import permit, read
 from tests.backends.sentinel.liar import Liar
@@ -66,8 +66,8 @@ def test_all_that_was_released_is_released_there_in_parts_and_nothing_else(
     successor: RedisServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backend, "_MEANWHILE", 0.0)
-    monkeypatch.setattr(releases, "_BATCH", 2)
+    monkeypatch.setattr(backend, "_LATE_GRANTS", 0.0)
+    monkeypatch.setattr(backend, "_BATCH", 2)
     released = [*(ask(ttl=NEVER) for _ in range(3)), read(ttl=NEVER), permit(ttl=NEVER)]
     kept, passed_on = ask(), ask()
     for mine in (*released, kept):
@@ -94,7 +94,7 @@ def test_those_are_kept_apart_for_a_moment_that_were_let_in_at_the_former_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A moment that does not end, but for a close.
-    monkeypatch.setattr(backend, "_MEANWHILE", threading.TIMEOUT_MAX)
+    monkeypatch.setattr(backend, "_LATE_GRANTS", threading.TIMEOUT_MAX)
     mine = ask(ttl=NEVER)
     one.hold(mine)
     replicate(mine.key, former, successor)

@@ -8,8 +8,7 @@ import pytest
 
 from distlock import clock
 from distlock.backends.sentinel import sentinels
-from distlock.backends.sentinel.address import SentinelAddress
-from distlock.backends.sentinel.sentinels import NoPrimary, Primary, Sentinels
+from distlock.backends.sentinel.sentinels import NoPrimary, Primary, SentinelAddress, Sentinels
 from loadtest.ports import free_port
 from tests.backends.sentinel.liar import Liar
 from tests.redis_server import PATIENCE, eventually
@@ -104,15 +103,15 @@ def test_most_sentinels_are_believed_in_the_end_where_the_one_that_told_of_a_fai
     assert asked.find() == 7002
     told.fail()
     others[0].fail()
-    monkeypatch.setattr(sentinels, "_TOLD", 0.0)
+    monkeypatch.setattr(sentinels, "_GOSSIP", 0.0)
     for _ in range(2):
         with pytest.raises(NoPrimary, match="the others have not heard of the last failover"):
             asked.find()
-    monkeypatch.setattr(sentinels, "_TOLD", PATIENCE)
+    monkeypatch.setattr(sentinels, "_GOSSIP", PATIENCE)
     others[0].say(7001, 1)
     with pytest.raises(NoPrimary, match="the others have not heard of the last failover"):
         asked.find()
-    monkeypatch.setattr(sentinels, "_TOLD", 0.0)
+    monkeypatch.setattr(sentinels, "_GOSSIP", 0.0)
     assert asked.find() == 7001
     asked.sentinels.close()
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.backends.zookeeper.address import Address
+from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.errors import ConfigurationError
 
 
@@ -20,21 +20,21 @@ from distlock.errors import ConfigurationError
     ],
 )
 def test_hosts_and_path(url: str, hosts: str, chroot: str) -> None:
-    address = Address(url)
+    address = ZooKeeperAddress(url)
     assert (address.hosts, address.chroot, address.auth) == (hosts, chroot, [])
     assert address.shown == hosts + chroot
 
 
 def test_tls_is_spoken_where_the_scheme_says_so() -> None:
-    address = Address("ZooKeepers://zk1:2281/shop?ssl_password=s3cr3t&ssl_certfile=/a%20b.pem")
+    address = ZooKeeperAddress("ZooKeepers://zk1:2281/shop?ssl_password=s3cr3t&ssl_certfile=/a%20b.pem")
     assert address.tls is not None
     assert address.tls.password == "s3cr3t"
     assert address.shown == "zk1:2281/shop"
-    assert Address("zookeeper://zk1").tls is None
+    assert ZooKeeperAddress("zookeeper://zk1").tls is None
 
 
 def test_a_login_is_used_and_never_shown() -> None:
-    address = Address("zookeeper://shop:p%40ss@zk1/shop")
+    address = ZooKeeperAddress("zookeeper://shop:p%40ss@zk1/shop")
     assert address.auth == [("digest", "shop:p@ss")]
     assert "p@ss" not in repr(address)
     assert address.shown == "zk1:2181/shop"
@@ -67,5 +67,5 @@ def test_a_login_is_used_and_never_shown() -> None:
 )
 def test_what_cannot_be_read_is_refused_without_quoting_it(url: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        Address(url)
+        ZooKeeperAddress(url)
     assert "s3cr3t" not in str(caught.value)

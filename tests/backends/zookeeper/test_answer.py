@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError
 
-from distlock.backends.zookeeper.exchanges import Answer
+from distlock.backends.zookeeper.exchanges import ZooKeeperReply
 
 #: Longer than any of it takes on a busy machine, seconds.
 CEILING = 60.0
 
 
 def test_all_that_wait_are_woken() -> None:
-    answer = Answer()
+    answer = ZooKeeperReply()
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(answer.wait, CEILING) for _ in range(3)]
         answer.set("said")
@@ -24,7 +24,7 @@ def test_all_that_wait_are_woken() -> None:
 
 
 def test_one_that_does_not_come_is_waited_for_no_longer_and_counts_as_lost() -> None:
-    answer = Answer()
+    answer = ZooKeeperReply()
     assert not answer.wait(0.01)
     assert not answer.wait(-1.0)
     with pytest.raises(OperationTimeoutError):
@@ -32,8 +32,8 @@ def test_one_that_does_not_come_is_waited_for_no_longer_and_counts_as_lost() -> 
 
 
 def test_the_first_counts_and_is_told_once_in_the_thread_that_reads_it() -> None:
-    told: list[tuple[int, Answer]] = []
-    answer = Answer(lambda one: told.append((threading.get_ident(), one)))
+    told: list[tuple[int, ZooKeeperReply]] = []
+    answer = ZooKeeperReply(lambda one: told.append((threading.get_ident(), one)))
     answer.set_exception(NoNodeError())
     answer.set_exception(ConnectionLoss())
     assert answer.ready()

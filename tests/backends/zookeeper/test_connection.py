@@ -10,8 +10,8 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.serialization import Create, Delete, Exists, GetChildren, SetData
 
-from distlock.backends.zookeeper.client import Client
-from distlock.backends.zookeeper.exchanges import Answer
+from distlock.backends.zookeeper.client import ZooKeeperClient
+from distlock.backends.zookeeper.exchanges import ZooKeeperReply
 from distlock.backends.zookeeper.waiting import Watcher
 from distlock.reentrance import is_calling
 from tests.backends.zookeeper.contender import LONG, MakeContender
@@ -24,13 +24,13 @@ CEILING = 60.0
 LARGE = b"x" * 900_000
 
 
-def wire_of(url: str, contender: MakeContender) -> Client:
+def wire_of(url: str, contender: MakeContender) -> ZooKeeperClient:
     one = contender(url, io_timeout=CEILING)
     one.connect()
     return one.line(LONG).session.client
 
 
-def said(wire: Client, *requests: Any) -> list[Any]:
+def said(wire: ZooKeeperClient, *requests: Any) -> list[Any]:
     answers = wire.submit(requests)
     assert answers[-1].wait(CEILING)
     return [answer.get() for answer in answers]
@@ -63,7 +63,7 @@ def test_what_the_socket_does_not_take_at_once_is_sent_later_whole_and_in_order(
 ) -> None:
     wire = wire_of(own_zookeeper.url, contender)
     said(wire, Create("/large", b"", wire.acl, 0))
-    answers: list[Answer] = []
+    answers: list[ZooKeeperReply] = []
     own_zookeeper.pause()
     try:
         for _ in range(20):

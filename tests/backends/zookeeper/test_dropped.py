@@ -94,8 +94,8 @@ def test_an_answer_that_is_not_ours_ends_the_session_and_the_next_begins_at_once
 def test_a_host_in_brackets_behind_another_is_read_by_every_python(python: str) -> None:
     code = (
         "import sys\n"
-        "from distlock.backends.zookeeper.address import Address\n"
-        "print(Address('zookeeper://shop:p%40ss@zk1,[::1]:2181,[::2]/shop').shown)"
+        "from distlock.backends.zookeeper.address import ZooKeeperAddress\n"
+        "print(ZooKeeperAddress('zookeeper://shop:p%40ss@zk1,[::1]:2181,[::2]/shop').shown)"
     )
     if not Path(python).exists():
         python = sys.executable

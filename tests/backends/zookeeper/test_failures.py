@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from kazoo.security import make_digest_acl
 
-from distlock.backends import create
+from distlock.backends.registry import create
 from distlock.errors import BackendUnavailable, ConfigurationError
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key
 from tests.redis_server import eventually

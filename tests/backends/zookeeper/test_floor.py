@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distlock.backends import create
+from distlock.backends.registry import create
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.testing.protocol import Contender, ask
 from tests.zookeeper_server import ZooKeeperServer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
-from distlock.backends.inspectable import MOST_SHOWN, Row, Seen
+from distlock.backends.inspectable import MOST_SHOWN, SeenProcess, StatusRow
 from distlock.backends.zookeeper import inspection
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
 from tests.backends.zookeeper.contender import LONG, MakeContender, ask, permit, reader, some_key
@@ -85,9 +85,9 @@ def test_a_java_program_in_the_line_is_shown_by_its_node_and_can_be_broken(
     )
     one.queue(ask(key))
     sight = one.inspect(key)
-    assert sight.holder == Seen(path.rpartition("/")[2])
+    assert sight.holder == SeenProcess(path.rpartition("/")[2])
     # The token does not begin with its process here, so nothing of it is shown.
-    assert (sight.queue, sight.remaining) == ([Seen("")], float("inf"))
+    assert (sight.queue, sight.remaining) == ([SeenProcess("")], float("inf"))
     assert one.break_hold(key, sight.number)
     assert zookeeper_server.admin.exists(path) is None
 
@@ -102,7 +102,7 @@ def test_of_a_long_line_the_beginning_is_shown(
         token = one.process + uuid.uuid4().hex
         zookeeper_server.admin.create(f"{parent}/_c_{token}-lock-", ephemeral=True, sequence=True)
     sight = one.inspect(key)
-    assert sight.holder == Seen(one.process)
+    assert sight.holder == SeenProcess(one.process)
     assert (len(sight.queue), sight.waiting) == (MOST_SHOWN, MOST_SHOWN + 4)
     zookeeper_server.admin.delete(parent, recursive=True)
 
@@ -112,7 +112,7 @@ def test_what_is_not_said_again_is_forgotten_although_the_session_lives(
 ) -> None:
     one, key = contender(zookeeper_server.url), some_key()
     one.hold(ask(ttl=1.0))
-    assert not one.announce("web1", 1, [Row(key, "", 1e9)], [], 0.1)
+    assert not one.announce("web1", 1, [StatusRow(key, "", 1e9)], [], 0.1)
     eventually(lambda: not said(zookeeper_server, one.process), "it is forgotten")
     assert not one.announce("web1", 1, [], [], LONG), "all of it has to be said again"
 
@@ -122,13 +122,13 @@ def test_with_its_session_goes_what_a_process_has_said(
 ) -> None:
     one, key = contender(zookeeper_server.url), some_key()
     one.hold(ask(key))
-    row = Row(key, "", 1e9)
+    row = StatusRow(key, "", 1e9)
     assert not one.announce("web1", 1, [row], [], LONG)
     assert one.announce("web1", 1, [row], [], LONG)
     one.expire(f"127.0.0.1:{zookeeper_server.port}")
     eventually(lambda: not said(zookeeper_server, one.process), "it went with the session")
     assert not one.announce("web1", 1, [row], [], LONG)
-    assert list(one.announced(key)) == [Seen(one.process, "web1", 1, row)]
+    assert list(one.announced(key)) == [SeenProcess(one.process, "web1", 1, row)]
 
 
 def test_a_process_with_very_many_keys_says_some_of_them_and_takes_little_room(
@@ -136,7 +136,7 @@ def test_a_process_with_very_many_keys_says_some_of_them_and_takes_little_room(
 ) -> None:
     monkeypatch.setattr(inspection, "_MOST_ROWS", 3)
     one, key = contender(zookeeper_server.url), "test:many"
-    rows = [Row(f"{key}_{number}", "", 1e9) for number in range(400)]
+    rows = [StatusRow(f"{key}_{number}", "", 1e9) for number in range(400)]
     one.announce("web1", 1, rows, [], LONG)
     assert len(list(one.announced(key))) == 3 * 32
     assert len(said(zookeeper_server, one.process)) == 33
@@ -149,7 +149,7 @@ def test_a_lock_cannot_be_called_as_the_folder_is(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:
     one = contender(zookeeper_server.url)
-    one.announce("web1", 1, [Row("x", "", 1e9)], [], LONG)
+    one.announce("web1", 1, [StatusRow("x", "", 1e9)], [], LONG)
     one.hold(ask("%processes"))
     assert len(said(zookeeper_server, one.process)) == 2
     assert len(zookeeper_server.children("%processes")) == 1

@@ -12,9 +12,9 @@ import pytest
 from kazoo.protocol.serialization import Delete, SetData, Transaction
 
 import distlock
-from distlock.backends.zookeeper.latches import Latches
+from distlock.backends.zookeeper.latches import ZooKeeperLatches
 from distlock.backends.zookeeper.nodes import FOLDER
-from distlock.backends.zookeeper.session import Session
+from distlock.backends.zookeeper.session import ZooKeeperSession
 from distlock.errors import BackendUnavailable
 from distlock.locks import latch_waits
 from distlock.names import encode
@@ -93,7 +93,7 @@ def lose_making(proxy: Proxy) -> None:
 
 def after_the_read(monkeypatch: pytest.MonkeyPatch, proxy: Proxy, lose: Callable[[Proxy], None]) -> None:
     """*lose* the first write that follows from what was read, or its reply."""
-    read, begun = Latches._get, []
+    read, begun = ZooKeeperLatches._get, []
 
     def reading(*arguments: Any) -> Any:
         found = yield from read(*arguments)
@@ -102,7 +102,7 @@ def after_the_read(monkeypatch: pytest.MonkeyPatch, proxy: Proxy, lose: Callable
             lose(proxy)
         return found
 
-    monkeypatch.setattr(Latches, "_get", reading)
+    monkeypatch.setattr(ZooKeeperLatches, "_get", reading)
 
 
 @pytest.mark.parametrize("lose", [lose_reply, lose_count])
@@ -133,7 +133,7 @@ def test_what_is_lost_on_the_way_is_made_once(
     one, key = Counting(Client(contender(proxy.url))), some_key()
     latches.make(some_key(), 1)
     assert one.look(key) is None
-    monkeypatch.setattr(Latches, "_sweep", lambda *_: iter(()))
+    monkeypatch.setattr(ZooKeeperLatches, "_sweep", lambda *_: iter(()))
     after_the_read(monkeypatch, proxy, lose)
     assert one.latches.make_latch(key, 3, 60.0, "first").maker == "first"
     assert proxy.lost.is_set()
@@ -158,7 +158,7 @@ def test_what_is_written_late_changes_no_later_latch_of_its_name(
         for _ in range(counts):
             latches.count(key)
 
-    def exchanging(self: Session, requests: Any, deadline: Any) -> Any:
+    def exchanging(self: ZooKeeperSession, requests: Any, deadline: Any) -> Any:
         if self is session and isinstance(requests[-1], SetData | Delete | Transaction):
             monkeypatch.undo()
             assert latches.latches.delete_latch(key, lives[-1])
@@ -168,8 +168,8 @@ def test_what_is_written_late_changes_no_later_latch_of_its_name(
     begin()
     assert one.left(key) == 3 - counts
     backend: Any = one.latches
-    session, exchange = backend._any_contenders().session, Session.exchanging
-    monkeypatch.setattr(Session, "exchanging", exchanging)
+    session, exchange = backend._any_contenders().session, ZooKeeperSession.exchanging
+    monkeypatch.setattr(ZooKeeperSession, "exchanging", exchanging)
     if what == "count":
         assert one.latches.count_latch_down(key, 1, "late", lives[1]) is None
     else:
@@ -228,7 +228,7 @@ def test_one_that_opened_under_a_process_that_died_is_said_to_be_open_by_the_nex
     latches.make(key, 1)
     other.look(key, watch=True)
     with monkeypatch.context() as dying:
-        dying.setattr(Latches, "_say_that_it_is_open", lambda *_: iter(()))
+        dying.setattr(ZooKeeperLatches, "_say_that_it_is_open", lambda *_: iter(()))
         assert latches.count(key) == 0
     assert latches.count(key) == 0
     assert other.sink.wait_for_hint(key)

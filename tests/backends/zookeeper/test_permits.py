@@ -8,7 +8,7 @@ import pytest
 from kazoo.protocol.serialization import Delete
 
 from distlock.backends.base import Busy
-from distlock.backends.zookeeper.exchanges import Answer
+from distlock.backends.zookeeper.exchanges import ZooKeeperReply
 from distlock.errors import ConfigurationError
 from tests.backends.zookeeper.contender import MakeContender, permit, some_key
 from tests.backends.zookeeper.proxy import Proxy
@@ -135,7 +135,7 @@ def test_what_one_that_left_had_asked_lets_nobody_else_in(
     assert one.cancel(left) is False
     one.queue(mine := permit(key, 1))
     # It watches the same. The answer, which doesn't have the one that left, may come as late as this.
-    answer = Answer(lambda answer: waiting._answered(node, node.watch, answer))  # type: ignore[arg-type]
+    answer = ZooKeeperReply(lambda answer: waiting._answered(node, node.watch, answer))  # type: ignore[arg-type]
     answer.set((zookeeper_server.children(key), None))
     one.queue(mine)
 

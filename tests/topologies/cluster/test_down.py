@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from distlock.backends.base import Acquired
-from distlock.backends.cluster.slots import slot_of
+from distlock.backends.cluster.nodes import slot_of
 from distlock.errors import BackendUnavailable
 from loadtest.ports import free_port
 from loadtest.redis_cluster import RedisCluster

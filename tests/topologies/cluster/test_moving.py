@@ -138,7 +138,7 @@ def test_so_it_is_where_the_node_that_refused_it_is_left(
         # The first one is awaited: it tells the server the script.
         for asked in mine:
             one.post(asked, told.append)
-    one._nodes._retire(node)
+    one._nodes._close_removed(node)
     look = contender(cluster.url)
     assert not any(look.locked(key) for key in keys)
     assert told == []

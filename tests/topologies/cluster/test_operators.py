@@ -12,9 +12,8 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import LockRequest
-from distlock.backends.cluster.node import Node
-from distlock.backends.cluster.slots import slot_of, slot_of_command
-from distlock.backends.inspectable import Row, Seen
+from distlock.backends.cluster.nodes import ClusterNode, slot_of, slot_of_command
+from distlock.backends.inspectable import SeenProcess, StatusRow
 from distlock.backends.redis.inspection import PROCESSES
 from distlock.backends.redis.scripts import command
 from distlock.operate import break_lock
@@ -104,7 +103,7 @@ def test_a_slot_that_has_moved_is_followed(cluster: RedisCluster, contender: Mak
 
 def test_so_is_what_processes_say(cluster: RedisCluster, contender: MakeContender) -> None:
     one, look, key = contender(cluster.url), contender(cluster.url), some_key()
-    one.announce("web1", 1, [Row(key, "", 1e9)], [], LIFE)
+    one.announce("web1", 1, [StatusRow(key, "", 1e9)], [], LIFE)
     assert [seen.pid for seen in look.announced(key)] == [1]
     slot = slot_of_command(command("HGETALL", PROCESSES))
     # The cluster of the tests moves locks: this one lies in the slot of the list of processes.
@@ -118,18 +117,18 @@ def test_so_is_what_processes_say(cluster: RedisCluster, contender: MakeContende
 def test_of_several_answers_none_may_be_missing(
     cluster: RedisCluster, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, replies = contender(cluster.url), Node.replies
+    one, replies = contender(cluster.url), ClusterNode.replies
     asked, until = [command("HGET", f"x{number}", "") for number in range(50)], clock.now() + 60
     assert one._ask(asked, until) == [None] * 50
     ports: set[int] = set()
 
-    def fails_at_one(node: Node, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
+    def fails_at_one(node: ClusterNode, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
         ports.add(node._address.port)
         if node._address.port == cluster.primaries[1].port:
             raise distlock.BackendUnavailable("away")
         return replies(node, commands, deadline)
 
-    monkeypatch.setattr(Node, "replies", fails_at_one)
+    monkeypatch.setattr(ClusterNode, "replies", fails_at_one)
     with pytest.raises(distlock.BackendUnavailable, match="away"):
         one._ask(asked, until)
     assert len(ports) == len(cluster.primaries)
@@ -159,13 +158,13 @@ def test_what_is_missing_is_told_and_does_not_hide_the_holder(
     one, look = (contender(f"redis+cluster://127.0.0.1:{small.port}") for _ in range(2))
     asked = mine(one)
     number = one.hold(asked).number
-    one.announce("web1", 1, [Row(asked.key, "", 1e9)], [], LIFE)
+    one.announce("web1", 1, [StatusRow(asked.key, "", 1e9)], [], LIFE)
     assert [(seen.process, seen.pid) for seen in look.announced("")] == [(one.process, 1)]
     take_away(small, f"dl:2:process:{one.process}".encode())
     with pytest.raises(distlock.BackendUnavailable, match="CLUSTER INFO"):
         list(look.announced(""))
     sight = look.inspect(asked.key)
-    assert (sight.holder, sight.number) == (Seen(one.process), number)
+    assert (sight.holder, sight.number) == (SeenProcess(one.process), number)
     assert look.break_hold(asked.key, number)
 
 

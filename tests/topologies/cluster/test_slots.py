@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distlock import clock
-from distlock.backends.cluster.node import Node
-from distlock.backends.cluster.slots import Endpoint, Slots, moved, slot_of
+from distlock.backends.cluster.nodes import ClusterNode, Endpoint, Slots, moved, slot_of
 from distlock.backends.redis.connection import ReplyError
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
@@ -24,7 +23,7 @@ def test_it_is_the_slot_of_all_keys_of_the_lock(cluster: RedisCluster, name: str
 def test_each_slot_has_the_primary_that_the_cluster_says(cluster: RedisCluster) -> None:
     slots = Slots()
     asked = cluster.nodes[5].port
-    node = Node(f"redis://127.0.0.1:{asked}", "", lambda *_: [])
+    node = ClusterNode(f"redis://127.0.0.1:{asked}", "", lambda *_: [])
     slots.read(node.slots(clock.now() + 30), Endpoint("127.0.0.1", asked))
     node.close()
     assert slots.primaries == {Endpoint("127.0.0.1", node.port) for node in cluster.primaries}

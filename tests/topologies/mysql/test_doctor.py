@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from loadtest.mariadb import OPTIONS, own_mariadb
 from tests.topologies.mysql.asking import Connect, with_user
 

@@ -12,9 +12,9 @@ import pytest
 from pymysql.connections import Connection
 
 import distlock
-from distlock.backends import create
-from distlock.backends.advisory.backend import AdvisoryBackend
-from distlock.backends.advisory.listener import Listener
+from distlock.backends.registry import create
+from distlock.backends.sql.backend import SQLBackend
+from distlock.backends.sql.sessions import SessionListener
 from distlock.clock import now
 from distlock.engine import hold
 from distlock.testing.closing import opened
@@ -78,7 +78,7 @@ def test_the_next_in_the_process_of_the_holder_gets_no_lock_whose_session_has_en
 ) -> None:
     # The thread that hears of it comes too late, as on a busy host.
     heard = threading.Event()
-    monkeypatch.setattr(Listener, "_look_at", lambda *_: heard.wait(0.05))
+    monkeypatch.setattr(SessionListener, "_handle", lambda *_: heard.wait(0.05))
     # However busy the host is, the process could pass its hold on.
     monkeypatch.setattr(hold, "TURN", PATIENCE)
     lost = threading.Event()
@@ -89,12 +89,12 @@ def test_the_next_in_the_process_of_the_holder_gets_no_lock_whose_session_has_en
     waits = pool.submit(locks.lock("cut").acquire)
     wait_until(lambda: engine_of(locks).queues.waiting == 1, "the next one waits")
     backend: Any = engine_of(locks).backend
-    (session,) = [one for one in backend._sessions._all if one.holds]
+    (session,) = [one for one in backend._pool._all if one.holds]
     end_holder(server, "t:cut")
     has_it = other.lock("cut").acquire()
     assert has_it is not None
     poller = select.poll()
-    poller.register(session.wire.fileno, select.POLLIN)
+    poller.register(session.connection.fileno, select.POLLIN)
     assert poller.poll(PATIENCE * 1000), "its end has come here"
     grant.release()
     assert lost.wait(PATIENCE), "the holder is told"
@@ -149,9 +149,9 @@ def test_a_wait_that_could_not_be_called_off_in_time_keeps_no_session(server: st
     one.held(ask("given_up"))
     waits = ask("given_up")
     two.queued(waits)
-    assert isinstance(two.backend, AdvisoryBackend)
+    assert isinstance(two.backend, SQLBackend)
     # Somebody else speaks where waits are called off, however quickly the server answers.
-    with two.backend._at_desk(now() + PATIENCE), pytest.raises(distlock.BackendUnavailable):
+    with two.backend._main_session(now() + PATIENCE), pytest.raises(distlock.BackendUnavailable):
         two.backend.cancel(waits, now())
     # A server that waits for a lock looks whether we are there, and not what we have said.
     wait_until(lambda: not waiting(server, "given_up"), "it has left the line")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import distlock
-from distlock.backends.postgresql import PostgreSQLBackend
+from distlock.backends.sql.postgresql import PostgreSQLBackend
 from distlock.testing.fixtures import PATIENCE, wait_until
 from distlock.testing.protocol import Contender, ask
 from tests.topologies.postgresql.asking import Connect, asked, waiting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import psycopg
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from loadtest.postgresql import OPTIONS, own_postgresql
 from tests.topologies.postgresql.asking import Connect, with_role
 

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 import distlock
-from distlock.backends import create
-from distlock.backends.postgresql.dialect import PostgreSQL
+from distlock.backends.registry import create
+from distlock.backends.sql.postgresql import PostgreSQLDialect
 from distlock.clock import now
 from distlock.engine import hold
 from distlock.testing.closing import opened
@@ -131,12 +131,12 @@ def test_the_next_in_the_process_of_the_holder_gets_no_lock_whose_session_has_en
         waits = pool.submit(locks.lock("cut").acquire)
         wait_until(lambda: engine_of(locks).queues.waiting == 1, "the next one waits")
         backend: Any = engine_of(locks).backend
-        (session,) = [one for one in backend._sessions._all if one.holds]
+        (session,) = [one for one in backend._pool._all if one.holds]
         end_holder(server, "t:cut")
         has_it = connect(server).lock("cut").acquire()
         assert has_it is not None
         poller = select.poll()
-        poller.register(session.wire.fileno, select.POLLIN)
+        poller.register(session.connection.fileno, select.POLLIN)
         assert poller.poll(PATIENCE * 1000), "the message has come here"
         grant.release()
         assert lost.wait(PATIENCE), "the holder is told"
@@ -314,7 +314,7 @@ def test_a_server_without_idle_time_outs_is_refused(
     server: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No such server is at hand: what is oldest is set above it.
-    monkeypatch.setattr("distlock.backends.postgresql.dialect._OLDEST", 990000)
+    monkeypatch.setattr("distlock.backends.sql.postgresql._OLDEST", 990000)
     with pytest.raises(distlock.ConfigurationError, match="Use version 14 or newer"):
         connect(server).lock("product_1").acquire()
 
@@ -336,6 +336,6 @@ def test_what_the_site_has_set_for_its_users_ends_no_wait(
 def test_numbers_are_not_read_from_the_past_whatever_the_site_has_set(server: str) -> None:
     url = with_role(server, "careful")
     asked(server, "ALTER ROLE careful SET default_transaction_isolation = 'serializable'")
-    wire, _ = PostgreSQL(url, pools=False).open(now() + PATIENCE, PATIENCE, waits=False)
-    assert wire.call("SHOW transaction_isolation", now() + PATIENCE) == [[["read committed"]]]
-    wire.close()
+    connection, _ = PostgreSQLDialect(url, pools=False).open(now() + PATIENCE, PATIENCE, waits=False)
+    assert connection.call("SHOW transaction_isolation", now() + PATIENCE) == [[["read committed"]]]
+    connection.close()

@@ -83,7 +83,7 @@ class TestTroubles(conformance.TroubleConformance):
         self.five = five
         # With the first lock it has all the threads and connections that it will ever have.
         for module in (backend, server):
-            monkeypatch.setattr(module, "LANES", 1)
+            monkeypatch.setattr(module, "WORKERS", 1)
 
     @pytest.fixture
     def options(self) -> dict[str, object]:

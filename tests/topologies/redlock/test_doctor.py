@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from distlock.backends.findings import Finding
+from distlock.backends.inspectable import Finding
 from distlock.backends.redlock import RedlockBackend
 from tests.redis_server import eventually
 from tests.topologies.redlock.five import Five

@@ -11,7 +11,8 @@ from distlock import clock
 from distlock.backends.base import Acquired, Busy
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.scripts import hold_key, is_free
-from distlock.backends.redlock import RedlockBackend, resting
+from distlock.backends.redlock import RedlockBackend
+from distlock.backends.redlock import backend as redlock_backend
 from distlock.backends.redlock.backend import _copy as copy_of
 from distlock.errors import BackendUnavailable
 from distlock.testing.protocol import ask
@@ -109,8 +110,8 @@ def test_after_a_whole_turn_a_process_leaves_the_lock_to_others_before_it_asks_a
     five: Five, contender: MakeContender, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pause = 0.2
-    monkeypatch.setattr(resting, "_TURN", 0.0)
-    monkeypatch.setattr(resting, "_POLL", (pause, pause))
+    monkeypatch.setattr(redlock_backend, "_TURN", 0.0)
+    monkeypatch.setattr(redlock_backend, "_POLL", (pause, pause))
     one, mine, again = contender(five.url), ask(key), ask(key)
     one.held(mine)
     ended = clock.now()

@@ -148,8 +148,8 @@ def test_a_server_that_comes_back_gives_back_what_nobody_wants_any_more(
         eventually(lambda: is_held_on(first, key), "the first one has granted it, too")
         way.hold(replies=False, new=True)
         assert one.backend.release(mine)
-        owed = one.backend._servers[0]._owed
-        eventually(lambda: bool(owed), "the release was not answered")
+        pending = one.backend._servers[0]._pending_releases
+        eventually(lambda: bool(pending), "the release was not answered")
         # It never arrives.
         way.fail_over(first.port)
         assert is_held_on(first, key)

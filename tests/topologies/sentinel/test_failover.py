@@ -234,7 +234,7 @@ def test_a_primary_that_stands_still_is_left_and_no_longer_asked_when_it_goes_on
 def test_a_server_that_has_become_a_replica_is_left_where_nothing_was_heard(
     watched: Calm, contender: MakeContender, former: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Sentinels, "_heard", lambda self, payload: None)
+    monkeypatch.setattr(Sentinels, "_receive", lambda self, payload: None)
     one, held = contender(watched.url), ask()
     one.hold(held)
     know(watched, held.key, 0)
@@ -254,7 +254,7 @@ def test_a_server_that_has_become_a_replica_is_left_where_nothing_was_heard(
 def test_a_primary_that_its_replicas_have_left_serves_nobody_with_min_replicas_to_write(
     watched: Calm, contender: MakeContender, former: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Sentinels, "_heard", lambda self, payload: None)
+    monkeypatch.setattr(Sentinels, "_receive", lambda self, payload: None)
     one, held = contender(watched.url), ask()
     alone = Contender(f"redis://127.0.0.1:{former}")
     one.hold(held)
@@ -273,7 +273,7 @@ def test_a_primary_that_its_replicas_have_left_serves_nobody_with_min_replicas_t
 def test_tasks_leave_a_server_that_has_become_a_replica(
     watched: Calm, former: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Sentinels, "_heard", lambda self, payload: None)
+    monkeypatch.setattr(Sentinels, "_receive", lambda self, payload: None)
     locks = distlock.connect(watched.url, prefix="z", timeout=PATIENT, io_timeout=PATIENT)
 
     async def buy() -> None:

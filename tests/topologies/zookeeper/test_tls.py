@@ -15,8 +15,8 @@ import pytest
 from kazoo.protocol.serialization import Exists
 
 import distlock
-from distlock.backends.zookeeper.address import Address
-from distlock.backends.zookeeper.client import Client
+from distlock.backends.zookeeper.address import ZooKeeperAddress
+from distlock.backends.zookeeper.client import ZooKeeperClient
 from distlock.errors import BackendUnavailable
 from tests.backends.zookeeper.contender import MakeContender, ask
 from tests.redis_server import eventually
@@ -140,7 +140,7 @@ def test_a_port_with_tls_is_told_to_those_that_speak_none(
 
 
 def test_more_than_the_network_takes_at_once_is_written(tls_zookeeper: TlsZooKeeperServer) -> None:
-    wire = Client(Address(tls_zookeeper.url), session_timeout=60.0, io_timeout=20.0)
+    wire = ZooKeeperClient(ZooKeeperAddress(tls_zookeeper.url), session_timeout=60.0, io_timeout=20.0)
     wire.begin()
     try:
         assert wire.wait(20)

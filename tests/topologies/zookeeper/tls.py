@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from distlock.backends.zookeeper.address import Address
-from distlock.backends.zookeeper.client import Client
+from distlock.backends.zookeeper.address import ZooKeeperAddress
+from distlock.backends.zookeeper.client import ZooKeeperClient
 from loadtest.ports import free_port
 from tests.docs.blocks import blocks
 from tests.zookeeper_server import CHROOT, JARS, ZooKeeperServer
@@ -63,10 +63,10 @@ class TlsZooKeeperServer(ZooKeeperServer):
         """Without what TLS needs."""
         return f"zookeepers://shop:secret@127.0.0.1:{self.tls_port}{CHROOT}"
 
-    def _new_admin(self) -> Client:
+    def _new_admin(self) -> ZooKeeperClient:
         # What the locks' user has made nobody else can read.
-        address = Address(f"zookeeper://shop:secret@127.0.0.1:{self.port}")
-        return Client(address, session_timeout=60.0, io_timeout=1.0)
+        address = ZooKeeperAddress(f"zookeeper://shop:secret@127.0.0.1:{self.port}")
+        return ZooKeeperClient(address, session_timeout=60.0, io_timeout=1.0)
 
 
 @pytest.fixture(scope="session")

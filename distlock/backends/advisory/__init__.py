@@ -1,1 +1,0 @@
-"""What databases have in common whose locks are advisory, and belong to sessions: all but their words."""

@@ -1,0 +1,1 @@
+"""Locks in PostgreSQL, MariaDB and MySQL: advisory locks, which belong to sessions."""

@@ -1,0 +1,339 @@
+"""A process's locks in a server whose advisory locks belong to sessions."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import secrets
+import socket
+import time
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar
+
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
+from distlock.backends.inspectable import MOST_SHOWN, Finding, KeyState, SeenProcess, StatusRow
+from distlock.backends.sql.dialect import (
+    Dialect,
+    Execute,
+    RowMissing,
+    Rows,
+    ServerError,
+    ServerLock,
+    SessionLost,
+    SessionStatus,
+)
+from distlock.backends.sql.session import POLL, SQLSession
+from distlock.backends.sql.sessions import SessionPool
+from distlock.clock import now
+from distlock.errors import BackendUnavailable, LockError
+from distlock.numbers import LONG, check_count, check_seconds
+
+#: Seconds between two polls of a waiter for which there is no session to wait in.
+_NO_SESSION = 0.1
+#: Seconds between two checks whether the server has put a new waiter into its queue.
+_QUEUED_SOON = 0.001
+
+
+class SQLBackend(ABC):
+    """One process's locks in the server at *url*.
+
+    Args:
+        url: Where the server is.
+        io_timeout: Bounds each call, seconds.
+        ack_window: How long a hold lasts that was handed off and not acknowledged, seconds.
+        max_connections: How many sessions may wait, beside the main one.
+        pools_sessions: Whether a proxy in between gives each connection a session of its own for as long as
+            the connection lasts.
+    """
+
+    capabilities = Capabilities(several_processes=True, lease=True, fence=True, inspect=True)
+    #: The exceptions of the database's library, beside those of a `ServerConnection`.
+    library_errors: ClassVar[type[Exception]]
+    #: Names this process: see `distlock.backends.inspectable.Inspectable`.
+    process: str
+    _pool: SessionPool
+
+    @staticmethod
+    @abstractmethod
+    def make_dialect(url: str, pools_sessions: bool) -> Dialect:
+        """Return the dialect of the server at *url*. Connects to nothing."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        io_timeout: float = 2.0,
+        ack_window: float = 0.5,
+        max_connections: int = 8,
+        pools_sessions: bool = False,
+    ) -> None:
+        self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
+        self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
+        check_count("max_connections", max_connections)
+        self._dialect = self.make_dialect(url, pools_sessions)
+        self._max_connections = max_connections
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._dialect.shown}>"
+
+    def open(self, sink: Sink) -> None:
+        # The pool has a weak reference only, so this one keeps the sink alive.
+        self._sink = sink
+        self._pool.sink = WeakSink(sink)
+
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+        deadline = self._by(deadline)
+        with self._translating_errors():
+            if (session := self._pool.of(request)) is not None:
+                # If the session has ended, its lock is free and its place in the queue is lost: try anew.
+                with suppress(SessionLost), self._using(session, deadline):
+                    if session.waiting is not None and not self._is_answered(session, deadline):
+                        return Queued(POLL)
+                    if session.has(request) and (held := session.accept(request, deadline)) is not None:
+                        return held
+            lock = self._lock_of(request.key, deadline, make=True)
+            assert lock is not None
+            session = self._pool.for_hold(request, deadline)
+            with self._using(session, deadline):
+                if session.may_take(request) and (held := session.take(request, lock, deadline)) is not None:
+                    return held
+            return self._wait(request, lock, deadline) if request.wait else Busy()
+
+    def _wait(self, request: LockRequest, lock: ServerLock, deadline: float) -> Acquired | Queued:
+        session = self._pool.for_wait(request, lock, deadline)
+        if session is None:
+            return Queued(_NO_SESSION * random.uniform(0.5, 1.5))  # noqa: S311
+        with self._using(session, deadline):
+            held = session.accept(request, deadline) if self._is_answered(session, deadline) else None
+        if held is not None:
+            return held
+        self._pool.listen()
+        return Queued(POLL)
+
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        deadline = self._by(deadline)
+        with self._translating_errors():
+            session = self._pool.of(request)
+            if session is None:
+                return False
+            with suppress(SessionLost), self._using(session, deadline):
+                if session.waiting is not None and not self._end_wait(session, deadline):
+                    return False
+                hold = session.holds.get(request.key)
+                if hold is None or hold.granted:
+                    return hold is not None
+                session.release(hold, deadline)
+            return False
+
+    def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
+        answers: dict[SQLSession, bool | None] = {}
+        failure: LockError | None = None
+        where = [self._pool.of(request) for request in requests]
+        for session in where:
+            if session is not None and session not in answers:
+                # A session that hangs must not delay the renewal of holds in other sessions.
+                deadline = now() + min(self._io_timeout, max(0.1, session.ttl / 6))
+                try:
+                    with self._translating_errors(), self._using(session, deadline):
+                        session.ping(deadline)
+                    answers[session] = True
+                except LockError as error:
+                    answers[session], failure = (False if session.closed else None), error
+        renewed = [
+            _is_held(session, request, answers) for session, request in zip(where, requests, strict=True)
+        ]
+        if failure is not None and all(one is None for one in renewed):
+            raise failure
+        return renewed
+
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        deadline = self._by(deadline)
+        with self._translating_errors():
+            session = self._pool.of(request)
+            if session is None:
+                return False
+            with suppress(SessionLost), self._using(session, deadline):
+                if session.waiting is not None and not self._end_wait(session, deadline):
+                    return False
+                hold = session.holds.get(request.key)
+                return hold is not None and session.release(hold, deadline)
+            return False
+
+    def has_ended(self, request: LockRequest) -> bool:
+        """Return whether the session is over: see `distlock.backends.optional.SeesEnd`."""
+        session = self._pool.of(request)
+        return session is None or session.has_ended()
+
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
+        deadline = self._by(math.inf)
+        with self._translating_errors():
+            session = self._pool.of(request)
+            if session is None:
+                return None
+            with suppress(SessionLost), self._using(session, deadline):
+                hold = session.holds.get(request.key)
+                if hold is None or not hold.granted or not hold.number:
+                    return None
+                return session.raise_fence(hold, number, deadline)
+            return None
+
+    def locked(self, key: str) -> bool:
+        deadline = self._by(math.inf)
+        with self._translating_errors():
+            lock = self._lock_of(key, deadline, make=False)
+            if lock is None:
+                return False
+            with self._main_session(deadline) as session:
+                return self._dialect.is_locked(session.executing(deadline), lock)
+
+    def prepare(self) -> str:
+        """Make the tables: see `distlock.backends.optional.Prepares`."""
+        deadline = self._by(math.inf)
+        with self._translating_errors(), self._main_session(deadline) as session:
+            return self._dialect.prepare(session.executing(deadline))
+
+    def examine(self) -> Iterator[Finding]:
+        """Return findings: see `distlock.backends.inspectable.Examinable`."""
+        deadline = self._by(math.inf)
+        with self._translating_errors(), self._main_session(deadline) as session:
+            return iter([*self._dialect.examine(session.executing(deadline), 1 + self._max_connections)])
+
+    def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
+        with self._translating_errors():
+            found = list(self._dialect.sessions_of(self._executing(deadline), key))
+        holder = next((one for one in found if one.waited is None), None)
+        queue = [self._process_of(one) for one in found if one.waited is not None]
+        state = KeyState(queue=queue[:MOST_SHOWN], waiting=len(queue))
+        if holder is None:
+            return state
+        ended_by = self._dialect.ending(holder.session)
+        return replace(state, holder=self._process_of(holder), number=None, remaining=None, ended_by=ended_by)
+
+    def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
+        with self._translating_errors():
+            for one in self._dialect.sessions_below(self._executing(deadline), before):
+                yield self._process_of(one)
+
+    def close(self) -> None:
+        self._dialect.forget()
+        self._pool.close(now() + self._io_timeout)
+        self.process = secrets.token_hex(8)
+
+    def after_fork(self) -> None:
+        inherited = self._pool
+        self._finalizer.detach()
+        self._begin()
+        self._pool.sink = inherited.sink
+        inherited.forget()
+
+    def _begin(self) -> None:
+        self.process = secrets.token_hex(8)
+        self._pool = SessionPool(self._dialect, self._max_connections, self._io_timeout, self._ack_window)
+        # This closes the sessions of a backend that is dropped without close(). At exit the system does.
+        self._finalizer = weakref.finalize(self, self._pool.close_later)
+        self._finalizer.atexit = False
+
+    def _is_answered(self, session: SQLSession, deadline: float) -> bool:
+        """Return whether the wait of *session* is over. Begin it first. In a block of `_using`."""
+        assert session.waiting is not None
+        if session.connection.since is None:
+            session.start_waiting()
+        while not session.connection.is_answered():
+            # The server may have granted the lock, and not said so yet: this call has to return it.
+            with self._main_session(deadline) as main:
+                granted = self._dialect.has_granted(
+                    main.executing(deadline), session.waiting[1], session.number
+                )
+            if granted is not None or now() >= deadline:
+                return bool(granted)
+            # Until the server handles the statement, the session is not in its queue, and later requests
+            # would be served first.
+            session.connection.wait_readable(_QUEUED_SOON)
+        return True
+
+    def _end_wait(self, session: SQLSession, deadline: float) -> bool:
+        """End the wait of *session*. Return whether it has the lock. In a block of `_using`."""
+        assert session.waiting is not None
+        if not session.connection.is_answered():
+            try:
+                with self._main_session(deadline) as main:
+                    cancelled = self._dialect.cancel_wait(
+                        main.executing(deadline), session.waiting[1], session.number
+                    )
+                if cancelled:
+                    return session.finish_cancelled_wait(deadline)
+            except BaseException:
+                # If the server still grants it, the lock is free when the server notices that the session is
+                # gone.
+                self._pool.discard(session)
+                raise
+        session.finish_wait(deadline)
+        return True
+
+    def _lock_of(self, key: str, deadline: float, make: bool) -> ServerLock | None:
+        return self._dialect.lock_of(key, partial(self._execute, deadline=deadline), make)
+
+    def _process_of(self, one: SessionStatus) -> SeenProcess:
+        if one.waited is None:
+            row = StatusRow(one.key, held=True)
+        else:
+            row = StatusRow(one.key, waiting=1, waiting_since=round(time.time() - one.waited, 1))
+        if self._pool.has(one.session):
+            return SeenProcess(self.process, socket.gethostname(), os.getpid(), row)
+        return SeenProcess(one.description, one.host, one.pid, row)
+
+    def _executing(self, deadline: float) -> Execute:
+        """Return what executes statements in the main session, which other threads may use in between."""
+        # Each call has its own timeout, because there may be many of them.
+        return lambda text: self._execute(text, self._by(deadline))
+
+    def _execute(self, text: str, deadline: float) -> list[Rows]:
+        with self._main_session(deadline) as session:
+            return session.call(text, deadline)
+
+    @contextmanager
+    def _main_session(self, deadline: float) -> Iterator[SQLSession]:
+        session = self._pool.main(deadline)
+        with self._using(session, deadline):
+            yield session
+
+    @contextmanager
+    def _using(self, session: SQLSession, deadline: float) -> Iterator[None]:
+        """Let no other thread use *session* during the block. Remove the session if it breaks."""
+        try:
+            with session.exclusive(deadline):
+                yield
+        finally:
+            if session.closed:
+                self._pool.lose(session)
+
+    @contextmanager
+    def _translating_errors(self) -> Iterator[None]:
+        """Turn exceptions of the block into the errors that callers get."""
+        try:
+            yield
+        except (ServerError, SessionLost, TimeoutError, self.library_errors) as error:
+            if isinstance(error, RowMissing):
+                self._dialect.forget()
+            raised = self._dialect.error_for(error)
+            raise raised from (error if isinstance(raised, BackendUnavailable) else None)
+
+    def _by(self, deadline: float) -> float:
+        """Return when a call ends that begins now and may last until *deadline*."""
+        return min(deadline, now() + self._io_timeout)
+
+
+def _is_held(
+    session: SQLSession | None, request: LockRequest, answers: dict[SQLSession, bool | None]
+) -> bool | None:
+    """Return whether *request* still holds its lock; None: unknown. *answers*: which sessions answered."""
+    if session is None:
+        return False
+    return session.has(request) if answers[session] else answers[session]

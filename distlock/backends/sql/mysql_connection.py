@@ -1,0 +1,375 @@
+"""How a MariaDB or MySQL server is reached: the URL, a connection of PyMySQL, and what errors say."""
+
+from __future__ import annotations
+
+import math
+import re
+import select
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from pymysql.connections import Connection
+from pymysql.constants import CLIENT, COMMAND
+from pymysql.err import InterfaceError, MySQLError
+
+from distlock.backends.sql.dialect import Rows, ServerError, SessionLost
+from distlock.clock import now
+from distlock.errors import BackendUnavailable, ConfigurationError, LockError
+
+_HOW = "Write mysql://user:password@host:3306/database, special characters as %XX."
+_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+_TLS_PARAMETERS = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity")
+
+#: The errors that end a session: 1053 the server shuts down, 1152 and 1927 somebody ended it, 2006 and 2013
+#: it broke, 4031 it was idle for too long.
+_ENDS = (1053, 1152, 1927, 2006, 2013, 4031)
+#: The events that say that the peer has ended. A system without POLLRDHUP sees some with the next renewal.
+_ENDED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
+#: The kernel finds a peer that is gone, also while nothing is sent: seconds, seconds, count.
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+
+_MAKE_TABLE = (
+    "Run 'distlock prepare' once, with this URL but a user that may make tables in --url or DISTLOCK_URL."
+)
+_TABLE_MISSING = "1146"
+_DATABASE_MISSING = "1049"
+_RAISE = "Raise max_connections on the server, or let fewer processes lock."
+_RIGHTS = "Grant this user SELECT, INSERT and UPDATE on distlock_name."
+
+#: The number of an error, or what the text says -> what to do about it. The first that fits is taken.
+_REMEDIES: tuple[tuple[str, str], ...] = (
+    ("1045", "Check the user and the password."),
+    ("1698", "Check the user and the password."),
+    ("1130", "Let this host in: see the hosts of the user on the server."),
+    ("1044", "Grant this user the database, and SELECT, INSERT and UPDATE on distlock_name."),
+    ("CREATE command denied", "To prepare it, be a user that may make tables."),
+    ("1142", _RIGHTS),
+    ("1143", _RIGHTS),
+    ("1040", _RAISE),
+    ("1203", _RAISE),
+    ("1226", "Raise what the server lets this user have, or let fewer processes lock."),
+    ("1205", "Somebody's transaction keeps a row of distlock_name locked: see SHOW FULL PROCESSLIST."),
+    ("3159", "The server wants TLS: add ssl_ca=/path/to/ca.pem to the URL."),
+    ("1290", "It is a replica, or read only: put the primary in the URL."),
+    ("1836", "It is a replica, or read only: put the primary in the URL."),
+    ("1317", "Somebody has ended the statement on the server: try again."),
+    ("CERTIFICATE_VERIFY_FAILED", "Check ssl_ca, and with ssl_verify_identity the name of the host."),
+    ("SSL", "Check the parameters ssl_… of the URL, and what the server has."),
+    ("'cryptography' package is required", "Use TLS: add ssl_ca=/path/to/ca.pem to the URL."),
+    ("Name or service not known", "Check the name of the host in the URL, and the resolver."),
+    ("refused", "See whether it runs and can be reached from here."),
+    ("No such file", "Check unix_socket in the URL."),
+    ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
+    ("no answer", "See whether it is overloaded or the network drops packets; io_timeout bounds the wait."),
+)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in _YES + _NO:
+        raise ValueError
+    return text.lower() in _YES
+
+
+#: The parameters that the URL's query may have, as other libraries of MySQL read them.
+_PARAMETERS: dict[str, Callable[[str], object]] = {
+    "unix_socket": str,
+    "ssl_ca": str,
+    "ssl_cert": str,
+    "ssl_key": str,
+    "ssl_verify_cert": _flag,
+    "ssl_verify_identity": _flag,
+    "ssl_disabled": _flag,
+}
+
+
+class MySQLAddress:
+    """The server of a URL: ``mysql://[user[:password]@][host][:port]/database[?parameter=value…]``."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            parts = urlsplit(url)
+            port = parts.port or 3306
+            # The URL ends at a special character of the password, and the rest of it is no database.
+            if "@" in f"{parts.path}{parts.query}" or parts.fragment:
+                raise ValueError
+        except ValueError:
+            # Its message may quote the password.
+            raise ConfigurationError(f"The URL of the mysql backend cannot be read. {_HOW}") from None
+        self.host = parts.hostname or "localhost"
+        self.port = port
+        self.database = unquote(parts.path.removeprefix("/"))
+        if not self.database or "/" in self.database:
+            raise ConfigurationError(f"The URL of the mysql backend names no database. {_HOW}")
+        given = _parameters(parts.query)
+        self.socket = given.get("unix_socket")
+        #: For people, without a password.
+        self.shown = f"{self.socket or f'{self.host}:{port}'}/{self.database}"
+        tls = {word: given[word] for word in _TLS_PARAMETERS if given.get(word)}
+        if tls and given.get("ssl_disabled"):
+            raise ConfigurationError(
+                f"The URL of the mysql backend has ssl_disabled beside {', '.join(tls)}: leave out either."
+            )
+        #: Whether the server has to speak TLS.
+        self.encrypted = bool(tls)
+        #: For PyMySQL. Without a parameter of TLS it uses TLS if the server offers it.
+        self.arguments: dict[str, Any] = {
+            "user": unquote(parts.username or ""),
+            # PyMySQL encodes text as latin1.
+            "password": unquote(parts.password or "").encode(),
+            "host": self.host,
+            "port": port,
+            "database": self.database,
+            "ssl_disabled": bool(given.get("ssl_disabled")),
+            "ssl": _context(tls) if tls else None,
+        }
+
+
+def _parameters(query: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for word, text in parse_qsl(query, keep_blank_values=True):
+        if word not in _PARAMETERS:
+            raise ConfigurationError(
+                f"The URL of the mysql backend has {word!r}, which it does not know. It knows: "
+                f"{', '.join(_PARAMETERS)}."
+            )
+        try:
+            found[word] = _PARAMETERS[word](text)
+        except ValueError:
+            raise ConfigurationError(
+                f"In the URL of the mysql backend {word} has to be true or false."
+            ) from None
+    return found
+
+
+def _context(tls: dict[str, Any]) -> ssl.SSLContext:
+    """Return the TLS context. A CA file in the URL is used to verify, also without ssl_verify_cert."""
+    try:
+        context = ssl.create_default_context(cafile=tls.get("ssl_ca"))
+        if "ssl_cert" in tls or "ssl_key" in tls:
+            context.load_cert_chain(tls.get("ssl_cert", ""), tls.get("ssl_key"))
+    except OSError as error:
+        raise ConfigurationError(
+            f"The certificates in the URL of the mysql backend can't be used: {error}. Check "
+            f"{', '.join(word for word in tls if not word.startswith('ssl_verify'))}."
+        ) from error
+    # Python 3.13 refuses the certificates that MySQL makes for itself.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.check_hostname = "ssl_verify_identity" in tls
+    if not tls.keys() & {"ssl_ca", "ssl_verify_cert", "ssl_verify_identity"}:
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+class MySQLConnection:
+    """One connection of PyMySQL: see `distlock.backends.sql.dialect.ServerConnection`.
+
+    The constructor connects to *address* until *deadline*. *patience*: seconds from the first byte of an
+    answer to its last.
+    """
+
+    def __init__(self, address: MySQLAddress, deadline: float, patience: float) -> None:
+        self.since: float | None = None
+        left = deadline - now()
+        if left <= 0:
+            raise TimeoutError
+        connection = Connection(
+            **address.arguments,
+            charset="utf8mb4",
+            autocommit=True,
+            program_name="distlock",
+            client_flag=CLIENT.MULTI_STATEMENTS,
+            read_timeout=left,
+            write_timeout=patience,
+            defer_connect=True,
+        )
+        try:
+            opened = _connected(address, left)
+            #: Its socket, also when that is closed.
+            self.fileno = opened.fileno()
+            try:
+                connection.connect(opened)
+            except BaseException:
+                opened.close()
+                raise
+        except (OSError, RuntimeError) as error:
+            # It can't be reached, or PyMySQL lacks a package that the server's kind of password needs.
+            raise SessionLost(str(error)) from error
+        except MySQLError as error:
+            if now() >= deadline:
+                raise TimeoutError from error
+            raise _failure(error) from error
+        self._connection = connection
+        connection._read_timeout = patience
+
+    @property
+    def number(self) -> int:
+        """Return the session's id, as the server, or a proxy before it, calls it."""
+        return int(self._connection.thread_id())
+
+    @property
+    def is_closed(self) -> bool:
+        return not self._connection.open
+
+    def call(self, statements: str, deadline: float) -> list[Rows]:
+        self._drain(deadline)
+        self.send(statements)
+        return self.answer(deadline)
+
+    def send(self, statements: str) -> None:
+        self.since = now()
+        try:
+            self._connection._execute_command(COMMAND.COM_QUERY, statements)
+        except MySQLError as error:
+            raise _failure(error) from error
+
+    def is_answered(self) -> bool:
+        happened = self._poll(0.0)
+        if happened & _ENDED or (happened and self.since is None):
+            raise SessionLost("the server has ended the session")
+        return bool(happened)
+
+    def wait_readable(self, seconds: float) -> None:
+        self._poll(seconds)
+
+    def answer(self, deadline: float) -> list[Rows]:
+        if not self._poll(deadline - now()):
+            raise TimeoutError
+        found: list[Rows] = []
+        try:
+            more = True
+            while more:
+                self._connection.next_result()
+                result = self._connection._result
+                found.append([[_text(value) for value in row] for row in result.rows or ()])
+                more = result.has_next
+        except MySQLError as error:
+            failure = _failure(error)
+            if isinstance(failure, ServerError):
+                self.since = None
+            raise failure from error
+        except BaseException:
+            # After an interrupt the next call would take the rest of this answer for its own.
+            self._connection._force_close()
+            raise
+        self.since = None
+        return found
+
+    def _drain(self, deadline: float) -> None:
+        """Read the rest of an answer whose caller has timed out."""
+        if self.since is not None:
+            try:
+                self.answer(deadline)
+            except ServerError:
+                pass  # Its caller has an error already, which says that the outcome is unknown.
+
+    def _poll(self, seconds: float) -> int:
+        if self.is_closed:
+            # The descriptor may belong to another file by now.
+            raise SessionLost("the session was interrupted")
+        poller = select.poll()
+        poller.register(self.fileno, select.POLLIN | _ENDED)
+        found = poller.poll(max(0, math.ceil(min(seconds, 3600.0) * 1000)))
+        return found[0][1] if found else 0
+
+    def close(self) -> None:
+        if self.since is not None:
+            # A server that waits for a lock does not read COM_QUIT, and takes us for alive meanwhile.
+            self._connection._force_close()
+            return
+        try:
+            self._connection.close()
+        except MySQLError:
+            pass  # It is closed already.
+
+    def forget(self) -> None:
+        # close() would send COM_QUIT, and end the parent's session.
+        self._connection._force_close()
+
+
+def _connected(address: MySQLAddress, seconds: float) -> socket.socket:
+    if address.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            made.settimeout(seconds)
+            made.connect(address.socket)
+        except BaseException:
+            made.close()
+            raise
+        return made
+    made = socket.create_connection((address.host, address.port), seconds)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for word, value in _KEEPALIVE.items():
+        if hasattr(socket, word):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, word), value)
+    return made
+
+
+def _failure(error: MySQLError) -> Exception:
+    code, text = error.args if len(error.args) == 2 else (0, str(error))
+    if isinstance(error, InterfaceError) or code in _ENDS:
+        return SessionLost(str(text) or "the session is over")
+    return ServerError(str(code), str(text))
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def error_for(address: MySQLAddress, error: BaseException) -> LockError:
+    """Return the error that a caller gets for *error*."""
+    code = error.code if isinstance(error, ServerError) else ""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if code == _TABLE_MISSING:
+        return ConfigurationError(
+            f"The MySQL database at {address.shown} lacks what locks need: {text.rstrip('.')}. {_MAKE_TABLE}"
+        )
+    if code == _DATABASE_MISSING:
+        return ConfigurationError(
+            f"The MySQL server at {address.shown} lacks the database: {text.rstrip('.')}. Check the URL."
+        )
+    if isinstance(error, TimeoutError):
+        text = "no answer in time"
+    remedy = next((do for what, do in _REMEDIES if what == code or what in text), "See the server's log.")
+    return BackendUnavailable(
+        f"The MySQL server at {address.shown} can't be used: {text.rstrip('.')}. {remedy}"
+    )
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """Return ``10.11.6-MariaDB-log`` as (10, 11, 6)."""
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("-")[0]))
+
+
+def too_old(address: MySQLAddress, version: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"The MySQL server at {address.shown} is version {version}, in which a session can't hold several "
+        "locks. Use MariaDB 10.11 or MySQL 8, or name another lock service, such as redis://."
+    )
+
+
+def pooled(address: MySQLAddress) -> ConfigurationError:
+    return ConfigurationError(
+        f"Between this process and the MySQL server at {address.shown} stands a proxy: the server "
+        "answers from another session than the one that was opened. Where it pools transactions or "
+        "statements, a lock would be left in a session that others get. Put the server itself in the URL, "
+        "or, if the proxy pools whole sessions, say so: the option pools_sessions=True."
+    )
+
+
+def replica(address: MySQLAddress) -> BackendUnavailable:
+    return BackendUnavailable(
+        f"The MySQL server at {address.shown} can't be used: it is read only, as replicas are, whose locks "
+        "the others don't see. Put the primary in the URL."
+    )
+
+
+def unencrypted(address: MySQLAddress) -> ConfigurationError:
+    return ConfigurationError(
+        f"The MySQL server at {address.shown} speaks no TLS, which the URL asks for. Switch it on there, or "
+        "take the parameters ssl_… out of the URL."
+    )

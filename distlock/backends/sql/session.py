@@ -1,0 +1,241 @@
+"""One session of a server: what it holds, or what it waits for. Both end with the session."""
+
+from __future__ import annotations
+
+import math
+import select
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from distlock.backends.base import Acquired, LockRequest
+from distlock.backends.sql.dialect import (
+    Dialect,
+    Execute,
+    RowMissing,
+    Rows,
+    ServerConnection,
+    ServerError,
+    ServerLock,
+    SessionLost,
+)
+from distlock.clock import now
+
+#: The event of a socket whose peer has shut its side. On a system without it only a reset is seen at once,
+#: and any other end with the next renewal.
+ENDED = getattr(select, "POLLRDHUP", 0)
+#: Seconds between two polls of a waiter, in case a notification is missed.
+POLL = 1.0
+
+
+@dataclass(slots=True)
+class SessionHold:
+    """A lock that the session has, or may have."""
+
+    request: LockRequest
+    lock: ServerLock
+    #: Whether the server has said that it is ours. Until then it is unknown.
+    granted: bool = False
+    #: The first fence number; 0: not known yet.
+    number: int = 0
+
+
+class SQLSession:
+    """A session that holds locks, or waits for one lock.
+
+    Its attributes are written under *mutex*; *waiting* also by the pool, which assigns free sessions. A
+    session that waits holds nothing: it is not idle while it waits, so its holds would have no lease. Methods
+    raise what `ServerConnection` does.
+    """
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        connection: ServerConnection,
+        patience: float,
+        window: float,
+        main: bool,
+        number: int,
+    ) -> None:
+        self.connection = connection
+        self.mutex = threading.Lock()
+        #: The session that never waits.
+        self.main = main
+        #: The server's id of it, which a proxy may hide.
+        self.number = number
+        #: By key.
+        self.holds: dict[str, SessionHold] = {}
+        #: How long it may be idle while it holds something, seconds.
+        self.ttl = 0.0
+        #: What it waits for.
+        self.waiting: tuple[LockRequest, ServerLock] | None = None
+        #: Whether its waiter was notified of an answer.
+        self.notified = False
+        #: Whether it broke or was closed: no call uses it any more.
+        self.closed = False
+        self.idle_since = now()
+        self._dialect = dialect
+        self._patience = patience
+        self._window = window
+
+    @contextmanager
+    def exclusive(self, deadline: float) -> Iterator[None]:
+        """Let no other thread use the session during the block. Close it if the block breaks it."""
+        if not self.mutex.acquire(timeout=max(0.0, min(deadline - now(), threading.TIMEOUT_MAX))):
+            raise TimeoutError
+        try:
+            if self.closed:
+                raise SessionLost("the session is over")
+            yield
+        except SessionLost:
+            self.closed = True
+            raise
+        except TimeoutError:
+            # A server that comes back may still answer for the holds of the session.
+            patience = self.ttl if self.holds else self._patience
+            self.closed = self.connection.since is not None and now() - self.connection.since > patience
+            raise
+        except BaseException:
+            self.closed = self.closed or self.connection.is_closed
+            raise
+        finally:
+            self.idle_since = now()
+            self.mutex.release()
+
+    # -- each of these in a block of `exclusive` -----------------------------------------------------
+
+    def call(self, text: str, deadline: float) -> list[Rows]:
+        return self.connection.call(text, deadline)
+
+    def executing(self, deadline: float) -> Execute:
+        return partial(self.call, deadline=deadline)
+
+    def ping(self, deadline: float) -> None:
+        self.call(self._dialect.ping, deadline)
+
+    def may_take(self, request: LockRequest) -> bool:
+        """Return whether *request* may try here. The server would grant a session its own lock again."""
+        return self.waiting is None and request.key not in self.holds
+
+    def take(self, request: LockRequest, lock: ServerLock, deadline: float) -> Acquired | None:
+        """Take the lock if it is free."""
+        ttl = max(request.ttl, self.ttl) if self.holds else request.ttl
+        hold = self.holds[request.key] = SessionHold(request, lock)
+        with self._releasing_after(ServerError, hold, deadline):
+            number = self._dialect.take(self.executing(deadline), lock, ttl, request.span)
+        if number is None:
+            del self.holds[request.key]
+            return None
+        self.ttl, hold.granted, hold.number = ttl, True, number
+        return Acquired(number, request.ttl)
+
+    def start_waiting(self) -> None:
+        assert self.waiting is not None
+        self.notified = False
+        self.connection.send(self._dialect.wait(self.waiting[1], self._window))
+
+    def accept(self, request: LockRequest, deadline: float) -> Acquired | None:
+        """Return the hold that *request*, whose wait is over, has here; None: it has none any more."""
+        hold = self.holds.get(request.key) or self.finish_wait(deadline)
+        if not hold.granted:
+            self.release(hold, deadline)
+            return None
+        if hold.number:
+            self.ping(deadline)
+        else:
+            self.ttl = request.ttl
+            with self._releasing_after(ServerError, hold, deadline):
+                hold.number = self._dialect.accept(
+                    self.executing(deadline), hold.lock, request.ttl, hold.request.span
+                )
+        return Acquired(hold.number, request.ttl)
+
+    def finish_wait(self, deadline: float) -> SessionHold:
+        """Read the answer of the wait, and return the hold that it gave."""
+        try:
+            self._dialect.check_granted(self.connection.answer(deadline))
+        except ServerError:
+            # Another session ended the wait, and the lock may have come first. It ends with the session.
+            self.waiting, self.closed = None, True
+            raise
+        return self._hold_what_came()
+
+    def finish_cancelled_wait(self, deadline: float) -> bool:
+        """Read the answer of the wait that the server was told to end. Return whether the lock came first."""
+        assert self.waiting is not None
+        try:
+            self._dialect.check_granted(self.connection.answer(deadline))
+        except ServerError:
+            # A lock that came in the same moment as the cancellation is ours, although the server does not
+            # say so.
+            if not self._dialect.has_granted(self.executing(deadline), self.waiting[1], self.number):
+                self.waiting = None
+                return False
+        self._hold_what_came()
+        return True
+
+    def _hold_what_came(self) -> SessionHold:
+        assert self.waiting is not None
+        request, lock = self.waiting
+        self.holds[request.key] = SessionHold(request, lock, granted=True)
+        self.waiting = None
+        return self.holds[request.key]
+
+    def release(self, hold: SessionHold, deadline: float) -> bool:
+        """Return whether the lock was ours."""
+        hold.granted = False
+        ours = self._dialect.release(self.executing(deadline), hold.lock, len(self.holds) == 1)
+        del self.holds[hold.request.key]
+        return ours
+
+    def raise_fence(self, hold: SessionHold, number: int, deadline: float) -> Acquired:
+        """Give *hold* a number above *number*, and all later holds of its name larger ones."""
+        if hold.number > number:
+            self.ping(deadline)
+        else:
+            with self._releasing_after(RowMissing, hold, deadline):
+                hold.number = self._dialect.raise_fence(
+                    self.executing(deadline), hold.lock, hold.number, number, hold.request.span
+                )
+        return Acquired(hold.number, hold.request.ttl)
+
+    @contextmanager
+    def _releasing_after(
+        self, errors: type[ServerError], hold: SessionHold, deadline: float
+    ) -> Iterator[None]:
+        """Release *hold* if the block, which gives it a number, raises one of *errors*."""
+        try:
+            yield
+        except errors:
+            self.release(hold, deadline)
+            raise
+
+    # -- from anywhere -------------------------------------------------------------------------------
+
+    def has_ended(self) -> bool:
+        """Return whether it is over, as far as its socket tells. Does no I/O and does not block."""
+        if self.closed:
+            return True
+        poller = select.poll()
+        # With no call in progress, bytes that arrive say why the session ends, and come before the end of the
+        # connection. With one, they may be an answer that its caller has not read yet.
+        poller.register(
+            self.connection.fileno, ENDED | (select.POLLIN if self.connection.since is None else 0)
+        )
+        return bool(poller.poll(0))
+
+    def has(self, request: LockRequest) -> bool:
+        """Return whether *request* holds or waits here."""
+        hold, waiting = self.holds.get(request.key), self.waiting
+        return (hold is not None and hold.request.token == request.token) or (
+            waiting is not None and waiting[0].token == request.token
+        )
+
+    def is_free(self) -> bool:
+        return not self.holds and self.waiting is None and not self.closed
+
+    def idle(self) -> float:
+        """Return for how many seconds nobody has needed the session; -inf while it is in use."""
+        return now() - self.idle_since if self.is_free() else -math.inf

@@ -1,0 +1,329 @@
+"""The sessions of one process: the main one, which takes locks and asks, and some more that wait.
+
+A thread listens to all of them: it notifies waiters, and closes sessions that ended or are not needed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from distlock.backends.base import LockRequest, Sink
+from distlock.backends.sql.dialect import Dialect, ServerError, ServerLock, SessionLost
+from distlock.backends.sql.session import ENDED, SQLSession
+from distlock.clock import now
+
+#: Seconds after which a session that nobody needs is closed.
+KEPT = 10.0
+#: Seconds for which the listener waits for a session that another thread uses, which notices events, too.
+_BUSY = 0.05
+
+
+class SessionPool:
+    """The open sessions of one process.
+
+    Args:
+        dialect: The SQL of the database.
+        most: How many sessions may wait.
+        patience: How long a server may be silent before it is given up, seconds.
+        window: How long a lock lasts that came to a waiter, until it is accepted, seconds.
+    """
+
+    def __init__(self, dialect: Dialect, most: int, patience: float, window: float) -> None:
+        self._dialect = dialect
+        self._most = most
+        self._patience = patience
+        self._window = window
+        self.sink: Sink | None = None
+        #: Guards the list, and the assignment of free sessions to waiters.
+        self._mutex = threading.Lock()
+        self._all: list[SQLSession] = []
+        self._opening = threading.Lock()
+        self._listener: SessionListener | None = None
+        #: Whether a session broke, and none was opened since.
+        self._broken = False
+
+    def of(self, request: LockRequest) -> SQLSession | None:
+        """Return the session in which *request* holds or waits."""
+        return next((session for session in self._all if session.has(request)), None)
+
+    def has(self, number: int) -> bool:
+        """Return whether the session with the server's id *number* is one of them."""
+        return any(session.number == number for session in self._all)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def main(self, deadline: float) -> SQLSession:
+        """Return the session that never waits. Open it if there is none."""
+        if (found := self._main()) is not None:
+            return found
+        with self._opening_alone(deadline):
+            return self._main() or self._open(deadline, main=True)
+
+    def for_hold(self, request: LockRequest, deadline: float) -> SQLSession:
+        """Return a session that may hold *request*, if possible one whose holds have the same ttl."""
+        main = self.main(deadline)
+        if not main.holds or main.ttl == request.ttl:
+            return main
+        with self._mutex:
+            others = [session for session in self._all if session.waiting is None and not session.closed]
+        for session in others:
+            if session.holds and session.ttl == request.ttl:
+                return session
+        for session in others:
+            if session.is_free():
+                return session
+        # Without another session, the main one has the longer ttl of both.
+        return self._open_another(deadline) or main
+
+    def for_wait(self, request: LockRequest, lock: ServerLock, deadline: float) -> SQLSession | None:
+        """Return a session, now marked as waiting for *request*; None if there may be no more."""
+        with self._mutex:
+            for session in self._all:
+                if session.is_free() and not session.main:
+                    session.waiting = request, lock
+                    return session
+        opened = self._open_another(deadline)
+        if opened is not None:
+            with self._mutex:
+                if not opened.is_free():
+                    return None
+                opened.waiting = request, lock
+        return opened
+
+    def discard(self, session: SQLSession) -> None:
+        """Close *session*, in a block of its `exclusive`. The sink is not told."""
+        session.closed = True
+        with self._mutex, suppress(ValueError):
+            self._all.remove(session)
+        session.connection.close()
+
+    def lose(self, session: SQLSession) -> None:
+        """Remove *session*, which broke. Tell the sink which locks are lost, and who waited in it."""
+        session.closed = True
+        with self._mutex:
+            if session not in self._all:
+                return
+            self._all.remove(session)
+            self._broken = True
+        with session.mutex:
+            session.connection.close()
+            lost, waiting = list(session.holds.values()), session.waiting
+            session.holds.clear()
+            session.waiting = None
+        if self.sink is not None:
+            for hold in lost:
+                self.sink.lost(hold.request.key, hold.request.token)
+            if waiting is not None:
+                self.sink.notified(waiting[0].key)
+
+    def listen(self) -> None:
+        """Have the listener listen to a session that has just begun to wait."""
+        with self._mutex:
+            if self._listener is not None:
+                self._listener.wake()
+
+    def close_idle(self, idle: float) -> list[SQLSession]:
+        """Close the sessions that nobody has needed for *idle* seconds. Return the others."""
+        for session in list(self._all):
+            if session.idle() > idle and session.mutex.acquire(blocking=False):
+                try:
+                    with self._mutex:
+                        if not session.idle() > idle:
+                            continue
+                        session.closed = True
+                        self._all.remove(session)
+                    session.connection.close()
+                finally:
+                    session.mutex.release()
+        return list(self._all)
+
+    def dismiss(self, listener: SessionListener) -> bool:
+        """Return whether *listener* may end, because there is no session to listen to."""
+        with self._mutex:
+            if self._listener is listener and self._all:
+                return False
+            if self._listener is listener:
+                self._listener = None
+            return True
+
+    def close_later(self) -> None:
+        """Have the listener close all sessions, without waiting for it."""
+        if (listener := self._listener) is not None:
+            listener.close_later()
+
+    def close_connections(self) -> None:
+        """Close all connections, in the listener, when no other thread uses them."""
+        for session in self._all:
+            session.connection.close()
+
+    def close(self, deadline: float) -> None:
+        with self._mutex:
+            taken, self._all = self._all, []
+            listener, self._listener = self._listener, None
+            self._broken = False
+        if listener is not None:
+            listener.stop()
+        # Waits are cancelled from the main session, because the server does not notice that their clients are
+        # gone.
+        taken.sort(key=lambda session: not session.main)
+        main = taken[0] if taken and taken[0].main else None
+        for session in reversed(taken):
+            if session.waiting is not None and main is not None:
+                with (
+                    suppress(TimeoutError, SessionLost, ServerError),
+                    session.exclusive(deadline),
+                    main.exclusive(deadline),
+                ):
+                    self._dialect.cancel_wait(main.executing(deadline), session.waiting[1], session.number)
+                    session.connection.answer(deadline)
+            # A call in progress is bounded.
+            alone = session.mutex.acquire(timeout=max(self._patience, deadline - now()))
+            session.closed = True
+            session.connection.close()
+            if alone:
+                session.mutex.release()
+
+    def forget(self) -> None:
+        """Close our copies of the parent's sockets, in a forked child."""
+        if self._listener is not None:
+            self._listener.forget()
+        for session in self._all:
+            with suppress(OSError):
+                session.connection.forget()
+
+    def _main(self) -> SQLSession | None:
+        return next((session for session in self._all if session.main and not session.closed), None)
+
+    def _open_another(self, deadline: float) -> SQLSession | None:
+        """Open one more session, if there may be one and the server has one to spare."""
+        with self._opening_alone(deadline), suppress(SessionLost, ServerError):
+            if len(self._all) <= self._most:
+                return self._open(deadline, main=False)
+        return None
+
+    @contextmanager
+    def _opening_alone(self, deadline: float) -> Iterator[None]:
+        """Let no other thread open a session during the block."""
+        if not self._opening.acquire(timeout=max(0.0, deadline - now())):
+            raise TimeoutError
+        try:
+            yield
+        finally:
+            self._opening.release()
+
+    def _open(self, deadline: float, main: bool) -> SQLSession:
+        connection, number = self._dialect.open(deadline, self._patience, waits=not main)
+        try:
+            made = SQLSession(self._dialect, connection, self._patience, self._window, main, number)
+            with self._mutex:
+                if self._listener is None:
+                    self._listener = SessionListener(self)
+                self._all.append(made)
+                self._listener.wake()
+                again, self._broken = self._broken, False
+        except BaseException:
+            connection.close()
+            raise
+        if again and self.sink is not None:
+            self.sink.reconnected()
+        return made
+
+
+class SessionListener:
+    """The thread that listens to the sessions of a pool. It lives as long as there are any."""
+
+    def __init__(self, pool: SessionPool) -> None:
+        self._pool = pool
+        #: A pipe that wakes the thread.
+        self._wakes, self._waker = os.pipe()
+        os.set_blocking(self._wakes, False)
+        os.set_blocking(self._waker, False)
+        self._stopped = self._closes_all = False
+        #: Guards the pipe. Reentrant, because a garbage collection may call `wake` while a thread has it.
+        self._mutex = threading.RLock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="distlock-sessions", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self.forget()
+            raise SessionLost(str(error)) from error
+
+    def wake(self) -> None:
+        """Have the thread look again which sessions there are."""
+        # A full pipe wakes the thread as well.
+        with self._mutex, suppress(BlockingIOError):
+            if not self._closed:
+                os.write(self._waker, b".")
+
+    def stop(self) -> None:
+        """End the thread, and wait for its end."""
+        self._stopped = True
+        self.wake()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def close_later(self) -> None:
+        """Have the thread close all sessions and end. Does not wait for that."""
+        self._closes_all = self._stopped = True
+        self.wake()
+
+    def forget(self) -> None:
+        """Close the pipe when no thread runs: at its end, or in a forked child."""
+        self._closed = True
+        os.close(self._wakes)
+        os.close(self._waker)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                sessions = self._pool.close_idle(KEPT)
+                if not sessions and self._pool.dismiss(self):
+                    return
+                self._listen({one.connection.fileno: one for one in sessions if not one.closed})
+            if self._closes_all:
+                self._pool.close_connections()
+        finally:
+            with self._mutex:
+                self.forget()
+
+    def _listen(self, sessions: dict[int, SQLSession]) -> None:
+        """Wait for events of *sessions*, by descriptor, and handle them."""
+        poller = select.poll()
+        poller.register(self._wakes, select.POLLIN)
+        for fileno, session in sessions.items():
+            pending = session.waiting is not None and not session.notified
+            poller.register(fileno, ENDED | (select.POLLIN if pending else 0))
+        for fileno, _ in poller.poll(KEPT * 1000 / 2):
+            if fileno == self._wakes:
+                with suppress(BlockingIOError):
+                    os.read(self._wakes, 4096)
+            else:
+                self._handle(sessions[fileno])
+
+    def _handle(self, session: SQLSession) -> None:
+        """Notify the waiter of *session* if its answer is here. Remove the session if it has ended."""
+        if not session.mutex.acquire(timeout=_BUSY):
+            return
+        waiting = None
+        try:
+            if session.closed:
+                return
+            if session.waiting is None:
+                # It ended, or a call has read meanwhile what arrived.
+                session.connection.is_answered()
+            elif session.connection.is_answered():
+                session.notified, waiting = True, session.waiting[0]
+        except SessionLost:
+            session.closed = True
+        finally:
+            session.mutex.release()
+        if session.closed:
+            self._pool.lose(session)
+        elif waiting is not None and self._pool.sink is not None:
+            self._pool.sink.notified(waiting.key)
