@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from bench.relay import Relay
+from bench.network import Relay
 from tests.bench.conftest import Echo
 
 LATE = 0.1

@@ -1,4 +1,4 @@
-"""One view for each way to sell a unit: the same rows are read and written in each."""
+"""One Django view for each way of `bench.web.WAYS`: each reads and writes the same rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def order(sku: int, seen: int) -> HttpResponse:
 
 
 def sell(sku: int, for_update: bool = False) -> HttpResponse:
-    """Read, check, write: in the transaction that is open."""
+    """Read, check, and write in the open transaction."""
     found = Product.objects.select_for_update() if for_update else Product.objects.all()
     product = found.get(pk=sku)
     if product.stock < 1:
@@ -82,7 +82,7 @@ def advisory(request: HttpRequest, sku: int) -> HttpResponse:
 
 @transaction.atomic
 def conditional(request: HttpRequest, sku: int) -> HttpResponse:
-    """One statement checks and writes."""
+    """Check and write in one statement."""
     if not Product.objects.filter(pk=sku, stock__gte=1).update(stock=F("stock") - 1):
         return answer(b"sold out", 409)
     return order(sku, 0)

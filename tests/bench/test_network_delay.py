@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 
-from bench.delay import farther
+from bench.network import farther
 from tests.bench.conftest import Echo
 
 DISTANCE = 0.02

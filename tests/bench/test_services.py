@@ -7,13 +7,13 @@ import subprocess
 import sys
 import time
 
-from bench.processor import spent, stat_of, stats
+from bench.services import cpu_of_processes, process_stat, process_stats
 
 BURN = "import time\nwhile time.process_time() < 0.2: pass"
 
 
 def mine() -> float:
-    return spent([stat_of(os.getpid())])
+    return cpu_of_processes([process_stat(os.getpid())])
 
 
 def test_what_a_process_and_its_children_compute_is_counted() -> None:
@@ -26,4 +26,4 @@ def test_what_a_process_and_its_children_compute_is_counted() -> None:
 
 
 def test_all_processes_are_seen() -> None:
-    assert stat_of(os.getpid())[1] in {stat[1] for stat in stats()}
+    assert process_stat(os.getpid())[1] in {stat[1] for stat in process_stats()}

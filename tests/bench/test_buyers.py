@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from bench.web.buyers import arrive, is_whole
+from bench.buyers import is_whole, open_load
 
 SIZED = b"HTTP/1.1 200 OK\r\nServer: nginx\r\ncontent-length: 4\r\n\r\nsold"
 CHUNKED = b"HTTP/1.1 423 Locked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
@@ -26,11 +26,11 @@ def test_one_who_comes_waits_from_that_moment_on_however_long_others_are_served(
     """One connection, a first answer that takes longer than all others take to come."""
     coming, slow = 0.1, 0.3
     with answering(slow) as port:
-        answers = arrive(port, "/", rate=200.0, seconds=coming, most=1, seed=1)
+        answers = open_load(port, "/", rate=200.0, seconds=coming, most=1, seed=1)
         assert answers.sold == len(answers.times) > 1
         assert answers.times[0] >= slow - coming
         # It is the same crowd each time, so that what is compared meets the same.
-        assert arrive(port, "/", 200.0, coming, 1, seed=1).sold == answers.sold
+        assert open_load(port, "/", 200.0, coming, 1, seed=1).sold == answers.sold
 
 
 @contextmanager
