@@ -27,7 +27,7 @@ SIZE = 6 * 8
 
 @dataclass(frozen=True, slots=True)
 class ContestPlan:
-    """What each process does in a contest."""
+    """The plan of a contest, for each of its processes."""
 
     threads: int = 1
     #: Seconds after which no thread takes the lock again.
@@ -46,7 +46,7 @@ class ContestPlan:
 
 @dataclass(slots=True)
 class Part:
-    """What one process saw of a contest."""
+    """The part of one process in a contest."""
 
     #: Seconds of each wait.
     waits: array[float] = field(default_factory=lambda: array("d"))
@@ -186,7 +186,7 @@ class Oracle:
 
 @dataclass(slots=True)
 class Witness:
-    """What one thread saw inside the lock. *thread*: its number in the contest, from 1."""
+    """The observations of one thread inside the lock. *thread*: its number in the contest, from 1."""
 
     cells: memoryview[int]
     thread: int

@@ -20,6 +20,21 @@ from bench.report import JSON, PAGE, clear_run, markdown, write_run
 from bench.rows import ROWS
 from loadtest.child import StackError
 
+#: The figures depend on the versions of these.
+PACKAGES = (
+    "redis",
+    "hiredis",
+    "python-redis-lock",
+    "pottery",
+    "sherlock",
+    "django-redis",
+    "kazoo",
+    "psycopg",
+    "Django",
+    "Flask",
+    "gunicorn",
+)
+
 
 @dataclass(slots=True)
 class BenchRun:
@@ -90,7 +105,7 @@ def say(line: str) -> None:
 
 
 class RunProgress:
-    """How long a run of *rows* takes: an estimate that learns from each finished row."""
+    """An estimate of the time that a run of *rows* takes. It learns from each finished row."""
 
     def __init__(self, rows: Sequence[str], bench: Bench) -> None:
         self._rows = rows
@@ -124,22 +139,6 @@ class RunProgress:
 
 def duration(seconds: float) -> str:
     return f"about {seconds / 60:.0f} min" if seconds >= 90 else f"about {seconds:.0f} s"
-
-
-#: The figures depend on the versions of these.
-PACKAGES = (
-    "redis",
-    "hiredis",
-    "python-redis-lock",
-    "pottery",
-    "sherlock",
-    "django-redis",
-    "kazoo",
-    "psycopg",
-    "Django",
-    "Flask",
-    "gunicorn",
-)
 
 
 def describe_machine() -> dict[str, str]:

@@ -35,7 +35,7 @@ FAST = (
     Target("sales", 2.0, peer=WAYS["redis-py"], least=True, why=WHY),
     Target("late_answer", 0.2, peer=WAYS["redis-py"], why=WHY),
 )
-#: What batches have to sell, times the conditional UPDATE, by the seconds that a COMMIT takes longer.
+#: The least sales of batches, times the conditional UPDATE, by the seconds that a COMMIT takes longer.
 BATCHES = {0.0: 1.2, 0.005: 3.0}
 
 OPEN_WAYS = ("distlock", "distlock-batch", "for-update", "conditional")
