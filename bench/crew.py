@@ -29,7 +29,7 @@ from bench.locks import LOCKS, PATIENCE, Lock
 from demo_shop.configuration import VAR
 from loadtest.child import StackError
 
-Result = TypeVar("Result")
+TaskResult = TypeVar("TaskResult")
 #: Seconds that a process may take to end by itself.
 GRACE = 5.0
 
@@ -106,7 +106,7 @@ class Crew:
     def pids(self) -> list[int]:
         return [process.pid for process, _ in self._members]
 
-    def do(self, tasks: Sequence[Callable[[Lock], Result]]) -> list[Result]:
+    def do(self, tasks: Sequence[Callable[[Lock], TaskResult]]) -> list[TaskResult]:
         """Have each process carry out its task, all at the same time. Raises `BenchError`."""
         busy = [orders for (_, orders), _ in zip(self._members, tasks, strict=False)]
         for orders, task in zip(busy, tasks, strict=True):
@@ -183,7 +183,7 @@ class JavaCrew(Crew):
     def size(self) -> int:
         return len(self._java)
 
-    def do(self, tasks: Sequence[Callable[[Lock], Result]]) -> list[Result]:
+    def do(self, tasks: Sequence[Callable[[Lock], TaskResult]]) -> list[TaskResult]:
         """Have each process carry out its contest, all at the same time. Raises `BenchError`."""
         for member, task in zip(self._java, tasks, strict=False):
             if not isinstance(task, Contest) or task.plan.think or task.plan.burners or task.plan.few:
