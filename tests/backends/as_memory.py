@@ -11,8 +11,7 @@ from distlock.backends.inspectable import Inspectable
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
 from distlock.backends.shared import Reads
-from distlock.testing.protocol import ask
-from distlock.testing.sink import RecordingSink
+from distlock.testing.contenders import RecordingSink, ask
 
 
 class Both:

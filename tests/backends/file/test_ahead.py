@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from distlock.backends import create
 from distlock.backends.base import EXCLUSIVE, READ, Acquired, LockRequest, Queued
-from distlock.testing.protocol import Contender, create
+from distlock.testing.contenders import Contender
 
 
 @pytest.mark.parametrize("seed", range(4))

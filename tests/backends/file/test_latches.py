@@ -14,8 +14,8 @@ import pytest
 
 import distlock
 from distlock.errors import BackendUnavailable
-from distlock.testing.latches import Counting
-from distlock.testing.protocol import Contender
+from distlock.testing.conformance.protocol_latches import Counting
+from distlock.testing.contenders import Contender
 
 KEY = "shop/latch:import"
 

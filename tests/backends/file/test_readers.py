@@ -14,8 +14,8 @@ from distlock.backends.base import READ, Acquired, LockRequest
 from distlock.backends.file import FileBackend
 from distlock.backends.file.entries import Entry, Spot
 from distlock.backends.file.queues import Queues
+from distlock.testing.contenders import Contender, ask, read
 from distlock.testing.fixtures import wait_until
-from distlock.testing.protocol import Contender, ask, read
 from tests.backends.file.peer import PATIENCE, Peer
 
 StartPeer = Callable[..., Peer]

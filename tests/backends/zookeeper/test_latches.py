@@ -18,10 +18,10 @@ from distlock.backends.zookeeper.session import Session
 from distlock.errors import BackendUnavailable
 from distlock.locks import latch_waits
 from distlock.names import encode
-from distlock.testing.fixtures import PATIENCE, wait_until
-from distlock.testing.latch_waiting import wait_for_waiters, watch_looks
-from distlock.testing.latches import Counting
-from distlock.testing.protocol import Contender as Client
+from distlock.testing.conformance.latches import watch_looks
+from distlock.testing.conformance.protocol_latches import Counting
+from distlock.testing.contenders import Contender as Client
+from distlock.testing.fixtures import PATIENCE, wait_for_latch_waiters, wait_until
 from tests.backends.zookeeper.contender import MakeContender
 from tests.backends.zookeeper.proxy import Proxy
 from tests.zookeeper_server import CHROOT, ZooKeeperServer
@@ -50,7 +50,7 @@ def test_those_that_wait_are_woken_when_their_connection_is_back(
     ):
         other.latch(name, 1).make()
         waiting = pool.submit(locks.latch(name).wait)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         proxy.part()
         other.latch(name).count_down()
         assert not waiting.done()
@@ -70,7 +70,7 @@ def test_a_count_wakes_nobody_but_the_last(
     ):
         other.latch(name, 21).make()
         waiting = pool.submit(locks.latch(name).wait)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         looks = watch_looks(locks, monkeypatch)
         for _ in range(20):
             other.latch(name).count_down()

@@ -17,10 +17,10 @@ from distlock.backends.advisory.backend import AdvisoryBackend
 from distlock.backends.advisory.listener import Listener
 from distlock.clock import now
 from distlock.engine import hold
-from distlock.testing.closing import opened
+from distlock.testing.conformance.closing import opened
+from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
-from distlock.testing.protocol import Contender, ask
 from loadtest.mariadb import MariaDBServer
 from tests.topologies.mysql.asking import Connect, asked, prepare, waiting, with_user
 from tests.topologies.pooler import Pooler, after_version

@@ -13,8 +13,8 @@ import pytest
 
 import distlock
 from distlock.backends.postgresql import PostgreSQLBackend
+from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import PATIENCE, wait_until
-from distlock.testing.protocol import Contender, ask
 from tests.topologies.postgresql.asking import Connect, asked, waiting
 
 

@@ -14,7 +14,7 @@ from distlock.backends.redis.scripts import hold_key, is_free
 from distlock.backends.redlock import RedlockBackend, resting
 from distlock.backends.redlock.backend import _copy as copy_of
 from distlock.errors import BackendUnavailable
-from distlock.testing.protocol import ask
+from distlock.testing.contenders import ask
 from tests.backends.redis.proxy import Proxy
 from tests.redis_server import eventually
 from tests.topologies.redlock.contender import MakeContender

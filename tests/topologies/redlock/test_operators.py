@@ -18,9 +18,9 @@ from distlock.backends.redlock import server as server_of_five
 from distlock.cli.show import lines
 from distlock.errors import BackendUnavailable
 from distlock.operate import LockState
-from distlock.testing.inspection import Inspectable, inspectable
-from distlock.testing.inspection import ask as asked
-from distlock.testing.protocol import Contender
+from distlock.testing.conformance.protocol_operators import InspectableBackend, inspectable_backend
+from distlock.testing.conformance.protocol_operators import request_of as asked
+from distlock.testing.contenders import Contender
 from distlock.web.operate.one_lock import Sighting
 from tests.redis_server import eventually
 from tests.topologies.redlock.contender import MakeContender
@@ -37,12 +37,12 @@ def one(five: Five, contender: MakeContender) -> Contender:
 
 
 @pytest.fixture
-def look(five: Five, contender: MakeContender) -> Inspectable:
+def look(five: Five, contender: MakeContender) -> InspectableBackend:
     """That of an onlooker."""
-    return inspectable(contender(five.url, io_timeout=PATIENCE))
+    return inspectable_backend(contender(five.url, io_timeout=PATIENCE))
 
 
-def held_on_all(one: Contender, look: Inspectable, key: str) -> tuple[LockRequest, int]:
+def held_on_all(one: Contender, look: InspectableBackend, key: str) -> tuple[LockRequest, int]:
     mine = asked(one, key)
     number = one.held(mine).number
     eventually(lambda: look.inspect(key).quorum == Quorum(5, 5, 5), "all have granted it")
@@ -55,7 +55,7 @@ def servers_of(quorum: Quorum) -> str:
 
 
 def test_a_hold_counts_while_a_majority_has_it(
-    five: Five, one: Contender, look: Inspectable, key: str
+    five: Five, one: Contender, look: InspectableBackend, key: str
 ) -> None:
     held_on_all(one, look, key)
     for server in five[:2]:
@@ -69,7 +69,7 @@ def test_a_hold_counts_while_a_majority_has_it(
 
 
 def test_what_a_minority_has_of_another_try_is_not_counted_with_it(
-    five: Five, one: Contender, look: Inspectable, key: str
+    five: Five, one: Contender, look: InspectableBackend, key: str
 ) -> None:
     mine, _ = held_on_all(one, look, key)
     for server in five[:3]:
@@ -82,7 +82,9 @@ def test_what_a_minority_has_of_another_try_is_not_counted_with_it(
     assert (sight.holder, sight.quorum) == (None, Quorum(2, 5, 5))
 
 
-def test_the_number_that_is_shown_is_that_of_the_holder(one: Contender, look: Inspectable, key: str) -> None:
+def test_the_number_that_is_shown_is_that_of_the_holder(
+    one: Contender, look: InspectableBackend, key: str
+) -> None:
     # Each server has a number of its own; by chance that of the first to answer is the same.
     for number in range(20):
         mine = asked(one, f"{key}_{number}")
@@ -123,7 +125,7 @@ def test_what_depends_on_servers_that_are_away_may_be_held_and_can_be_broken(
     own_five: Five, contender: MakeContender, key: str
 ) -> None:
     one, two = (contender(own_five.url, io_timeout=PATIENCE) for _ in range(2))
-    look = inspectable(two)
+    look = inspectable_backend(two)
     held_on_all(one, look, key)
     own_five[0].client.delete(hold_key(key))
     for server in own_five[3:]:
@@ -146,7 +148,9 @@ def test_what_depends_on_servers_that_are_away_may_be_held_and_can_be_broken(
             call()
 
 
-def cut_off(one: Contender | Inspectable, servers: int, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def cut_off(
+    one: Contender | InspectableBackend, servers: int, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first *servers* are away for that *call*."""
     backend = one.backend if isinstance(one, Contender) else one
     assert isinstance(backend, RedlockBackend)
@@ -159,7 +163,7 @@ def cut_off(one: Contender | Inspectable, servers: int, call: str, monkeypatch: 
 
 
 def test_a_break_that_leaves_a_majority_to_servers_that_are_away_is_an_error(
-    one: Contender, look: Inspectable, key: str, monkeypatch: pytest.MonkeyPatch
+    one: Contender, look: InspectableBackend, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, number = held_on_all(one, look, key)
     cut_off(look, 3, "break_hold", monkeypatch)
@@ -167,27 +171,27 @@ def test_a_break_that_leaves_a_majority_to_servers_that_are_away_is_an_error(
         look.break_hold(key, number)
 
 
-def told(look: Inspectable, key: str) -> list[str]:
+def told(look: InspectableBackend, key: str) -> list[str]:
     return [seen.row.key for seen in look.announced(key) if seen.row is not None]
 
 
 def test_what_a_majority_has_heard_is_told_once(
-    one: Contender, look: Inspectable, key: str, monkeypatch: pytest.MonkeyPatch
+    one: Contender, look: InspectableBackend, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(one, 2, "announce", monkeypatch)
-    inspectable(one).announce("web1", 1, [Row(key, "", 1e9)], [], LIFE)
+    inspectable_backend(one).announce("web1", 1, [Row(key, "", 1e9)], [], LIFE)
     assert told(look, key) == [key]
     cut_off(one, 3, "announce", monkeypatch)
     with pytest.raises(BackendUnavailable, match="away"):
-        inspectable(one).announce("web1", 1, [], [], LIFE)
+        inspectable_backend(one).announce("web1", 1, [], [], LIFE)
 
 
 def test_a_server_that_missed_something_is_told_anew(
-    five: Five, one: Contender, look: Inspectable, key: str, monkeypatch: pytest.MonkeyPatch
+    five: Five, one: Contender, look: InspectableBackend, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # It is asked again as soon as it may answer.
     monkeypatch.setattr(server_of_five, "_FRESH", 0.0)
-    says = inspectable(one)
+    says = inspectable_backend(one)
     says.announce("web1", 1, [Row(key, "", 1e9)], [], LIFE)
     assert told(look, key) == [key]
     with monkeypatch.context() as meanwhile:
@@ -207,7 +211,7 @@ def test_those_that_wait_are_shown_and_the_oldest_is_the_first(
         for number, since in enumerate((1e9 + 2, 1e9 + 1, 1e9 + 3)):
             # A name that only begins so is another one.
             rows = [Row(f":{key}", "", 0.0, 1, "", since), Row(f":{key}_2", "", 0.0, 1, "", since)]
-            inspectable(contender(five.url)).announce("web1", number, rows, [], LIFE)
+            inspectable_backend(contender(five.url)).announce("web1", number, rows, [], LIFE)
         state = locks.inspect(key)
         assert ([party.pid for party in state.queue], state.waiting) == ([1, 0, 2], 3)
     finally:
@@ -230,7 +234,9 @@ def test_a_holder_is_asked_by_a_majority_of_the_servers(
     assert not look.request_release(key), "what is left on two of them is no hold"
 
 
-def test_who_has_no_time_to_look_takes_no_server_for_one_that_is_away(look: Inspectable, key: str) -> None:
+def test_who_has_no_time_to_look_takes_no_server_for_one_that_is_away(
+    look: InspectableBackend, key: str
+) -> None:
     assert isinstance(look, RedlockBackend)
     with suppress(BackendUnavailable):
         look.inspect(key, clock.now())

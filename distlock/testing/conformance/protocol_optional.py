@@ -1,8 +1,9 @@
-"""The conformance kit: calls that an event loop begins, without a thread."""
+"""The conformance kit: optional methods of backends: `acknowledge`, `post`, and `begin` for event loops."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 from distlock import clock
@@ -10,7 +11,124 @@ from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, Lock
 from distlock.backends.latches import Latches
 from distlock.backends.optional import REPEAT, Awaits, Begun, Posts, PushesHolds
 from distlock.backends.shared import Reads
-from distlock.testing.protocol import LONG, Contender, ProtocolFixtures, ask
+from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, ask
+
+
+def acknowledged(one: Contender, mine: LockRequest, number: int) -> bool | None:
+    assert isinstance(one.backend, PushesHolds)
+    (answer,) = one.backend.acknowledge([(mine, number)])
+    return answer
+
+
+class HandingConformance(ProtocolFixtures):
+    """For backends with `acknowledge`, which are `distlock.backends.optional.PushesHolds`."""
+
+    def hand_over(self, one: Contender, two: Contender, mine: LockRequest) -> tuple[int, float]:
+        """Have *one* hand *mine* over to *two*. Return the number in the push, and since when it holds."""
+        first = ask(mine.key)
+        one.held(first)
+        two.queued(mine)
+        # A lock service may learn only by the second request where to send pushes.
+        two.queued(mine)
+        one.backend.release(first)
+        assert two.sink.wait_for_hint(mine.key)
+        [(key, token, number, sent)] = two.sink.hand_offs
+        assert (key, token) == (mine.key, mine.token)
+        return number, sent
+
+    def test_a_push_names_the_hold(self, one: Contender, two: Contender, key: str) -> None:
+        mine = ask(key)
+        before = clock.now()
+        number, sent = self.hand_over(one, two, mine)
+        assert before <= sent <= clock.now()
+        assert two.held(mine).number == number
+
+    def test_what_is_acknowledged_outlives_its_window(self, one: Contender, two: Contender, key: str) -> None:
+        mine = ask(key)
+        number, _ = self.hand_over(one, two, mine)
+        assert acknowledged(two, mine, number)
+        assert acknowledged(two, mine, number)
+        assert isinstance(two.backend, PushesHolds)
+        threading.Event().wait(1.2 * two.backend.window)
+        one.queued(ask(key))
+
+    def test_only_the_holder_acknowledges(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        mine = ask(key)
+        number, _ = self.hand_over(one, two, mine)
+        assert not acknowledged(three, ask(key), number)
+        assert two.backend.release(mine)
+        assert not acknowledged(two, mine, number)
+
+    def test_an_acknowledgement_never_grants(self, one: Contender, key: str) -> None:
+        assert not acknowledged(one, ask(key), 1)
+        assert not one.backend.locked(key)
+
+    def test_an_acknowledgement_is_for_one_number(self, one: Contender, key: str) -> None:
+        """A lock request that is repeated late is granted again, with another number."""
+        mine = ask(key)
+        number = one.held(mine).number
+        one.backend.release(mine)
+        again = one.held(mine).number
+        assert again > number
+        assert not acknowledged(one, mine, number)
+        assert acknowledged(one, mine, again)
+
+
+def posts(one: Contender) -> Posts:
+    assert isinstance(one.backend, Posts)
+    return one.backend
+
+
+class PostingConformance(ProtocolFixtures):
+    """For backends with `post`, which are `distlock.backends.optional.Posts`."""
+
+    def post(self, one: Contender, mine: LockRequest) -> list[bool | None]:
+        told: list[bool | None] = []
+        posts(one).post(mine, told.append)
+        return told
+
+    def settle(self, one: Contender) -> None:
+        """Wait until all posted releases are carried out."""
+        while not posts(one).settle():
+            pass
+
+    def test_what_is_asked_after_a_posted_release_finds_the_key_free(self, one: Contender, key: str) -> None:
+        mine = ask(key)
+        one.held(mine)
+        for _ in range(20):
+            assert self.post(one, mine) == []
+            mine = ask(key, wait=False)
+            one.held(mine)
+
+    def test_a_posted_release_hands_over(self, one: Contender, two: Contender, key: str) -> None:
+        first, second = ask(key), ask(key)
+        one.held(first)
+        two.queued(second)
+        two.queued(second)
+        self.post(one, first)
+        assert two.sink.wait_for_hint(key)
+        two.held(second)
+
+    def test_when_all_is_settled_everybody_sees_it(self, one: Contender, two: Contender, key: str) -> None:
+        for _ in range(3):
+            mine = ask(key)
+            one.held(mine)
+            told = self.post(one, mine)
+            self.settle(one)
+            assert isinstance(two.backend.request(second := ask(key, wait=False)), Acquired)
+            assert two.backend.release(second)
+            assert told == []
+
+    def test_a_posted_release_of_what_is_not_ours_is_told(self, one: Contender, key: str) -> None:
+        for _ in range(3):
+            mine = ask(key)
+            one.held(mine)
+            told = self.post(one, ask(key))
+            self.settle(one)
+            assert told == [False]
+            assert one.backend.release(mine)
 
 
 def begin(one: Contender, call: Any, *arguments: Any) -> Begun | None:
@@ -19,17 +137,17 @@ def begin(one: Contender, call: Any, *arguments: Any) -> Begun | None:
 
 
 async def answer(one: Contender, call: Any, *arguments: Any) -> Any:
-    """As the engine has it: what the loop can't, a thread does."""
+    """Call as the engine does: in a thread if the event loop can't."""
     begun = begin(one, call, *arguments)
     told = REPEAT if begun is None else await begun
     return await asyncio.to_thread(call, *arguments) if told is REPEAT else told
 
 
 class AwaitingConformance(ProtocolFixtures):
-    """For backends that are `distlock.backends.base.Awaits`."""
+    """For backends with `begin`, which are `distlock.backends.optional.Awaits`."""
 
     def warm(self, one: Contender, key: str) -> None:
-        """What the first calls find out is known, of where *key* lies, too."""
+        """Make the first calls, after which scripts are loaded and the place of *key* is known."""
         first = ask(key)
         one.held(first)
         assert one.backend.release(first)
@@ -102,7 +220,7 @@ class AwaitingConformance(ProtocolFixtures):
         if not isinstance(backend, Latches):
             return
         key = key.replace(":", "/latch:", 1)
-        # The first call finds out whether the server knows how.
+        # The first call finds out whether the server has latches.
         assert backend.look_at_latches([key]) == [None]
 
         async def main() -> None:

@@ -1,6 +1,6 @@
-"""The conformance kit, first half: what every backend owes the engine, call by call.
+"""The conformance kit: exclusive lock requests and their numbers, call by call.
 
-Subclass it in a test module and give it a fixture ``url`` (and ``options``, where the backend needs some)::
+Subclass a part in a test module and give it a fixture ``url`` (and ``options``, if the backend needs some)::
 
     class TestMyBackend(ProtocolConformance):
         @pytest.fixture
@@ -10,115 +10,24 @@ Subclass it in a test module and give it a fixture ``url`` (and ``options``, whe
 
 from __future__ import annotations
 
-import secrets
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
-
-import pytest
-
-from distlock.backends import create
-from distlock.backends.base import PERMIT, READ, Acquired, Backend, Busy, LockRequest, Queued
+from distlock.backends.base import Acquired, Busy
 from distlock.backends.optional import Awaits, Posts, PushesHolds
 from distlock.backends.shared import Reads
-from distlock.testing.places import a_late_cancel_keeps_the_hold, polls_take_no_second_place
-from distlock.testing.sink import RecordingSink
+from distlock.testing.contenders import (
+    Contender,
+    ProtocolFixtures,
+    a_late_cancel_keeps_the_hold,
+    ask,
+    polls_take_no_second_place,
+    read,
+)
 
-#: A lifetime that no test outlives, seconds.
-LONG = 60.0
-
-
-def ask(key: str, ttl: float = LONG, wait: bool = True, span: int = 1, **more: Any) -> LockRequest:
-    return LockRequest(key, secrets.token_hex(16), ttl, span, wait, **more)
-
-
-def read(key: str, ttl: float = LONG, wait: bool = True) -> LockRequest:
-    return ask(key, ttl, wait, mode=READ)
-
-
-def permit(key: str, limit: int, permits: int = 1, ttl: float = LONG, wait: bool = True) -> LockRequest:
-    return ask(key, ttl, wait, mode=PERMIT, limit=limit, permits=permits)
-
-
-class Contender:
-    """One client of the lock service, as one process has one."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.sink = RecordingSink()
-        backend.open(self.sink)
-
-    def held(self, ask: LockRequest) -> Acquired:
-        answer = self.backend.request(ask)
-        assert isinstance(answer, Acquired), f"expected Held, got {answer}"
-        return answer
-
-    def queued(self, ask: LockRequest) -> Queued:
-        answer = self.backend.request(ask)
-        assert isinstance(answer, Queued), f"expected Queued, got {answer}"
-        return answer
-
-    def in_line(self, ask: LockRequest) -> LockRequest:
-        """Have *request* wait. A lock service may learn only by the second request where to send hints."""
-        self.queued(ask)
-        self.queued(ask)
-        return ask
-
-    def until_held(self, ask: LockRequest, patience: float = 10.0) -> Acquired:
-        """Ask again as the engine does: at hints, and after the time that the backend says."""
-        polls = threading.Event()
-        rest = patience
-        while True:
-            answer = self.backend.request(ask)
-            if isinstance(answer, Acquired):
-                return answer
-            assert isinstance(answer, Queued)
-            assert rest > 0, f"not held within {patience:g} seconds of polling"
-            pause = min(answer.poll, rest)
-            polls.wait(pause)
-            rest -= pause
-
-
-class ProtocolFixtures:
-    @pytest.fixture
-    def options(self) -> dict[str, Any]:
-        return {}
-
-    @pytest.fixture
-    def key(self) -> str:
-        return f"kit:product_{secrets.token_hex(4)}"
-
-    @pytest.fixture
-    def contender(self, url: str, options: dict[str, Any]) -> Iterator[Callable[[], Contender]]:
-        made: list[Contender] = []
-
-        def make() -> Contender:
-            made.append(Contender(create(url, **options)))
-            return made[-1]
-
-        yield make
-        for one in made:
-            one.backend.close()
-
-    @pytest.fixture
-    def one(self, contender: Callable[[], Contender]) -> Contender:
-        return contender()
-
-    @pytest.fixture
-    def two(self, contender: Callable[[], Contender]) -> Contender:
-        return contender()
-
-    @pytest.fixture
-    def three(self, contender: Callable[[], Contender]) -> Contender:
-        return contender()
-
-    @pytest.fixture
-    def four(self, contender: Callable[[], Contender]) -> Contender:
-        return contender()
+#: The lead of the number that a database remembers.
+AHEAD = 10_000_000_000
 
 
 class UnfairProtocolConformance(ProtocolFixtures):
-    """What those owe, too, in which nobody stands in line."""
+    """For all backends, also those without a queue."""
 
     def test_what_it_can_do_is_declared_and_tested(self, one: Contender) -> None:
         can = one.backend.capabilities
@@ -232,7 +141,7 @@ class UnfairProtocolConformance(ProtocolFixtures):
 
 
 class ProtocolConformance(UnfairProtocolConformance):
-    """For backends that are `fair`, as one is that says nothing of it."""
+    """For backends that are `fair`, which is the default."""
 
     # -- the queue -------------------------------------------------------------------------------
 
@@ -263,7 +172,7 @@ class ProtocolConformance(UnfairProtocolConformance):
         first, second = ask(key), ask(key)
         one.held(first)
         two.queued(second)
-        # A lock service may learn only now where to send hints.
+        # A lock service may learn only by the second request where to send notifications.
         two.queued(second)
         one.backend.release(first)
         assert two.sink.wait_for_hint(key)
@@ -281,7 +190,7 @@ class ProtocolConformance(UnfairProtocolConformance):
 
 
 class NumberConformance(ProtocolFixtures):
-    """For lock services whose numbers grow, so that fences can be made of them."""
+    """For backends with the capability `fence`: numbers grow."""
 
     def test_later_holds_have_larger_numbers(self, one: Contender, two: Contender, key: str) -> None:
         numbers = []
@@ -297,3 +206,61 @@ class NumberConformance(ProtocolFixtures):
         two.queued(second)
         one.backend.release(first)
         assert two.held(second).number >= base + 1000
+
+
+class FloorConformance(ProtocolFixtures):
+    """For lock services that can skip numbers, so that fences exceed what a database remembers."""
+
+    def test_a_raised_floor_lifts_the_hold_and_all_later_ones(
+        self, one: Contender, two: Contender, key: str
+    ) -> None:
+        first, second, third = ask(key, span=10), ask(key), ask(key)
+        floor = one.held(first).number + AHEAD
+        # This request was queued before the fence is raised.
+        two.queued(second)
+        lifted = one.backend.raise_fence(first, floor)
+        assert lifted is not None
+        assert lifted.number > floor
+        assert one.held(first).number == lifted.number
+        one.backend.release(first)
+        later = two.held(second).number
+        assert later >= lifted.number + 10
+        two.backend.release(second)
+        assert one.held(third).number > later
+
+    def test_raising_a_floor_again_changes_nothing(self, one: Contender, key: str) -> None:
+        mine = ask(key)
+        floor = one.held(mine).number + AHEAD
+        lifted = one.backend.raise_fence(mine, floor)
+        assert lifted is not None
+        again = one.backend.raise_fence(mine, floor)
+        below = one.backend.raise_fence(mine, floor - AHEAD)
+        assert isinstance(again, Acquired)
+        assert isinstance(below, Acquired)
+        assert again.number == below.number == lifted.number
+
+    def test_only_the_holder_raises_a_floor(self, one: Contender, two: Contender, key: str) -> None:
+        first, second = ask(key), ask(key)
+        number = one.held(first).number
+        two.queued(second)
+        assert two.backend.raise_fence(second, number + AHEAD) is None
+        assert one.backend.raise_fence(ask(key), number + AHEAD) is None
+        one.backend.release(first)
+        assert one.backend.raise_fence(first, number + AHEAD) is None
+        assert number < two.held(second).number <= number + AHEAD
+
+    def test_a_raised_floor_lifts_a_reader_and_later_writers(
+        self, one: Contender, two: Contender, key: str
+    ) -> None:
+        if not one.backend.capabilities.read:
+            return
+        reader, writer = read(key), ask(key)
+        floor = one.held(reader).number + AHEAD
+        two.queued(writer)
+        lifted = one.backend.raise_fence(reader, floor)
+        assert lifted is not None
+        assert lifted.number > floor
+        assert one.held(reader).number == lifted.number
+        one.backend.release(reader)
+        assert two.held(writer).number > lifted.number
+        assert one.backend.raise_fence(reader, floor) is None

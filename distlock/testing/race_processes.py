@@ -1,4 +1,4 @@
-"""A race in several processes, forked from that of the test."""
+"""A race in several processes, forked from the process of the test."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from distlock import clock
 from distlock.errors import ConfigurationError
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.locks.namespace import Namespace
-from distlock.testing import in_django, in_sqlalchemy
-from distlock.testing.in_threads import Action, in_threads
-from distlock.testing.race_result import Call, raised
-from distlock.testing.standing_in import Fake
+from distlock.testing import frameworks
+from distlock.testing.fakes import Fake
+from distlock.testing.race_threads import Action, RaceCall, in_threads, raised
 from distlock.web.stale_writes import Mode
 
-#: Seconds beyond those of the race in which a process has to tell what came of it.
+#: Seconds after the race in which a process has to send its result.
 LAST_WORDS = 5.0
 
 
 def in_processes(
     action: Action, times: int, processes: int, within: float, stale_writes: Mode | None = None
-) -> tuple[list[Call], float]:
-    """`in_threads`, with the threads in *processes* forked processes. Raises what they raise."""
+) -> tuple[list[RaceCall], float]:
+    """Do as `in_threads`, with the threads in *processes* forked processes. Raises what they raise."""
     context = multiprocessing.get_context("fork")
-    # Each process has a thread that waits for the others.
+    # The main thread of each process waits at the barrier, too.
     start = context.Barrier(times + processes)
     deadline = clock.now() + 2 * within + LAST_WORDS
-    in_django.before_fork()
+    frameworks.before_fork()
     children = []
     try:
         for number in range(processes):
@@ -42,7 +41,7 @@ def in_processes(
                 daemon=True,
             )
             with warnings.catch_warnings():
-                # Python's own, of threads that a child has not. The child runs what is made for that.
+                # Python warns of a fork with threads. The child runs only code that is made for that.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 child.start()
             children.append((child, ours))
@@ -58,7 +57,7 @@ def in_processes(
     return calls, max(seconds for _, seconds in told)
 
 
-def _heard(ours: Connection, deadline: float, within: float) -> tuple[list[Call], float]:
+def _heard(ours: Connection, deadline: float, within: float) -> tuple[list[RaceCall], float]:
     """Return the result of one process."""
     late = f"A process of the race has told nothing {2 * within + LAST_WORDS:g} seconds after its start."
     try:
@@ -81,8 +80,8 @@ def _run(
     start: Callable[[float], object],
     stale_writes: Mode | None,
 ) -> None:
-    """In the child."""
-    in_sqlalchemy.after_fork()
+    """Run the share of one child process, and send its result."""
+    frameworks.forget_connections_of_parent()
     told: object
     alone: set[str] = set()
     try:
@@ -102,7 +101,7 @@ def _run(
 
 
 def _noting(alone: set[str]) -> Callable[[Namespace, tuple[str, ...]], bool]:
-    """Notes in *alone* the lock services that are asked and keep no other process out."""
+    """Return a `Fake.keeps` that adds to *alone* each used backend that excludes no other process."""
 
     def keeps(namespace: Namespace, asked: tuple[str, ...]) -> bool:
         if isinstance(namespace, EngineNamespace) and namespace.may_be_away:
@@ -114,8 +113,8 @@ def _noting(alone: set[str]) -> Callable[[Namespace, tuple[str, ...]], bool]:
     return keeps
 
 
-def _portable(call: Call) -> Call:
-    """*call*, as another process can read it: what can't be sent is told in words."""
+def _portable(call: RaceCall) -> RaceCall:
+    """Return *call* as another process can read it, with texts for objects that can't be sent."""
     try:
         pickle.loads(pickle.dumps((call.answer, call.error)))  # noqa: S301
     except Exception:

@@ -1,7 +1,4 @@
-"""The conformance kit for backends with the capability `notify`, with clients as users have them.
-
-Subclass it as `distlock.testing.ThreadConformance`, with a fixture ``url``.
-"""
+"""The conformance kit: requests to release a lock, through `distlock.connect`. The capability is `notify`."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from distlock.testing.fixtures import (
     wait_until_queued,
 )
 
-#: Where nothing is pushed, a holder hears of a request when it renews its lease: every third of it.
+#: Seconds of a lease. Without pushes, a holder learns of a request when it renews, every third of its lease.
 TTL = 3.0
 
 
@@ -41,7 +38,7 @@ class RevocationConformance(ConformanceFixtures):
     def holder(
         self, connect: Connect, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
     ) -> distlock.Locks:
-        """Return a client that has waited before, and listens since, where that is of use."""
+        """Return a client that has waited before, so that it listens to notifications."""
         holder = connect(ttl=TTL)
         with other.lock(f"{name}_before"):
             waiting = pool.submit(take, holder, f"{name}_before")
@@ -104,7 +101,7 @@ class RevocationConformance(ConformanceFixtures):
         wait_until_asked(first)
         first.release()
         second = following.result(PATIENCE)
-        # It has asked the lock service itself, and hears what that says of it.
+        # The second waiter got a hold of its own from the lock service, for which nothing is requested.
         assert not second.release_requested
         assert other.request_release(name)
         wait_until_asked(second)
@@ -181,7 +178,7 @@ class RevocationConformance(ConformanceFixtures):
         assert all(event.wait(PATIENCE) for event in begun.values())
         assert other.request_release(name)
         assert told.wait(PATIENCE), "others are told meanwhile"
-        # Longer than the lease.
+        # The wait is longer than a lease.
         assert other.lock(name).acquire(timeout=1.5 * TTL) is None
         for grant in grants:
             grant.check()

@@ -1,11 +1,11 @@
-"""The conformance kit: what a user may rely on of locks that readers share, through `distlock.connect`."""
+"""The conformance kit: read-write locks and semaphores, through `distlock.connect`."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, as_completed, wait
 
 import pytest
 
@@ -20,7 +20,7 @@ from distlock.testing.fixtures import (
     wait_for_waiters,
     wait_until,
 )
-from distlock.testing.history import Record, check_history
+from distlock.testing.history import HistoryRecord, check_history
 
 
 class SharingConformance(ConformanceFixtures):
@@ -34,7 +34,7 @@ class SharingConformance(ConformanceFixtures):
         clients = [connect(), connect()]
         left = right = 0
         torn: list[tuple[int, int]] = []
-        history: list[Record] = []
+        history: list[HistoryRecord] = []
 
         def write(number: int) -> None:
             nonlocal left, right
@@ -46,7 +46,7 @@ class SharingConformance(ConformanceFixtures):
                     os.sched_yield()
                     right += 1
                     ended = clock.now()
-                history.append(Record(name, f"w{number}", asked, granted, ended, grant.fence))
+                history.append(HistoryRecord(name, f"w{number}", asked, granted, ended, grant.fence))
 
         def read(number: int) -> None:
             for _ in range(20):
@@ -58,7 +58,7 @@ class SharingConformance(ConformanceFixtures):
                     if seen != right:
                         torn.append((seen, right))
                     ended = clock.now()
-                history.append(Record(name, f"r{number}", asked, granted, ended, grant.fence, "read"))
+                history.append(HistoryRecord(name, f"r{number}", asked, granted, ended, grant.fence, "read"))
 
         work = [pool.submit(write, number) for number in range(4)]
         work += [pool.submit(read, number) for number in range(8)]
@@ -132,7 +132,7 @@ class SharingConformance(ConformanceFixtures):
                 assert inner.fence == outer.fence
             assert not near.done()
             assert not far.done()
-        # Either may have asked first.
+        # Either client may have been queued first.
         for future in as_completed((near, far), PATIENCE):
             grant = future.result()
             assert grant is not None
@@ -205,7 +205,7 @@ class SharingConformance(ConformanceFixtures):
         self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
     ) -> None:
         hung = locks.read_lock(name, max_hold=BRIEF).acquire()
-        # In the same moment, so that both share a hold.
+        # Both readers begin at the same moment, so that they share a hold.
         living = locks.read_lock(name).acquire()
         assert hung is not None
         assert living is not None
@@ -216,7 +216,7 @@ class SharingConformance(ConformanceFixtures):
         assert other.write_lock(name).acquire(timeout=BRIEF) is None
         living.check()
         living.release()
-        # Only the hung process could renew what it still has.
+        # No other hold is left: only the hung reader had one.
         with other.write_lock(name):
             pass
         hung.release()
@@ -270,3 +270,140 @@ class SharingConformance(ConformanceFixtures):
 
         asyncio.run(main())
         assert engine_of(locks).queues.by_key == {}
+
+
+class SemaphoreConformance(ConformanceFixtures):
+    """For backends with the capability `permits`."""
+
+    def test_as_many_are_inside_as_it_has_permits(
+        self, connect: Connect, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        clients = [connect(), connect()]
+        mutex = threading.Lock()
+        together = threading.Barrier(3)
+        inside, most = 0, 0
+
+        def take(number: int) -> None:
+            nonlocal inside, most
+            for turn in range(10):
+                with clients[number % 2].semaphore(name, limit=3):
+                    with mutex:
+                        inside += 1
+                        most = max(most, inside)
+                    if number < 3 and turn == 0:
+                        together.wait(PATIENCE)
+                    os.sched_yield()
+                    with mutex:
+                        inside -= 1
+
+        first = [pool.submit(take, number) for number in range(3)]
+        for future in [*first, *(pool.submit(take, number) for number in range(3, 8))]:
+            future.result(PATIENCE * 2)
+        assert most == 3
+
+    def test_limits_that_differ_are_logged_once_and_halt_nobody(
+        self,
+        locks: distlock.Locks,
+        other: distlock.Locks,
+        name: str,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        for _ in range(3):
+            with (
+                locks.semaphore(name, limit=2),
+                other.semaphore(name, limit=3),
+                locks.semaphore(name, limit=3),
+            ):
+                pass
+        said = [one.getMessage() for one in caplog.records if "is asked for with limit=" in one.getMessage()]
+        # Each client logs it once, as each process does.
+        assert 1 <= len(said) <= 2
+        assert all(f"{name!r}" in one and "limit=2" in one and "limit=3" in one for one in said)
+
+    def test_several_permits_are_taken_at_once_or_none(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str
+    ) -> None:
+        with locks.semaphore(name, limit=3, permits=2):
+            assert other.semaphore(name, limit=3, permits=2).acquire(timeout=BRIEF) is None
+            assert locks.semaphore(name, limit=3, permits=2).acquire(timeout=0) is None
+            with (
+                pytest.raises(distlock.LockTimeout, match=f"semaphore '{name}'"),
+                other.semaphore(name, limit=3, permits=2, timeout=BRIEF),
+            ):
+                pytest.fail("entered")
+            with other.semaphore(name, limit=3, timeout=PATIENCE):
+                assert locks.semaphore(name, limit=3).acquire(timeout=0) is None
+        with other.semaphore(name, limit=3, permits=3):
+            pass
+
+    def test_a_waiter_is_granted_what_is_given_back(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        grant = locks.semaphore(name, limit=1).acquire()
+        assert grant is not None
+        near = pool.submit(locks.semaphore(name, limit=1).acquire)
+        wait_for_waiters(locks, 1)
+        far = pool.submit(other.semaphore(name, limit=1).acquire)
+        wait_for_waiters(other, 1)
+        waiting = {near, far}
+        while waiting:
+            grant.release()
+            # Either waiter may have been queued first.
+            granted, waiting = wait(waiting, PATIENCE, FIRST_COMPLETED)
+            later = granted.pop().result(0)
+            assert later is not None
+            grant = later
+        grant.release()
+        # locked() awaits the answer to the pending release.
+        assert not other.semaphore(name, limit=1).locked()
+        for client in (locks, other):
+            assert engine_of(client).queues.by_key == {}
+
+    def test_it_is_no_lock_of_that_name(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str
+    ) -> None:
+        with locks.semaphore(name, limit=1), locks.lock(name, timeout=0):
+            assert other.semaphore(name, limit=1).acquire(timeout=0) is None
+            assert other.lock(name).acquire(timeout=0) is None
+
+    def test_code_may_have_several_permits(self, locks: distlock.Locks, name: str) -> None:
+        semaphore = locks.semaphore(name, limit=2)
+        with semaphore, semaphore:
+            assert semaphore.acquire(timeout=0) is None
+
+    def test_its_grants_have_no_fence(self, locks: distlock.Locks, name: str) -> None:
+        with locks.semaphore(name, limit=2) as grant:
+            assert grant.mode == "permit"
+            for what in ("fence", "fences", "holder_ids"):
+                with pytest.raises(distlock.ConfigurationError, match=name):
+                    getattr(grant, what)
+            grant.check()
+            with pytest.raises(distlock.ConfigurationError, match=name):
+                grant.downgrade()
+
+    @pytest.mark.parametrize(("limit", "permits"), [(0, 1), (1, 0), (2, 3), (True, 1), (1.5, 1)])
+    def test_numbers_that_can_not_be_are_refused(
+        self, locks: distlock.Locks, name: str, limit: int, permits: int
+    ) -> None:
+        with pytest.raises(distlock.ConfigurationError):
+            locks.semaphore(name, limit=limit, permits=permits)
+
+    def test_tasks_take_permits(self, locks: distlock.Locks, name: str) -> None:
+        inside, most = 0, 0
+
+        async def take() -> None:
+            nonlocal inside, most
+            async with locks.semaphore(name, limit=2):
+                inside += 1
+                most = max(most, inside)
+                while most < 2:
+                    await asyncio.sleep(0.01)
+                inside -= 1
+
+        async def main() -> None:
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.gather(*(take() for _ in range(6)))
+
+        asyncio.run(main())
+        assert most == 2
+        assert not locks.semaphore(name, limit=2).locked()

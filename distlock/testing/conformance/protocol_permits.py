@@ -1,17 +1,17 @@
-"""The conformance kit: keys of which several are had at once, up to a limit.
-
-What a backend owes them stands in `distlock.backends.shared`.
-"""
+"""The conformance kit: permits, call by call. Several may hold a key, up to a limit."""
 
 from __future__ import annotations
 
 from distlock.backends.base import Busy
-from distlock.testing.places import (
+from distlock.testing.contenders import (
+    Contender,
+    ProtocolFixtures,
     a_late_cancel_keeps_the_hold,
+    ask,
     nobody_waits_behind_who_closed,
+    permit,
     polls_take_no_second_place,
 )
-from distlock.testing.protocol import Contender, ProtocolFixtures, ask, permit
 
 
 class PermitConformance(ProtocolFixtures):
@@ -57,7 +57,7 @@ class PermitConformance(ProtocolFixtures):
     def test_each_goes_by_its_own_limit(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        """During a deployment the old and the new processes say different limits."""
+        """During a deployment, old and new processes have different limits."""
         older = [permit(key, 2), permit(key, 2)]
         one.held(older[0])
         two.held(older[1])
@@ -75,7 +75,7 @@ class PermitConformance(ProtocolFixtures):
     def test_who_waits_with_a_smaller_limit_holds_up_those_behind_it(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        """Until it enters, or gives up."""
+        """It does so until it enters, or gives up."""
         one.held(permit(key, 3))
         smaller, larger = permit(key, 1), permit(key, 3)
         two.queued(smaller)
@@ -118,7 +118,7 @@ class PermitConformance(ProtocolFixtures):
         assert one.backend.release(inside[1])
         assert two.sink.wait_for_hint(key)
         number = two.held(first).number
-        # Whether the push says more than that is up to the backend.
+        # A backend may push the hold with the notification.
         for _, token, told, _ in two.sink.hand_offs:
             assert (token, told) == (first.token, number)
         three.queued(second)

@@ -1,4 +1,4 @@
-"""The conformance kit: what a user may rely on through `distlock.connect`, within one process."""
+"""The conformance kit: locks through `distlock.connect`, within one process, of one name or several."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from distlock.testing.fixtures import (
     wait_for_waiters,
     wait_until,
 )
-from distlock.testing.history import Record, check_history
+from distlock.testing.history import HistoryRecord, check_history
 
 
 class UnfairThreadConformance(ConformanceFixtures):
-    """What those owe, too, in which processes don't stand in line."""
+    """For all backends, also those without a queue of processes."""
 
     # -- exclusion -------------------------------------------------------------------------------
 
@@ -35,7 +35,7 @@ class UnfairThreadConformance(ConformanceFixtures):
         clients = [connect(), connect()]
         rounds, callers = 40, 12
         total = 0
-        history: list[Record] = []
+        history: list[HistoryRecord] = []
 
         def buy(number: int) -> None:
             nonlocal total
@@ -48,7 +48,7 @@ class UnfairThreadConformance(ConformanceFixtures):
                     os.sched_yield()
                     total = read + 1
                     released = clock.now()
-                history.append(Record(name, str(number), asked, granted, released, grant.fence))
+                history.append(HistoryRecord(name, str(number), asked, granted, released, grant.fence))
 
         for future in [pool.submit(buy, number) for number in range(callers)]:
             future.result(PATIENCE * 3)
@@ -98,7 +98,7 @@ class UnfairThreadConformance(ConformanceFixtures):
             for waiting in (locks, other):
                 assert waiting.lock(name).acquire(blocking=False) is None
                 assert waiting.lock(name).acquire(timeout=0) is None
-        # Its release may be under way still, and then others find it held: to ask awaits the answer.
+        # locked() awaits the answer to the pending release, before which others find the lock held.
         assert not locks.lock(name).locked()
         grant = other.lock(name).acquire(blocking=False)
         assert grant is not None
@@ -125,7 +125,7 @@ class UnfairThreadConformance(ConformanceFixtures):
                 locks.lock(name).acquire()
             with locks.lock(name + "_other"):
                 pass
-        # The threads may have come to wait in another order than that in which they were started.
+        # The threads may have begun to wait in another order than they were started in.
         for future in as_completed(waiting, PATIENCE):
             grant = future.result()
             assert grant is not None
@@ -241,7 +241,7 @@ class ThreadConformance(UnfairThreadConformance):
     def test_clients_are_served_in_turns(
         self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
     ) -> None:
-        """A client whose waiters never run dry lets the other in after a bounded number of grants."""
+        """A client that always has waiters lets the other in after a bounded number of grants."""
         enough = threading.Event()
         busy = 0
 
@@ -251,7 +251,7 @@ class ThreadConformance(UnfairThreadConformance):
                 with locks.lock(name):
                     busy += 1
 
-        # So many that the room is never empty by chance, which would be a turn's end without our doing.
+        # So many threads that the wait queue is never empty by chance, which would end the turn.
         crowd = [pool.submit(keep_busy) for _ in range(16)]
         gaps = []
         try:
@@ -265,3 +265,73 @@ class ThreadConformance(UnfairThreadConformance):
         for future in crowd:
             future.result(PATIENCE)
         assert sorted(gaps)[2] <= 1000, f"grants to the crowd while one waited: {gaps}"
+
+
+class CartConformance(ConformanceFixtures):
+    # -- several names ---------------------------------------------------------------------------
+
+    def test_several_names_are_all_held_or_none(
+        self, locks: distlock.Locks, other: distlock.Locks, name: str
+    ) -> None:
+        a, b, c = (f"{name}_{letter}" for letter in "abc")
+        with locks.lock(c):
+            assert other.lock(c, b, a).acquire(timeout=BRIEF) is None
+            for free in (a, b):
+                assert not other.lock(free).locked()
+        with other.lock(c, b, a, b) as grants:
+            assert grants.names == (a, b, c)
+            assert set(grants.fences) == {a, b, c}
+            with pytest.raises(AttributeError, match="fences"):
+                grants.fence  # noqa: B018
+
+    def test_carts_in_opposite_order_do_not_deadlock(
+        self, connect: Connect, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        clients = [connect(), connect()]
+        names = [f"{name}_{number}" for number in range(3)]
+
+        def buy(number: int) -> None:
+            for turn in range(10):
+                order = names[turn % 3 :] + names[: turn % 3]
+                with clients[number % 2].lock(*(order if number % 2 else reversed(order))):
+                    pass
+
+        with clients[0].lock(names[1]):
+            # If each locked in the order of its cart, each would have a name that the other wants.
+            futures = [pool.submit(buy, number) for number in range(2)]
+            for client in clients:
+                wait_for_waiters(client, 1)
+        for future in futures + [pool.submit(buy, number) for number in range(8)]:
+            future.result(PATIENCE * 2)
+
+    # -- asyncio ---------------------------------------------------------------------------------
+
+    def test_tasks_and_threads_share_a_lock(
+        self, locks: distlock.Locks, name: str, pool: ThreadPoolExecutor
+    ) -> None:
+        total = 0
+
+        def buy() -> None:
+            nonlocal total
+            for _ in range(20):
+                with locks.lock(name):
+                    read = total
+                    os.sched_yield()
+                    total = read + 1
+
+        async def order() -> None:
+            nonlocal total
+            for _ in range(20):
+                async with locks.lock(name):
+                    read = total
+                    await asyncio.sleep(0)
+                    total = read + 1
+
+        async def main() -> None:
+            await asyncio.gather(*(order() for _ in range(5)))
+
+        threads = [pool.submit(buy) for _ in range(5)]
+        asyncio.run(main())
+        for thread in threads:
+            thread.result(PATIENCE)
+        assert total == 200

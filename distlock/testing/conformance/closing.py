@@ -1,4 +1,4 @@
-"""The conformance kit: a close, or a client that is dropped, leaves nothing behind; a close is no end."""
+"""The conformance kit: a closed or dropped client leaves nothing open, and a closed one can be used again."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ import distlock
 from distlock import clock
 from distlock.engine import maintenance
 from distlock.locks import latch_waits
+from distlock.testing.contenders import Contender, ProtocolFixtures, ask, nobody_waits_behind_who_closed
 from distlock.testing.fixtures import BRIEF, PATIENCE, engine_of, wait_for_waiters, wait_until
-from distlock.testing.places import nobody_waits_behind_who_closed
-from distlock.testing.protocol import Contender, ProtocolFixtures, ask
+
+#: Seconds of a lease that is renewed while a test waits for it.
+_TTL = 0.5
 
 
 def opened() -> set[object]:
@@ -31,18 +33,14 @@ def opened() -> set[object]:
     found: set[object] = {one for one in threading.enumerate() if not one.name.startswith("distlock-io")}
     folder = Path("/proc/self/fd")
     for name in os.listdir(folder) if folder.exists() else []:
-        # Only the one that lists them is gone already.
+        # The descriptor of this listing is closed already.
         with suppress(FileNotFoundError):
             found.add((name, os.readlink(folder / name)))
     return found
 
 
-#: Short enough to be renewed while a test looks on, seconds.
-_TTL = 0.5
-
-
 def use(url: str, options: dict[str, Any], name: str) -> None:
-    """Hold, wait, watch, read and renew, in threads and tasks, with two clients that nobody closes."""
+    """Hold, wait, watch, read and renew, in threads and tasks, with two clients that are not closed."""
     one, two = (distlock.connect(url, prefix="kit", timeout=PATIENCE, ttl=_TTL, **options) for _ in range(2))
 
     def take() -> None:
@@ -92,7 +90,7 @@ class CloseConformance(ProtocolFixtures):
     def test_a_dropped_client_leaves_nothing_open(
         self, url: str, options: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """After all that its threads, connections and descriptors are for, and without a close."""
+        """Use all threads, connections and descriptors of a client, and drop it without a close."""
         for module in (maintenance, latch_waits):
             monkeypatch.setattr(module, "LINGER", 0.05)
         gc.collect()

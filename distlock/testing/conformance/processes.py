@@ -1,4 +1,4 @@
-"""The conformance kit: what a user may rely on between the processes of one host."""
+"""The conformance kit: locks between the processes of one host, which are stopped and killed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import distlock
+from distlock.locks import latch_waits
 from distlock.testing.fixtures import (
     BRIEF,
     LONG,
@@ -19,9 +20,10 @@ from distlock.testing.fixtures import (
     ConformanceFixtures,
     ask_of,
     engine_of,
+    wait_for_latch_waiters,
     wait_until,
 )
-from distlock.testing.history import Record, check_history
+from distlock.testing.history import HistoryRecord, check_history
 from distlock.testing.process import Process
 
 #: Seconds by which a busy machine may be late.
@@ -29,7 +31,7 @@ BUSY = PATIENCE / 2
 
 
 class ProcessFixtures(ConformanceFixtures):
-    #: Lifetime of a crashed process's lock at most, seconds: a ttl, or nothing where there are no leases.
+    #: Seconds until the lock of a crashed process is free: the ttl, or 0 without leases.
     ttl = 2.0
 
     @pytest.fixture
@@ -45,7 +47,7 @@ class ProcessFixtures(ConformanceFixtures):
             one.finish()
 
     def waiting(self, name: str) -> int:
-        """How many processes the lock service knows to wait for *name*. For a backend's test to answer."""
+        """Return the number of processes that wait for *name*. A backend's test overrides it."""
         raise NotImplementedError
 
     def wait_for_processes(self, name: str, count: int) -> None:
@@ -53,7 +55,7 @@ class ProcessFixtures(ConformanceFixtures):
 
 
 class UnfairProcessConformance(ProcessFixtures):
-    """What those owe, too, in which processes don't stand in line."""
+    """For all backends, also those without a queue of processes."""
 
     def test_one_process_is_inside_at_a_time(
         self, process: Callable[..., Process], name: str, tmp_path: Path, pool: ThreadPoolExecutor
@@ -64,7 +66,9 @@ class UnfairProcessConformance(ProcessFixtures):
         for one in processes:
             one.begin("hammer", name, rounds, str(counter))
         history = [
-            Record(name, str(one.pid), row["asked"], row["granted"], row["released"], tuple(row["fence"]))
+            HistoryRecord(
+                name, str(one.pid), row["asked"], row["granted"], row["released"], tuple(row["fence"])
+            )
             for one in processes
             for row in one.end(PATIENCE * 3)
         ]
@@ -143,7 +147,7 @@ class ProcessConformance(UnfairProcessConformance):
 
 
 class UnfairProcessLeaseConformance(ProcessFixtures):
-    """For lock services whose holds end by themselves: a stopped process does not keep a lock."""
+    """For backends with the capability `lease`: a stopped process does not keep a lock."""
 
     def test_a_stopped_holder_learns_that_it_lost_the_lock(
         self, process: Callable[..., Process], locks: distlock.Locks, name: str
@@ -162,17 +166,17 @@ class UnfairProcessLeaseConformance(ProcessFixtures):
 
 
 class ProcessLeaseConformance(UnfairProcessLeaseConformance):
-    """For those of them that are `fair`."""
+    """For backends with the capability `lease` that are `fair`."""
 
     def test_a_stopped_waiter_costs_the_others_little(
         self, process: Callable[..., Process], locks: distlock.Locks, name: str
     ) -> None:
-        # "Little" is far less than the ttl, however busy the machine is.
+        # The cost has to be far below the ttl, however busy the machine is.
         stopped, waiter = process(ttl=LONG), process(ttl=LONG)
         with locks.lock(name):
             stopped.begin("acquire", name, PATIENCE)
             self.wait_for_processes(name, 1)
-            # ZooKeeper: one that has not looked yet would take the next one for the holder.
+            # On ZooKeeper, a waiter that has not looked yet would take the next one for the holder.
             waiter.do("wait", name, PATIENCE)
             stopped.stop()
         waiter.begin("granted")
@@ -180,3 +184,58 @@ class ProcessLeaseConformance(UnfairProcessLeaseConformance):
         waiter.do("release")
         stopped.go_on()
         assert stopped.end()["fence"]
+
+
+class KilledConformance(ProcessFixtures):
+    """For backends with the capabilities `inspect`, `read`, `permits` and `latch`.
+
+    No test depends on speed: one fails if a killed process keeps its locks for ever.
+    """
+
+    def test_a_killed_reader_keeps_writers_out_no_longer_than_its_lease(
+        self, process: Callable[..., Process], locks: distlock.Locks, other: distlock.Locks, name: str
+    ) -> None:
+        reader = process()
+        with locks.read_lock(name) as grant:
+            assert reader.do("read", name, PATIENCE)
+            assert other.inspect(name).others == 1
+            reader.kill()
+            wait_until(lambda: other.inspect(name).others == 0, "the dead reader is out")
+            # The one that lives reads on.
+            assert other.lock(name).acquire(timeout=0) is None
+            grant.check()
+        assert other.lock(name).acquire(timeout=PATIENCE)
+
+    def test_the_permits_of_a_killed_process_come_back_once(
+        self, process: Callable[..., Process], locks: distlock.Locks, other: distlock.Locks, name: str
+    ) -> None:
+        holder = process()
+        with locks.semaphore(name, limit=3) as grant:
+            assert holder.do("permits", name, 3, 2, PATIENCE)
+            assert other.semaphore(name, limit=3).acquire(timeout=0) is None
+            holder.kill()
+            assert other.semaphore(name, limit=3, permits=2).acquire(timeout=PATIENCE)
+            assert other.semaphore(name, limit=3).acquire(timeout=0) is None
+            grant.check()
+
+    def test_a_killed_waiter_of_a_latch_disturbs_nobody_and_its_count_stands(
+        self,
+        process: Callable[..., Process],
+        locks: distlock.Locks,
+        other: distlock.Locks,
+        name: str,
+        pool: ThreadPoolExecutor,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        # Only the last count wakes the waiter in this process.
+        monkeypatch.setattr(latch_waits, "POLL", 10 * PATIENCE)
+        locks.latch(name, 2).make()
+        waiter = process()
+        assert waiter.do("count_down", name) == 1
+        waiter.do("wait_for_latch", name, PATIENCE)
+        waiting = pool.submit(locks.latch(name).wait, PATIENCE)
+        wait_for_latch_waiters(locks, 1)
+        waiter.kill()
+        assert other.latch(name).count() == 1
+        assert other.latch(name).count_down() == 0
+        assert waiting.result(PATIENCE)

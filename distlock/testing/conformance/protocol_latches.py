@@ -1,7 +1,4 @@
-"""The conformance kit for backends with the capability `latch`, call by call.
-
-Subclass it as `distlock.testing.ProtocolConformance`, with a fixture ``url``.
-"""
+"""The conformance kit: latches, call by call."""
 
 from __future__ import annotations
 
@@ -14,17 +11,16 @@ import pytest
 
 from distlock import clock
 from distlock.backends.latches import Latches, LatchState
-from distlock.testing.protocol import LONG, Contender, ProtocolFixtures
-from distlock.testing.sink import RecordingSink
+from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, RecordingSink
 
-#: A life that a test waits for the end of, seconds.
+#: Seconds of a ttl whose end a test waits for.
 SHORT = 1.0
-#: Seconds. Only what is broken takes that long.
+#: Seconds that only a broken backend needs.
 PATIENCE = 10.0
 
 
 class Counting:
-    """A client of the lock service, of which latches are asked for."""
+    """A contender with the methods of latches."""
 
     def __init__(self, contender: Contender) -> None:
         assert isinstance(contender.backend, Latches)
@@ -187,7 +183,7 @@ class LatchProtocolConformance(ProtocolFixtures):
     def test_a_count_of_a_life_that_is_over_counts_nothing(
         self, one_of: Counting, other: Counting, key: str
     ) -> None:
-        # Also where each life is as the one before it, and where a call comes late.
+        # Also if each latch equals the one before it, and if a call comes late.
         lives = [one_of.make(key, 2).life]
         for part in ("orders", "products"):
             other.count(key)

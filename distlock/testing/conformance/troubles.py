@@ -1,4 +1,4 @@
-"""The conformance kit: what happens when something goes wrong, within one process."""
+"""The conformance kit: faults within one process: lost replies, cancelled, hung and failed callers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.testing.faults import Faulty
 from distlock.testing.fixtures import (
     BRIEF,
     PATIENCE,
     ConformanceFixtures,
     Connect,
+    Faulty,
     ask_of,
     engine_of,
     wait_until,
@@ -132,7 +132,7 @@ class TroubleConformance(ConformanceFixtures):
         grant = locks.lock(name).acquire()
         assert grant is not None
         grant.check()
-        # As if somebody else had broken it: the lock service gives it away behind the holder's back.
+        # Release the hold behind the holder's back, as an operator who breaks it does.
         engine_of(locks).backend.release(ask_of(grant))
         engine_of(locks).sink.missed_notifications()
         if engine_of(locks).backend.capabilities.lease:
@@ -153,7 +153,7 @@ class TroubleConformance(ConformanceFixtures):
         assert grant is not None
         second = other.lock(name).acquire(timeout=PATIENCE)
         assert second is not None
-        # On a busy machine a renewal may be missed, too: that is not what ends this hold.
+        # A busy machine may miss a renewal, too, but max_hold has to end this hold.
         assert "max_hold" in told.get(timeout=PATIENCE)
         assert grant.lost
         assert second.fence > grant.fence
@@ -172,13 +172,13 @@ class TroubleConformance(ConformanceFixtures):
 
     # -- back to baseline ------------------------------------------------------------------------
 
-    #: How many names; a backend's test may take fewer where the machine is slow, and says so.
+    #: The number of names; the test of a slow backend may have fewer, with the reason.
     names = 100_000
-    #: How many it takes until everything is open that stays open.
+    #: The number of names after which all connections and threads that stay are open.
     first_names = 1
 
     def residue(self) -> int:
-        """How many keys, files or nodes the lock service keeps just now. For a backend's test to answer."""
+        """Return the number of keys, files or nodes on the lock service. A backend's test overrides it."""
         return 0
 
     def test_many_names_leave_nothing_behind(self, connect: Connect) -> None:
@@ -194,9 +194,9 @@ class TroubleConformance(ConformanceFixtures):
         assert engine_of(locks).queues.by_key == {}
         assert engine_of(locks).queues.waiting == 0
         assert engine_of(locks).renewer.holds == set()
-        # If a busy machine reads a release's reply too late, the maintenance thread makes sure of it.
+        # The maintenance thread repeats a release whose reply came too late on a busy machine.
         wait_until(lambda: not engine_of(locks).cancellations, "nothing is to be given back")
-        # Other code in this process may have something open for a moment.
+        # Other code in this process may have files open for a moment.
         wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files, "no more files are open than before")
         wait_until(lambda: threading.active_count() <= threads, "no more threads run than before")
         assert self.residue() <= residue

@@ -24,32 +24,43 @@ those of the backend.
 
 from __future__ import annotations
 
-from distlock.testing.awaiting import AwaitingConformance
-from distlock.testing.carts import CartConformance
-from distlock.testing.closing import CloseConformance
-from distlock.testing.floors import FloorConformance
-from distlock.testing.handing import HandingConformance
-from distlock.testing.inspection import InspectionConformance, UnfairInspectionConformance
-from distlock.testing.killed import KilledConformance
-from distlock.testing.latch_waiting import LatchConformance
-from distlock.testing.latches import LatchProtocolConformance
-from distlock.testing.leases import LeaseConformance, PermitLeaseConformance, ReadLeaseConformance
-from distlock.testing.notifying import NotifyConformance
-from distlock.testing.permits import PermitConformance
-from distlock.testing.posting import PostingConformance
-from distlock.testing.processes import (
+from distlock.testing.conformance.closing import CloseConformance
+from distlock.testing.conformance.latches import LatchConformance
+from distlock.testing.conformance.locks import CartConformance, ThreadConformance, UnfairThreadConformance
+from distlock.testing.conformance.processes import (
+    KilledConformance,
     ProcessConformance,
     ProcessLeaseConformance,
     UnfairProcessConformance,
     UnfairProcessLeaseConformance,
 )
-from distlock.testing.protocol import NumberConformance, ProtocolConformance, UnfairProtocolConformance
-from distlock.testing.readers import ReadConformance
-from distlock.testing.revocation import RevocationConformance
-from distlock.testing.semaphores import SemaphoreConformance
-from distlock.testing.sharing import SharingConformance
-from distlock.testing.threads import ThreadConformance, UnfairThreadConformance
-from distlock.testing.troubles import TroubleConformance
+from distlock.testing.conformance.protocol_exclusive import (
+    FloorConformance,
+    NumberConformance,
+    ProtocolConformance,
+    UnfairProtocolConformance,
+)
+from distlock.testing.conformance.protocol_latches import LatchProtocolConformance
+from distlock.testing.conformance.protocol_leases import (
+    LeaseConformance,
+    PermitLeaseConformance,
+    ReadLeaseConformance,
+)
+from distlock.testing.conformance.protocol_operators import (
+    InspectionConformance,
+    NotifyConformance,
+    UnfairInspectionConformance,
+)
+from distlock.testing.conformance.protocol_optional import (
+    AwaitingConformance,
+    HandingConformance,
+    PostingConformance,
+)
+from distlock.testing.conformance.protocol_permits import PermitConformance
+from distlock.testing.conformance.protocol_readers import ReadConformance
+from distlock.testing.conformance.release_requests import RevocationConformance
+from distlock.testing.conformance.shared_locks import SemaphoreConformance, SharingConformance
+from distlock.testing.conformance.troubles import TroubleConformance
 
 __all__ = [
     "AwaitingConformance",

@@ -1,4 +1,4 @@
-"""The conformance kit for latches: what a user may rely on through `distlock.connect`, within one process."""
+"""The conformance kit: latches through `distlock.connect`, within one process."""
 
 from __future__ import annotations
 
@@ -15,33 +15,26 @@ from distlock import clock
 from distlock.backends.latches import Latches, LatchState
 from distlock.errors import BackendUnavailable
 from distlock.locks import latch_waits
-from distlock.testing.faults import Faulty
-from distlock.testing.fixtures import BRIEF, PATIENCE, ConformanceFixtures, Connect, engine_of, wait_until
-
-
-def waiters(locks: distlock.Locks) -> int:
-    return sum(len(watched.waiters) for watched in locks.namespace.latches._watched.values())
-
-
-def wait_for_waiters(locks: distlock.Locks, count: int) -> None:
-    """They wait, and each of them was looked for."""
-
-    def asleep() -> bool:
-        those = [
-            one for each in list(locks.namespace.latches._watched.values()) for one in list(each.waiters)
-        ]
-        return len(those) == count and all(one.seen for one in those)
-
-    wait_until(asleep, f"{count} waiters")
+from distlock.testing.fixtures import (
+    BRIEF,
+    PATIENCE,
+    ConformanceFixtures,
+    Connect,
+    Faulty,
+    engine_of,
+    latch_waiters,
+    wait_for_latch_waiters,
+    wait_until,
+)
 
 
 class LatchConformance(ConformanceFixtures):
-    #: How many of them all that wait may cost a process.
+    #: The most threads that all waiters of a process may need.
     threads = 3
 
     @pytest.fixture
     def no_poll(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Nobody wakes up but by a hint."""
+        """Let no waiter wake up without a notification."""
         monkeypatch.setattr(latch_waits, "POLL", 10 * PATIENCE)
 
     # -- making and counting ---------------------------------------------------------------------
@@ -191,12 +184,12 @@ class LatchConformance(ConformanceFixtures):
     ) -> None:
         locks.latch(name, 2).make()
         waiting = [pool.submit(locks.latch(name).wait, PATIENCE) for _ in range(3)]
-        wait_for_waiters(locks, 3)
+        wait_for_latch_waiters(locks, 3)
         other.latch(name).count_down()
         assert not any(each.done() for each in waiting)
         other.latch(name).count_down()
         assert [each.result(PATIENCE) for each in waiting] == [True] * 3
-        assert waiters(locks) == 0
+        assert latch_waiters(locks) == 0
 
     def test_who_comes_late_passes(self, locks: distlock.Locks, other: distlock.Locks, name: str) -> None:
         locks.latch(name, 1).make()
@@ -208,7 +201,7 @@ class LatchConformance(ConformanceFixtures):
     def test_a_wait_in_vain_ends_on_time(
         self, locks: distlock.Locks, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # A late answer must leave no sleeper behind.
+        # The client accepts answers that come long after the timeout.
         monkeypatch.setattr(latch_waits, "LAST_WORDS", 2 * PATIENCE)
         locks.latch(name, 1).make()
         began = clock.now()
@@ -216,12 +209,12 @@ class LatchConformance(ConformanceFixtures):
         assert BRIEF <= clock.now() - began < PATIENCE
         backend: Any = engine_of(locks).backend
         look, pause = backend.look_at_latches, threading.Event()
-        # Its answer comes when the time is over.
+        # The answer comes after the timeout.
         monkeypatch.setattr(backend, "look_at_latches", lambda *those: (pause.wait(0.1), look(*those))[1])
         assert not locks.latch(name).wait(0.001)
         assert clock.now() - began < PATIENCE
         assert not locks.latch(name).wait(0)
-        assert waiters(locks) == 0
+        assert latch_waiters(locks) == 0
 
     def test_who_waits_for_one_that_ends_is_told(
         self, locks: distlock.Locks, name: str, pool: ThreadPoolExecutor
@@ -237,7 +230,7 @@ class LatchConformance(ConformanceFixtures):
     ) -> None:
         locks.latch(name, 1).make()
         waiting = pool.submit(locks.latch(name).wait, PATIENCE)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         assert other.latch(name).delete()
         with pytest.raises(distlock.LatchNotFound, match=name):
             waiting.result(PATIENCE)
@@ -251,7 +244,7 @@ class LatchConformance(ConformanceFixtures):
         latch = locks.latch(name, 1)
         latch.make()
         waiting = pool.submit(latch.wait, PATIENCE)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         backend: Any = engine_of(locks).backend
         look, made = backend.look_at_latches, threading.Event()
 
@@ -277,9 +270,9 @@ class LatchConformance(ConformanceFixtures):
     ) -> None:
         locks.latch(name, 1).make()
         waiting = pool.submit(locks.latch(name).wait, PATIENCE)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         sink, waits = engine_of(locks).sink, engine_of(locks).sink.latch_waits
-        # The connection breaks, and so nothing is heard.
+        # A broken connection loses the notification.
         sink.latch_waits = None
         other.latch(name).count_down()
         pause = threading.Event()
@@ -295,7 +288,7 @@ class LatchConformance(ConformanceFixtures):
         faulty = Faulty(engine_of(locks).backend)
         locks.latch(name, 1).make()
         waiting = pool.submit(locks.latch(name).wait, PATIENCE)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         faulty.lose_replies["look_at_latches"] = 3
         engine_of(locks).sink.missed_notifications()
         wait_until(lambda: not faulty.lose_replies["look_at_latches"], "it was away")
@@ -309,7 +302,7 @@ class LatchConformance(ConformanceFixtures):
         faulty = Faulty(engine_of(locks).backend)
         locks.latch(name, 1).make()
         waiting = pool.submit(locks.latch(name).wait, 4 * BRIEF)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         faulty.lose_replies["look_at_latches"] = 1000
         engine_of(locks).sink.missed_notifications()
         with pytest.raises(BackendUnavailable):
@@ -331,26 +324,26 @@ class LatchConformance(ConformanceFixtures):
             assert not await locks.latch(names[0]).await_(0)
             before = set(threading.enumerate())
             tasks = [asyncio.create_task(locks.latch(each).await_()) for each in names for _ in range(50)]
-            while waiters(locks) < len(tasks):
+            while latch_waiters(locks) < len(tasks):
                 await asyncio.sleep(0)
             assert len(set(threading.enumerate()) - before) <= self.threads
             await asyncio.gather(*(other.latch(each).acount_down() for each in names))
             assert await asyncio.gather(*tasks) == [True] * len(tasks)
 
         asyncio.run(main())
-        # The first look, one for each that was made meanwhile, and one for each hint at most.
+        # At most the first request, one for each latch that was made meanwhile, and one a notification.
         assert len(looks) < 100
 
     def test_a_cancelled_task_leaves_nothing_behind(self, locks: distlock.Locks, name: str) -> None:
         async def main() -> None:
             await locks.latch(name, 1).amake()
             task = asyncio.create_task(locks.latch(name).await_())
-            while not waiters(locks):
+            while not latch_waiters(locks):
                 await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert waiters(locks) == 0
+            assert latch_waiters(locks) == 0
             assert await locks.latch(name).acount() == 1
 
         asyncio.run(main())
@@ -361,12 +354,12 @@ class LatchConformance(ConformanceFixtures):
         locks = connect()
         locks.latch(name, 1).make()
         waiting = pool.submit(locks.latch(name).wait, PATIENCE)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         locks.close()
         with pytest.raises(BackendUnavailable, match="closed"):
             waiting.result(PATIENCE)
         assert "distlock-latches" not in {thread.name for thread in threading.enumerate()}
-        # It is no end.
+        # A closed client connects again.
         assert not locks.latch(name).wait(0)
 
     def test_nobody_waits_and_no_thread_is_left(
@@ -384,7 +377,7 @@ class LatchConformance(ConformanceFixtures):
 
 
 def next_of(locks: distlock.Locks, name: str, count: int = 1) -> None:
-    """The next round begins."""
+    """Begin the next round: delete the latch, and make it again."""
     assert locks.latch(name).delete()
     assert locks.latch(name, count).make()
 
@@ -406,7 +399,7 @@ def life_of(locks: distlock.Locks, name: str) -> str:
 
 
 def watch_looks(locks: distlock.Locks, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
-    """The looks at latches from now on."""
+    """Return a list that records the keys of each request for the state of latches."""
     backend: Any = engine_of(locks).backend
     assert isinstance(backend, Latches)
     look, looks = backend.look_at_latches, []

@@ -1,11 +1,11 @@
-"""The conformance kit: holds that end by themselves unless they are renewed, each for itself."""
+"""The conformance kit: leases, call by call. A hold that is not renewed ends, and no other hold with it."""
 
 from __future__ import annotations
 
 import threading
 
-from distlock.testing.downgrades import downgrade, downgraded
-from distlock.testing.protocol import LONG, Contender, ProtocolFixtures, ask, permit, read
+from distlock.testing.conformance.protocol_readers import downgrade, downgraded
+from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, ask, permit, read
 
 
 class LeaseConformance(ProtocolFixtures):
