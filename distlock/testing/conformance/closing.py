@@ -71,6 +71,8 @@ def use(url: str, options: dict[str, Any], name: str) -> None:
 
 
 class CloseConformance(ProtocolFixtures):
+    """For all backends."""
+
     def test_a_close_leaves_nothing_open(self, contender: Callable[[], Contender], key: str) -> None:
         before = opened()
         holder, waiter = contender(), contender()

@@ -29,6 +29,8 @@ from distlock.testing.fixtures import (
 
 
 class LatchConformance(ConformanceFixtures):
+    """For backends with the capability `latch`."""
+
     #: The most threads that all waiters of a process may need.
     threads = 3
 

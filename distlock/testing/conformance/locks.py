@@ -268,6 +268,8 @@ class ThreadConformance(UnfairThreadConformance):
 
 
 class CartConformance(ConformanceFixtures):
+    """For all backends: several names at once, and tasks beside threads."""
+
     # -- several names ---------------------------------------------------------------------------
 
     def test_several_names_are_all_held_or_none(

@@ -31,6 +31,8 @@ BUSY = PATIENCE / 2
 
 
 class ProcessFixtures(ConformanceFixtures):
+    """Fixtures of the parts that start other processes."""
+
     #: Seconds until the lock of a crashed process is free: the ttl, or 0 without leases.
     ttl = 2.0
 

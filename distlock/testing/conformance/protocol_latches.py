@@ -19,7 +19,7 @@ SHORT = 1.0
 PATIENCE = 10.0
 
 
-class Counting:
+class LatchContender:
     """A contender with the methods of latches."""
 
     def __init__(self, contender: Contender) -> None:
@@ -53,30 +53,32 @@ class Counting:
 
 
 class LatchProtocolConformance(ProtocolFixtures):
+    """For backends with the capability `latch`."""
+
     @pytest.fixture
     def key(self) -> str:
         return f"kit/latch:import_{secrets.token_hex(4)}"
 
     @pytest.fixture
-    def some(self, contender: Callable[[], Contender]) -> Callable[[], Counting]:
-        return lambda: Counting(contender())
+    def some(self, contender: Callable[[], Contender]) -> Callable[[], LatchContender]:
+        return lambda: LatchContender(contender())
 
     @pytest.fixture
-    def one_of(self, some: Callable[[], Counting]) -> Counting:
+    def one_of(self, some: Callable[[], LatchContender]) -> LatchContender:
         return some()
 
     @pytest.fixture
-    def other(self, some: Callable[[], Counting]) -> Counting:
+    def other(self, some: Callable[[], LatchContender]) -> LatchContender:
         return some()
 
     # -- making ----------------------------------------------------------------------------------
 
-    def test_one_that_nobody_made_is_not_there(self, one_of: Counting, key: str) -> None:
+    def test_one_that_nobody_made_is_not_there(self, one_of: LatchContender, key: str) -> None:
         assert one_of.look(key) is None
         assert one_of.latches.count_latch_down(key, 1, "part") is None
         assert one_of.look(key) is None
 
-    def test_it_is_made_once(self, one_of: Counting, other: Counting, key: str) -> None:
+    def test_it_is_made_once(self, one_of: LatchContender, other: LatchContender, key: str) -> None:
         made = one_of.latches.make_latch(key, 3, LONG, "first")
         assert (made.maker, made.total, made.left) == ("first", 3, 3)
         assert 0 < made.ttl <= LONG
@@ -84,11 +86,13 @@ class LatchProtocolConformance(ProtocolFixtures):
             state = again.latches.make_latch(key, 5, LONG, "second")
             assert (state.maker, state.total, state.left) == ("first", 3, 3)
 
-    def test_one_of_nothing_is_open_at_once(self, one_of: Counting, key: str) -> None:
+    def test_one_of_nothing_is_open_at_once(self, one_of: LatchContender, key: str) -> None:
         assert one_of.make(key, 0).left == 0
         assert one_of.left(key) == 0
 
-    def test_different_names_are_different_latches(self, one_of: Counting, other: Counting, key: str) -> None:
+    def test_different_names_are_different_latches(
+        self, one_of: LatchContender, other: LatchContender, key: str
+    ) -> None:
         endings = [
             "",
             " ",
@@ -114,7 +118,9 @@ class LatchProtocolConformance(ProtocolFixtures):
 
     # -- counting --------------------------------------------------------------------------------
 
-    def test_it_goes_down_to_0_and_not_below(self, one_of: Counting, other: Counting, key: str) -> None:
+    def test_it_goes_down_to_0_and_not_below(
+        self, one_of: LatchContender, other: LatchContender, key: str
+    ) -> None:
         one_of.make(key, 5)
         assert other.count(key) == 4
         assert one_of.count(key, by=2) == 2
@@ -122,7 +128,7 @@ class LatchProtocolConformance(ProtocolFixtures):
         assert one_of.count(key) == 0
         assert other.left(key) == 0
 
-    def test_a_part_counts_once(self, one_of: Counting, other: Counting, key: str) -> None:
+    def test_a_part_counts_once(self, one_of: LatchContender, other: LatchContender, key: str) -> None:
         one_of.make(key, 3)
         assert one_of.count(key, part="orders") == 2
         assert one_of.count(key, part="orders") == 2
@@ -130,7 +136,9 @@ class LatchProtocolConformance(ProtocolFixtures):
         assert other.count(key, part="products") == 1
         assert one_of.count(key, part="orders") == 1
 
-    def test_many_count_at_once_and_none_is_missed(self, some: Callable[[], Counting], key: str) -> None:
+    def test_many_count_at_once_and_none_is_missed(
+        self, some: Callable[[], LatchContender], key: str
+    ) -> None:
         callers = [some() for _ in range(4)]
         callers[0].make(key, 100)
         with ThreadPoolExecutor(8) as pool:
@@ -140,19 +148,23 @@ class LatchProtocolConformance(ProtocolFixtures):
 
     # -- its life --------------------------------------------------------------------------------
 
-    def test_it_is_gone_when_its_ttl_is_over(self, one_of: Counting, other: Counting, key: str) -> None:
+    def test_it_is_gone_when_its_ttl_is_over(
+        self, one_of: LatchContender, other: LatchContender, key: str
+    ) -> None:
         one_of.make(key, 1, ttl=SHORT)
         other.wait_until_gone(key)
         assert one_of.latches.count_latch_down(key, 1, "part") is None
         assert one_of.look(key) is None
 
-    def test_an_open_one_is_gone_then_too(self, one_of: Counting, other: Counting, key: str) -> None:
+    def test_an_open_one_is_gone_then_too(
+        self, one_of: LatchContender, other: LatchContender, key: str
+    ) -> None:
         one_of.make(key, 1, ttl=SHORT)
         assert one_of.count(key) == 0
         assert other.left(key) == 0
         other.wait_until_gone(key)
 
-    def test_a_count_starts_its_life_anew(self, one_of: Counting, key: str) -> None:
+    def test_a_count_starts_its_life_anew(self, one_of: LatchContender, key: str) -> None:
         one_of.make(key, 100, ttl=3 * SHORT)
         pause, until = threading.Event(), clock.now() + 4 * SHORT
         while clock.now() < until:
@@ -160,7 +172,7 @@ class LatchProtocolConformance(ProtocolFixtures):
             pause.wait(SHORT / 4)
         assert one_of.left(key) > 0
 
-    def test_a_look_and_a_repetition_don_t(self, one_of: Counting, key: str) -> None:
+    def test_a_look_and_a_repetition_don_t(self, one_of: LatchContender, key: str) -> None:
         one_of.make(key, 2, ttl=SHORT)
         one_of.count(key, part="orders")
         pause, until = threading.Event(), clock.now() + PATIENCE
@@ -170,7 +182,7 @@ class LatchProtocolConformance(ProtocolFixtures):
             one_of.look(key, watch=True)
             one_of.latches.make_latch(key, 2, SHORT, "again") if one_of.look(key) else None
 
-    def test_a_new_one_knows_nothing_of_the_old(self, one_of: Counting, key: str) -> None:
+    def test_a_new_one_knows_nothing_of_the_old(self, one_of: LatchContender, key: str) -> None:
         one_of.make(key, 1, ttl=SHORT)
         one_of.count(key, part="orders")
         one_of.wait_until_gone(key)
@@ -181,7 +193,7 @@ class LatchProtocolConformance(ProtocolFixtures):
     # -- its lives -------------------------------------------------------------------------------
 
     def test_a_count_of_a_life_that_is_over_counts_nothing(
-        self, one_of: Counting, other: Counting, key: str
+        self, one_of: LatchContender, other: LatchContender, key: str
     ) -> None:
         # Also if each latch equals the one before it, and if a call comes late.
         lives = [one_of.make(key, 2).life]
@@ -201,7 +213,7 @@ class LatchProtocolConformance(ProtocolFixtures):
         assert looked is not None
         assert looked.life == lives[-1]
 
-    def test_a_count_of_one_whose_ttl_is_over_counts_nothing(self, one_of: Counting, key: str) -> None:
+    def test_a_count_of_one_whose_ttl_is_over_counts_nothing(self, one_of: LatchContender, key: str) -> None:
         first = one_of.make(key, 2, ttl=SHORT)
         one_of.wait_until_gone(key)
         second = one_of.make(key, 2)
@@ -211,7 +223,7 @@ class LatchProtocolConformance(ProtocolFixtures):
         assert one_of.left(key) == 2
 
     def test_to_delete_a_life_that_is_over_deletes_nothing(
-        self, one_of: Counting, other: Counting, key: str
+        self, one_of: LatchContender, other: LatchContender, key: str
     ) -> None:
         first = one_of.make(key, 2)
         assert other.latches.delete_latch(key, first.life)
@@ -221,7 +233,7 @@ class LatchProtocolConformance(ProtocolFixtures):
         assert one_of.left(key) == 2
 
     def test_of_those_that_delete_it_at_once_one_has_done_it(
-        self, some: Callable[[], Counting], key: str
+        self, some: Callable[[], LatchContender], key: str
     ) -> None:
         callers = [some() for _ in range(4)]
         for one in callers:
@@ -231,7 +243,9 @@ class LatchProtocolConformance(ProtocolFixtures):
                 made, together = callers[0].make(key, 1), threading.Barrier(len(callers))
                 life = made.life if turn % 2 else ""
 
-                def delete(one: Counting, life: str = life, together: threading.Barrier = together) -> bool:
+                def delete(
+                    one: LatchContender, life: str = life, together: threading.Barrier = together
+                ) -> bool:
                     together.wait(PATIENCE)
                     return one.latches.delete_latch(key, life)
 
@@ -239,7 +253,9 @@ class LatchProtocolConformance(ProtocolFixtures):
 
     # -- its end ---------------------------------------------------------------------------------
 
-    def test_one_that_is_deleted_is_gone(self, one_of: Counting, other: Counting, key: str) -> None:
+    def test_one_that_is_deleted_is_gone(
+        self, one_of: LatchContender, other: LatchContender, key: str
+    ) -> None:
         assert not one_of.latches.delete_latch(key), "nobody made it"
         for count in (0, 1):
             one_of.make(key, 2)
@@ -252,7 +268,7 @@ class LatchProtocolConformance(ProtocolFixtures):
         one_of.make(key, 3)
         assert other.count(key, part="orders") == 2, "a new one knows nothing of the old"
 
-    def test_those_that_watch_are_told_of_its_end(self, some: Callable[[], Counting], key: str) -> None:
+    def test_those_that_watch_are_told_of_its_end(self, some: Callable[[], LatchContender], key: str) -> None:
         watching = [some() for _ in range(3)]
         watching[0].make(key, 1)
         for one in watching:
@@ -263,7 +279,9 @@ class LatchProtocolConformance(ProtocolFixtures):
 
     # -- hints -----------------------------------------------------------------------------------
 
-    def test_those_that_watch_are_told_when_it_opens(self, some: Callable[[], Counting], key: str) -> None:
+    def test_those_that_watch_are_told_when_it_opens(
+        self, some: Callable[[], LatchContender], key: str
+    ) -> None:
         watching = [some() for _ in range(3)]
         watching[0].make(key, 2)
         for one in watching:
@@ -273,7 +291,9 @@ class LatchProtocolConformance(ProtocolFixtures):
         for one in watching:
             assert one.sink.wait_for_hint(key)
 
-    def test_a_watch_is_set_anew_for_a_new_one(self, one_of: Counting, other: Counting, key: str) -> None:
+    def test_a_watch_is_set_anew_for_a_new_one(
+        self, one_of: LatchContender, other: LatchContender, key: str
+    ) -> None:
         one_of.make(key, 1, ttl=SHORT)
         other.look(key, watch=True)
         one_of.count(key)

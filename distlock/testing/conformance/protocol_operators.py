@@ -35,6 +35,8 @@ def inspectable_backend(contender: Contender) -> InspectableBackend:
 
 
 class UnfairInspectionConformance(ProtocolFixtures):
+    """For backends with the capabilities `inspect` and `breaks`, also those without a queue."""
+
     #: The longest rest of a lease of `LONG` seconds that may be shown.
     longest = LONG
     #: Whether two operators who break one hold on several servers may both succeed, each on some of them.
@@ -227,6 +229,8 @@ class UnfairInspectionConformance(ProtocolFixtures):
 
 
 class InspectionConformance(UnfairInspectionConformance):
+    """For backends with the capabilities `inspect` and `breaks` that are `fair`."""
+
     def test_the_queue_is_shown_in_its_order(
         self, one: Contender, contender: Callable[[], Contender], look: InspectableBackend, key: str
     ) -> None:
@@ -255,6 +259,8 @@ def look_after(contender: Contender, *requests: LockRequest) -> list[tuple[str, 
 
 
 class NotifyConformance(ProtocolFixtures):
+    """For backends with the capability `notify`."""
+
     def test_nobody_is_asked_where_nobody_holds(self, one: Contender, two: Contender, key: str) -> None:
         assert not notifies(two).request_release(key)
         mine = ask(key)

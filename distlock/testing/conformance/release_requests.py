@@ -34,6 +34,8 @@ def wait_until_asked(grant: distlock.Grant) -> None:
 
 
 class RevocationConformance(ConformanceFixtures):
+    """For backends with the capability `notify`."""
+
     @pytest.fixture
     def holder(
         self, connect: Connect, other: distlock.Locks, name: str, pool: ThreadPoolExecutor

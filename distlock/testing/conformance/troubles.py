@@ -31,6 +31,8 @@ def make_faulty(locks: distlock.Locks) -> Faulty:
 
 
 class TroubleConformance(ConformanceFixtures):
+    """For all backends."""
+
     # -- lost replies ----------------------------------------------------------------------------
 
     def test_a_lock_whose_reply_was_lost_is_not_held_by_a_ghost(
