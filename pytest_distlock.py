@@ -13,7 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from distlock.testing import Race
-    from distlock.testing.standing_in import Fake
+    from distlock.testing.fakes import Fake
 
 
 @pytest.fixture

@@ -1,1 +1,4 @@
-"""Measurements that print their targets beside the numbers. Each module is run by itself."""
+"""Measurements that print their targets beside the numbers.
+
+``python -m bench``, and by themselves: ``bench.admission``, ``bench.calls``, ``bench.metrics``.
+"""

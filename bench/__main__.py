@@ -14,13 +14,12 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import kept, machine, page
+from bench import page
 from bench.bench import QUICK, WHOLE, Bench
-from bench.crew import BenchError
-from bench.java_crew import versions
-from bench.report import as_json, head, summary
+from bench.crew import BenchError, java_versions
+from bench.report import as_json, head, read_run, summary
 from bench.rows import QUICK_ROWS, ROWS
-from bench.run import Run, say
+from bench.run import BenchRun, describe_machine, say
 from bench.services import Services
 from demo_shop.configuration import VAR
 
@@ -30,13 +29,10 @@ WRITTEN = "docs/explanation/performance*.md"
 
 
 def about_rows() -> str:
-    """What each measures, as its file says it."""
-    told = {
-        row: str(sys.modules[measure.__module__].__doc__).splitlines()[0] for row, measure in ROWS.items()
-    }
+    """Return the rows and what each measures, for ``--help``."""
     return "\n".join(
-        f"  {row}\n{textwrap.fill(words, 80, initial_indent='    ', subsequent_indent='    ')}"
-        for row, words in told.items()
+        f"  {name}\n{textwrap.fill(row.about, 80, initial_indent='    ', subsequent_indent='    ')}"
+        for name, row in ROWS.items()
     )
 
 
@@ -97,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def write_docs(folders: Sequence[Path]) -> int:
     try:
-        page.write([kept.read(folder) for folder in folders])
+        page.write([read_run(folder) for folder in folders])
     except BenchError as error:
         say(str(error))
         return BROKEN
@@ -105,7 +101,7 @@ def write_docs(folders: Sequence[Path]) -> int:
     return 0
 
 
-def begin(words: argparse.Namespace, services: Services) -> Run:
+def begin(words: argparse.Namespace, services: Services) -> BenchRun:
     usual = QUICK if words.quick else WHOLE
     bench = Bench(
         services,
@@ -116,17 +112,19 @@ def begin(words: argparse.Namespace, services: Services) -> Run:
         beside=words.beside,
         java=words.java,
     )
-    about = machine.about() | {"asked for": f"{bench.rounds} rounds of {bench.seconds:g} s"}
+    about = describe_machine() | {"asked for": f"{bench.rounds} rounds of {bench.seconds:g} s"}
     if words.java:
-        about["Java"] = versions()
+        about["Java"] = java_versions()
     if not words.json:
         print(head(about, whole=True), end="\n\n", flush=True)
     rows = words.rows or (QUICK_ROWS if words.quick else list(ROWS))
-    return Run(bench, rows, about, words.to, lambda table: None if words.json else print(table, flush=True))
+    return BenchRun(
+        bench, rows, about, words.to, lambda table: None if words.json else print(table, flush=True)
+    )
 
 
 if __name__ == "__main__":
-    # Its servers end, too, where it is asked to end from outside.
+    # SIGTERM ends the servers of a run, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         sys.exit(main())

@@ -1,4 +1,4 @@
-"""What a row is measured with: crews that take turns on one server, round for round."""
+"""The bench: crews that take turns on one server, round for round, and the tables that come of it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bench.alone import Pairs
-from bench.contest import Contest, Plan
-from bench.crew import BenchError, Crew
-from bench.java_crew import KINDS as JAVA
-from bench.java_crew import JavaCrew
-from bench.measures import Figures, of_contest, of_few, of_work
-from bench.oracle import Oracle
+from bench.contest import Contest, ContestPlan, Oracle, Pairs
+from bench.crew import JAVA_KINDS, BenchError, Crew, JavaCrew
+from bench.figures import Figures, Table, Target, of_contest, of_few, of_work
 from bench.services import Services
-from bench.table import Table, Target
 
-#: Between the moment that the processes are told to begin and that in which all do, seconds: for the crew,
-#: and for each thread of it.
+#: Seconds from the order to begin until all threads do begin: for the crew, and for each thread of it.
 START, START_OF_THREAD = 0.1, 0.001
 CONTEST = (
     "rate",
@@ -43,7 +37,7 @@ ALONE = ("pair", "cpu", "server_cpu", "requests", "commands")
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """How thorough a run is, unless it is told otherwise."""
+    """The usual thoroughness of a run."""
 
     rounds: int
     seconds: float
@@ -51,21 +45,21 @@ class Usual:
 
 
 WHOLE, QUICK = Usual(5, 1.5, 1000), Usual(3, 0.5, 300)
-#: Of what no target speaks of, rounds at most.
+#: The most rounds of a measurement that has no target.
 LIGHT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One of those that are compared in a contest."""
+class Contestant:
+    """A lock in a contest, and what is done with it."""
 
     crew: Crew | JavaCrew
-    plan: Plan
-    #: How many of the crew take part; None: all.
+    plan: ContestPlan
+    #: How many processes of the crew take part; None: all.
     processes: int | None = None
-    #: What tells it from other entries of the crew.
+    #: Tells this contestant from others of the same crew.
     suffix: str = ""
-    #: Called with the seconds of a round when that begins, in a thread of its own.
+    #: Called at the begin of a round with its seconds, in a thread of its own.
     meanwhile: Callable[[float], None] | None = None
 
     @property
@@ -75,50 +69,50 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """How thorough a run is, and with what."""
+    """Servers, thoroughness, and the selection of peers for all rows of a run."""
 
     services: Services
     #: How often each contestant is measured.
     rounds: int = WHOLE.rounds
-    #: Of one contest, seconds.
+    #: Seconds of one contest.
     seconds: float = WHOLE.seconds
-    #: Pairs of one round, where nobody else wants the lock.
+    #: Pairs of acquire and release in one round without contention.
     pairs: int = WHOLE.pairs
-    #: Only what carries a target.
+    #: Whether only contestants and settings with a target are measured.
     quick: bool = False
     #: The peers that are measured; None: all.
     beside: Collection[str] | None = None
-    #: Whether those in Java are measured, too.
+    #: Whether the peers in Java are measured, too.
     java: bool = False
 
     def is_asked_for(self, kind: str) -> bool:
-        """Whether *kind* is measured; ours always is."""
-        if kind in JAVA:
+        """Return whether *kind* is measured; our locks always are."""
+        if kind in JAVA_KINDS:
             return self.java
         return kind.startswith("distlock") or self.beside is None or kind in self.beside
 
     def few(self, kinds: Sequence[str], more: Sequence[str]) -> Sequence[str]:
-        """*kinds*, and *more* where there is time."""
+        """Return *kinds*, and *more* unless the run is quick."""
         return kinds if self.quick else (*kinds, *more)
 
     def thorough(self, usual: Sequence[float], more: Sequence[float]) -> Sequence[float]:
-        """*usual*, and *more* where there is time."""
+        """Return *usual*, and *more* unless the run is quick."""
         return usual if self.quick else (*usual, *more)
 
     def lightly(self) -> Bench:
-        """For what no target speaks of: fewer rounds, and shorter ones."""
+        """Return a bench with fewer and shorter rounds, for what has no target."""
         return replace(self, rounds=min(self.rounds, LIGHT), seconds=self.seconds / 2, pairs=self.pairs // 2)
 
     @contextmanager
     def crews(
         self, kinds: Sequence[str], size: int, service: str, distance: float = 0.0
     ) -> Iterator[list[Crew]]:
-        """A crew of *size* processes for each of *kinds* that was asked for."""
+        """Yield a crew of *size* processes for each of *kinds* that was asked for."""
         url = self.services.url(service, distance)
         with ExitStack() as stack:
             crews = []
             for kind in filter(self.is_asked_for, kinds):
-                crews.append(JavaCrew(size, kind, url) if kind in JAVA else Crew(size, kind, url))
+                crews.append(JavaCrew(size, kind, url) if kind in JAVA_KINDS else Crew(size, kind, url))
                 stack.callback(crews[-1].end)
             yield crews
 
@@ -128,10 +122,10 @@ class Bench:
         warm_up: Callable[[str], object] = lambda name: None,
         lost: list[str] | None = None,
     ) -> dict[str, list[Figures]]:
-        """What each finds, by name and round. Each round has another order.
+        """Call all functions of *measured* once a round, in random order; return figures by name and round.
 
-        *warm_up*: called with each name before the first round. *lost*: is told which peers could not be
-        measured, and why; None: that is an error, as it is of ours.
+        *warm_up*: called with each name before the first round. *lost*: receives the peers that could not be
+        measured, and why. A lock of ours that fails raises `BenchError`; so does a peer if *lost* is None.
         """
         found: dict[str, list[Figures]] = {name: [] for name in measured}
         for number in range(-1, self.rounds):
@@ -151,7 +145,7 @@ class Bench:
     def alone(
         self, row: str, title: str, crews: Sequence[Crew], service: str, targets: Sequence[Target] = ()
     ) -> Table:
-        """One thread, while nobody else wants the lock."""
+        """Measure one thread of each crew while no other wants the lock."""
 
         def measure(crew: Crew) -> Figures:
             before = self.services.work(service)
@@ -171,33 +165,33 @@ class Bench:
         self,
         row: str,
         title: str,
-        entries: Sequence[Entry],
+        contestants: Sequence[Contestant],
         service: str,
         targets: Sequence[Target] = (),
         measures: Sequence[str] = CONTEST,
     ) -> Table:
-        """The processes of each want one lock. That it excludes is checked in each round."""
+        """Measure processes that want one lock, and check in each round that the lock excludes."""
         violations: list[str] = []
         oracle = Oracle.make(self.services.directory)
 
-        def measure(entry: Entry) -> Figures:
+        def measure(contestant: Contestant) -> Figures:
             oracle.clear()
-            plan, meanwhile = entry.plan, entry.meanwhile
-            numbers = range(entry.processes or entry.crew.size)
+            plan, meanwhile = contestant.plan, contestant.meanwhile
+            numbers = range(contestant.processes or contestant.crew.size)
             start = START + START_OF_THREAD * plan.threads * len(numbers)
             before, begin = self.services.work(service), time.monotonic() + start
             tasks = [Contest(plan, oracle.path, one, begin, last=one == numbers[-1]) for one in numbers]
             with beside(partial(meanwhile, plan.seconds) if meanwhile else None):
-                parts = entry.crew.do(tasks)
+                parts = contestant.crew.do(tasks)
             work = self.services.work(service) - before
             entered, broken = sum(len(part.waits) for part in parts), sum(part.violations for part in parts)
             if broken or oracle.entered != entered:
                 violations.append(
-                    f"{entry.name}: {broken} times two were inside or a fence did not grow, and "
+                    f"{contestant.name}: {broken} times two were inside or a fence did not grow, and "
                     f"{entered - oracle.entered} of {entered} entries were overwritten."
                 )
-            if entry.crew.kind.startswith("distlock") and not oracle.fence:
-                violations.append(f"{entry.name}: it gave no fence, so none was seen to grow.")
+            if contestant.crew.kind.startswith("distlock") and not oracle.fence:
+                violations.append(f"{contestant.name}: it gave no fence, so none was seen to grow.")
             figures = of_contest(parts, begin, work)
             if plan.few:
                 figures |= of_few(parts)
@@ -206,18 +200,22 @@ class Bench:
             return figures
 
         def warm_up(name: str) -> None:
-            entry = by_name[name]
-            measure(replace(entry, plan=replace(entry.plan, seconds=entry.crew.warm_up), meanwhile=None))
+            contestant = by_name[name]
+            measure(
+                replace(
+                    contestant, plan=replace(contestant.plan, seconds=contestant.crew.warm_up), meanwhile=None
+                )
+            )
 
-        by_name, lost = {entry.name: entry for entry in entries}, list[str]()
-        measured = {name: partial(measure, entry) for name, entry in by_name.items()}
+        by_name, lost = {contestant.name: contestant for contestant in contestants}, list[str]()
+        measured = {name: partial(measure, contestant) for name, contestant in by_name.items()}
         rounds = self.in_turns(measured, warm_up, lost)
         return Table(row, title, rounds, measures, targets, violations=violations, lost=lost)
 
 
 @contextmanager
 def beside(task: Callable[[], None] | None) -> Iterator[None]:
-    """*task* runs in a thread. Raises what it raised."""
+    """Run *task* in a thread meanwhile. Raises what it raised."""
     if task is None:
         yield
         return

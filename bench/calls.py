@@ -25,12 +25,12 @@ from loadtest.stack import APPLICATIONS
 ROOT = Path(__file__).resolve().parents[1]
 OURS = tuple(str(ROOT / package) + os.sep for package in ("distlock", "django_distlock", "flask_distlock"))
 
-#: What is made once and kept is made before.
+#: Calls that are not counted, in which objects are made that are then kept.
 WARM = 3
 
 
 def counted(work: Callable[[], object]) -> Counter[str]:
-    """The calls of our own functions in *work*, when all that is made once has been made."""
+    """Count the calls of distlock's functions in *work*, after *work* has run a few times."""
     for _ in range(WARM):
         work()
     calls: Counter[str] = Counter()
@@ -58,7 +58,7 @@ def pair(url: str) -> Counter[str]:
 
 
 def purchase(framework: str) -> Counter[str]:
-    """One in the demo's shop, as its environment configures it."""
+    """Count the calls of a purchase in the demo's shop, as its environment configures it."""
     from werkzeug.test import Client
 
     module, _, name = APPLICATIONS[framework].partition(":")
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--of", choices=APPLICATIONS, help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.of:
-        # One framework a process: each configures itself when it is imported.
+        # Each framework configures itself at its import, so each gets a process of its own.
         shown(f"{told.of}, a purchase", purchase(told.of), told.names)
         return
     with tempfile.TemporaryDirectory() as directory, open_lock_service("redis", Path(directory)) as url:

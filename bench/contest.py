@@ -1,7 +1,8 @@
-"""A contest: processes with threads that want one lock. How often each got it, and how long it waited."""
+"""Tasks of a process in a crew: a contest for one lock, which checks that it excludes, and pairs alone."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import resource
@@ -9,62 +10,66 @@ import threading
 import time
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.locks import Lock
-from bench.oracle import Oracle, Witness
 
-#: What all of them want.
+#: The name of the lock in a contest.
 NAME = "hot"
+#: Indices of the oracle's cells: the thread that is inside, the number of entries, the last fence, the last
+#: thread and process, and when it left, in nanoseconds.
+INSIDE, ENTERED, FENCE, THREAD, PROCESS, LEFT = range(6)
+SIZE = 6 * 8
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What each process does."""
+class ContestPlan:
+    """The plan of a contest, for each of its processes."""
 
     threads: int = 1
-    #: All begin to stop after so many seconds.
+    #: Seconds after which no thread takes the lock again.
     seconds: float = 1.0
-    #: Or each takes the lock so many times.
+    #: How often each thread takes the lock; None: until the time is over.
     times: int | None = None
-    #: How long the lock is held, seconds.
+    #: Seconds that the lock is held.
     body: float = 0.0
-    #: How long a thread does something else before it comes again, seconds, on average.
+    #: Mean seconds that a thread does something else between two acquisitions.
     think: float = 0.0
-    #: Threads beside, which compute without end.
+    #: Additional threads that compute without end.
     burners: int = 0
-    #: The last process has so many threads instead; 0: as many as the others.
+    #: Threads of the last process; 0: as many as the other processes have.
     few: int = 0
 
 
 @dataclass(slots=True)
 class Part:
-    """What one process saw of a contest."""
+    """The part of one process in a contest."""
 
-    #: Seconds, of each acquisition.
+    #: Seconds of each wait.
     waits: array[float] = field(default_factory=lambda: array("d"))
     #: How often each thread was inside.
     entered: list[int] = field(default_factory=list)
     violations: int = 0
     changes: int = 0
     process_changes: int = 0
-    #: Nanoseconds, of each change of the thread that found the next one waiting.
+    #: Nanoseconds of each hand-off to a thread that waited already.
     hand_overs: array[float] = field(default_factory=lambda: array("d"))
-    #: By the clock that all processes of a machine share.
+    #: When it ended, by the clock that all processes of a machine share.
     ended: float = 0.0
     #: Processor time of the whole process, seconds.
     cpu: float = 0.0
-    #: How often a thread of it gave up its processor because it had nothing to do.
+    #: Voluntary context switches: how often a thread had nothing to do.
     wakes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """The task of one process: *number* of those in the contest, from 0. All begin at the moment *begin*."""
+    """The task of process *number*, from 0. All processes begin at the moment *begin*."""
 
-    plan: Plan
+    plan: ContestPlan
     oracle: Path
     number: int
     begin: float
@@ -95,7 +100,7 @@ class Contest:
         with burning(self.plan.burners):
             for one in crew:
                 one.start()
-            # What it costs to start threads is not what is measured.
+            # The start of threads is not measured.
             wait_until(self.begin)
             began, idle = time.process_time(), naps()
             for one in crew:
@@ -109,7 +114,7 @@ class Contest:
         plan, waits, until = self.plan, array("d"), self.begin + self.plan.seconds
         chance = random.Random(f"{os.getpid()} {witness.thread}")
         wait_until(self.begin)
-        # At least once: a machine that is busy may need longer for it.
+        # A thread takes the lock at least once, even if a busy machine needs all the time for that.
         while len(waits) != plan.times and (plan.times or not waits or time.monotonic() < until):
             if plan.think:
                 time.sleep(chance.uniform(0.0, 2 * plan.think))
@@ -122,13 +127,13 @@ def wait_until(moment: float) -> None:
 
 
 def naps() -> int:
-    """How often a thread of this process gave up its processor because it had nothing to do."""
+    """Return the voluntary context switches of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
 @contextmanager
 def burning(threads: int) -> Iterator[None]:
-    """So many threads compute meanwhile, and want the interpreter for themselves."""
+    """Run *threads* that compute meanwhile, and compete for the interpreter."""
     over = threading.Event()
 
     def burn() -> None:
@@ -144,3 +149,105 @@ def burning(threads: int) -> Iterator[None]:
         over.set()
         for one in crew:
             one.join()
+
+
+class Oracle:
+    """Memory that all processes of a contest share. They touch it only under the lock.
+
+    *path*: a file that all processes can open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), SIZE)
+        self.cells = memoryview(self._memory).cast("q")
+
+    @classmethod
+    def make(cls, directory: Path) -> Oracle:
+        path = directory / "oracle"
+        path.write_bytes(bytes(SIZE))
+        return cls(path)
+
+    def clear(self) -> None:
+        for cell in range(len(self.cells)):
+            self.cells[cell] = 0
+
+    @property
+    def entered(self) -> int:
+        """The number of entries: less than the threads counted if two were inside at once."""
+        return self.cells[ENTERED]
+
+    @property
+    def fence(self) -> int:
+        """The fence number of the last entry; 0: none had one."""
+        return self.cells[FENCE]
+
+
+@dataclass(slots=True)
+class Witness:
+    """The observations of one thread inside the lock. *thread*: its number in the contest, from 1."""
+
+    cells: memoryview[int]
+    thread: int
+    entered: int = 0
+    #: How often another thread was inside, too, or the fence did not grow.
+    violations: int = 0
+    #: How often the previous entry was that of another thread; of another process.
+    changes: int = 0
+    process_changes: int = 0
+    #: Nanoseconds from when another thread left until this one, which waited already, was inside.
+    hand_overs: array[float] = field(default_factory=lambda: array("d"))
+
+    def pass_through(self, lock: AbstractContextManager[Any], body: float) -> float:
+        """Take *lock* for *body* seconds. Return the seconds of the wait."""
+        cells, me, process = self.cells, self.thread, os.getpid()
+        asked = time.monotonic_ns()
+        with lock as got:
+            now = time.monotonic_ns()
+            if cells[INSIDE]:
+                self.violations += 1
+            cells[INSIDE] = me
+            entered = cells[ENTERED]
+            if (fence := getattr(got, "fence", None)) is not None:
+                if fence.number <= cells[FENCE]:
+                    self.violations += 1
+                cells[FENCE] = fence.number
+            if entered and cells[THREAD] != me:
+                self.changes += 1
+                self.process_changes += cells[PROCESS] != process
+                if asked < cells[LEFT] < now:
+                    self.hand_overs.append(now - cells[LEFT])
+            cells[THREAD], cells[PROCESS] = me, process
+            if body:
+                time.sleep(body)
+            if cells[INSIDE] != me:
+                self.violations += 1
+            cells[ENTERED] = entered + 1
+            cells[INSIDE], cells[LEFT] = 0, time.monotonic_ns()
+        self.entered += 1
+        return (now - asked) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The cost of one pair of acquire and release, seconds."""
+
+    seconds: float
+    #: Processor time of the whole process.
+    cpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The task of one process: pairs of acquire and release while no other process wants the lock."""
+
+    pairs: int
+
+    def __call__(self, lock: Lock) -> Spent:
+        began, cpu = time.perf_counter(), time.process_time()
+        for _ in range(self.pairs):
+            with lock("alone"):
+                pass
+        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+        return Spent(seconds / self.pairs, cpu / self.pairs)

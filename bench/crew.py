@@ -1,25 +1,43 @@
-"""Processes that use one kind of lock. They stay while others are measured, so that rounds can take turns."""
+"""Crews: processes, in Python or Java, that use one kind of lock.
+
+They stay while other crews are measured, so that rounds can take turns.
+"""
 
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import multiprocessing
 import os
+import shutil
+import subprocess
 import threading
 import time
 import traceback
+from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
+from pathlib import Path
 from typing import Any, TypeVar
+from xml.etree import ElementTree
 
+from bench.contest import Contest, Part
 from bench.locks import LOCKS, PATIENCE, Lock
+from demo_shop.configuration import VAR
+from loadtest.child import StackError
 
-Result = TypeVar("Result")
-#: So long a process may take to end by itself, seconds.
+TaskResult = TypeVar("TaskResult")
+#: Seconds that a process may take to end by itself.
 GRACE = 5.0
+
+SOURCES = Path(__file__).parent / "java"
+BUILT = VAR / "java"
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+#: Locks of Redisson, and the lock of Curator, as the tables name them.
+JAVA_KINDS = ("RLock", "RFairLock", "Curator")
 
 
 class BenchError(Exception):
@@ -27,25 +45,25 @@ class BenchError(Exception):
 
 
 @functools.cache
-def context() -> ForkServerContext:
-    """New processes without what this one has open, and quickly: all that they need is loaded once."""
+def process_context() -> ForkServerContext:
+    """Return a context that starts processes quickly, and without the open files of this one."""
     made = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload(["bench.contest", "distlock", "redis", "kazoo.client"])
     return made
 
 
 def end_with_parent() -> None:
-    """A run that is killed can end its crews no more."""
+    """End this process with its parent: a run that is killed can't end its crews."""
     parent = multiprocessing.parent_process()
     assert parent
     parent.join()
     os._exit(1)
 
 
-def serve(orders: Connection, kind: str, url: str) -> None:
-    """A process of a crew: it does what it is told, and says what came of it."""
+def serve_orders(orders: Connection, kind: str, url: str) -> None:
+    """Carry out tasks in a process of a crew, and send back their results."""
     threading.Thread(target=end_with_parent, daemon=True).start()
-    # Where connections are cut on purpose, it is no news.
+    # Rows of chaos cut connections on purpose.
     logging.getLogger("distlock").setLevel(logging.ERROR)
     try:
         lock = LOCKS[kind](url)
@@ -63,17 +81,17 @@ def serve(orders: Connection, kind: str, url: str) -> None:
 
 
 class Crew:
-    """*size* processes, each with a client of its own of the kind of lock that is called *kind*."""
+    """*size* processes, each with a client of its own for locks of *kind*."""
 
-    #: Of a contest that doesn't count, seconds: connections are made, scripts loaded.
+    #: Seconds of a contest that does not count, in which connections are made and scripts loaded.
     warm_up = 0.1
 
     def __init__(self, size: int, kind: str, url: str) -> None:
         self.kind = kind
         self._members: list[tuple[Any, Connection]] = []
         for _ in range(size):
-            here, there = context().Pipe()
-            process = context().Process(target=serve, args=(there, kind, url), daemon=True)
+            here, there = process_context().Pipe()
+            process = process_context().Process(target=serve_orders, args=(there, kind, url), daemon=True)
             process.start()
             there.close()
             self._members.append((process, here))
@@ -88,8 +106,8 @@ class Crew:
     def pids(self) -> list[int]:
         return [process.pid for process, _ in self._members]
 
-    def do(self, tasks: Sequence[Callable[[Lock], Result]]) -> list[Result]:
-        """Have each do its task, all at the same time. Raises `BenchError`."""
+    def do(self, tasks: Sequence[Callable[[Lock], TaskResult]]) -> list[TaskResult]:
+        """Have each process carry out its task, all at the same time. Raises `BenchError`."""
         busy = [orders for (_, orders), _ in zip(self._members, tasks, strict=False)]
         for orders, task in zip(busy, tasks, strict=True):
             orders.send(task)
@@ -104,9 +122,9 @@ class Crew:
         return answer
 
     def end(self) -> None:
-        """Those that are still busy, because the run is stopped, are not waited for."""
+        """End all processes; kill those that are still busy because the run was stopped."""
         for _, orders in self._members:
-            # One that failed has gone already.
+            # A process that failed has ended already.
             with suppress(OSError):
                 orders.send(None)
         deadline = time.monotonic() + GRACE
@@ -114,3 +132,98 @@ class Crew:
             process.join(max(0.0, deadline - time.monotonic()))
             process.kill()
             process.join()
+
+
+def java_versions() -> str:
+    """Return the libraries that Maven fetches, and their versions."""
+    dependencies = ElementTree.parse(SOURCES / "pom.xml").findall(".//{*}dependency")
+    return ", ".join(f"{one.findtext('{*}artifactId')} {one.findtext('{*}version')}" for one in dependencies)
+
+
+@functools.cache
+def class_path() -> str:
+    """Fetch and compile all classes, and return their class path."""
+    for program in ("mvn", "javac"):
+        if not shutil.which(program):
+            raise StackError(f"{program} is not installed. Run: scripts/bench --java")
+    BUILT.mkdir(parents=True, exist_ok=True)
+    run_build(
+        ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), COPY, f"-DoutputDirectory={BUILT / 'jars'}"]
+    )
+    jars = f"{BUILT / 'jars'}/*"
+    run_build(["javac", "-cp", jars, "-d", str(BUILT / "classes"), *map(str, SOURCES.glob("*.java"))])
+    return f"{BUILT / 'classes'}:{jars}"
+
+
+def run_build(command: Sequence[str]) -> None:
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise StackError(f"{command[0]} failed. It said: {(ran.stdout + ran.stderr).strip()}")
+
+
+class JavaCrew(Crew):
+    """A `Crew` whose processes run Java. They are built for the first crew."""
+
+    #: Seconds until the virtual machine has compiled the code that runs often.
+    warm_up = 5.0
+
+    def __init__(self, size: int, kind: str, url: str) -> None:
+        self.kind = kind
+        command = ["java", "-Xmx256m", "-cp", class_path(), "Contest", kind, url.removesuffix("/0")]
+        self._java = [
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+            for _ in range(size)
+        ]
+        for member in self._java:
+            self._line(member)
+
+    @property
+    def size(self) -> int:
+        return len(self._java)
+
+    def do(self, tasks: Sequence[Callable[[Lock], TaskResult]]) -> list[TaskResult]:
+        """Have each process carry out its contest, all at the same time. Raises `BenchError`."""
+        for member, task in zip(self._java, tasks, strict=False):
+            if not isinstance(task, Contest) or task.plan.think or task.plan.burners or task.plan.few:
+                raise BenchError(f"{self.kind}: Java has no such contest.")
+            plan = task.plan
+            words = [task.oracle, task.number, plan.threads, plan.seconds, plan.times or 0, plan.body]
+            words.append(task.begin)
+            assert member.stdin
+            member.stdin.write("\t".join(map(str, words)) + "\n")
+            member.stdin.flush()
+        return [self._part(member) for member, _ in zip(self._java, tasks, strict=False)]
+
+    def _part(self, member: subprocess.Popen[str]) -> Any:
+        told: dict[str, Any] = json.loads(self._line(member))
+        return Part(
+            waits=array("d", (wait / 1e9 for wait in told["waits"])),
+            entered=told["entered"],
+            violations=told["violations"],
+            changes=told["changes"],
+            process_changes=told["process_changes"],
+            hand_overs=array("d", told["hand_overs"]),
+            ended=told["ended"] / 1e9,
+            cpu=told["cpu"] / 1e9,
+        )
+
+    def _line(self, member: subprocess.Popen[str]) -> str:
+        assert member.stdout
+        if not (line := member.stdout.readline()):
+            raise BenchError(f"{self.kind}: a process in Java ended with {member.wait(PATIENCE)}.")
+        return line
+
+    def end(self) -> None:
+        for member in self._java:
+            assert member.stdin
+            assert member.stdout
+            with suppress(OSError):
+                member.stdin.close()
+            try:
+                member.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                member.kill()
+                member.wait()
+            member.stdout.close()

@@ -1,29 +1,51 @@
-"""What is measured: locks of ours, and what one would use instead. Each is made of a URL, in each process."""
+"""The locks that are measured, by the name that the tables have: ours, their peers, and floors below them.
+
+A process makes its lock of a URL. Libraries of peers are imported when their lock is made.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import itertools
+import math
 import os
 import secrets
+import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+
+import hiredis
 
 import distlock
-from distlock.backends.base import Acquired, LockRequest
+from distlock.backends.base import Acquired, Capabilities, LockRequest, Sink
 
-#: Makes a lock of a name, for ``with``.
+#: Returns a context manager for a name.
 Lock = Callable[[str], AbstractContextManager[Any]]
 
-#: Seconds. Nobody waits in vain for so long.
+#: Seconds that a caller waits at most; no measured wait takes so long.
 PATIENCE = 60.0
-#: Connections of a client of redis-py, which has one for each of its threads.
+#: Connections of a client of redis-py, which needs one for each thread.
 MOST = 1000
-#: Of a lock that nobody renews, seconds.
+#: Seconds of a lease that is not renewed.
 TTL = 10
+
+ENTER_QUEUE = """
+if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', 10000) then return 1 end
+redis.call('rpush', KEYS[2], ARGV[1])
+return 0
+"""
+LEAVE_QUEUE = """
+local next = redis.call('lpop', KEYS[2])
+if not next then return redis.call('del', KEYS[1]) end
+redis.call('set', KEYS[1], next, 'PX', 10000)
+return redis.call('lpush', 'wake:' .. next, 1)
+"""
+#: Seconds of a wait.
+BLPOP_SECONDS = "60"
 
 
 def ours(url: str) -> Lock:
@@ -31,7 +53,7 @@ def ours(url: str) -> Lock:
 
 
 def on_the_push(url: str) -> Lock:
-    """As guards with a transaction do: a body begins when the lock is pushed to it."""
+    """Return locks that begin a body on the push, as guards with a transaction do."""
     locks = distlock.connect(url, prefix="bench", timeout=PATIENCE)
     return lambda name: locks.lock(name, on_push=True)
 
@@ -41,7 +63,7 @@ def with_short_leases(url: str) -> Lock:
 
 
 class Silence:
-    """Hears nothing: nobody waits."""
+    """A sink that ignores all events, for a backend without an engine."""
 
     def notified(self, key: str) -> None: ...
 
@@ -57,7 +79,7 @@ class Silence:
 
 
 def our_backend(url: str) -> Lock:
-    """What is below the engine: the scripts, the connection, and what speaks to it."""
+    """Return locks of the Redis backend without the engine."""
     from distlock.backends.redis.backend import RedisBackend
 
     backend = RedisBackend(url)
@@ -74,7 +96,7 @@ def our_backend(url: str) -> Lock:
 
 
 def no_lock(url: str) -> Lock:
-    """What the checks have to find."""
+    """Return locks that do not exclude, which the checks have to find."""
     return lambda name: nullcontext()
 
 
@@ -127,7 +149,7 @@ def django_redis(url: str) -> Lock:
 
 
 def redis_floor(url: str) -> Lock:
-    """Two commands, each awaited, on a bare connection: SET NX PX, and a script that deletes what is ours."""
+    """Return locks of two commands on a bare connection: SET NX PX, and a script that deletes the own key."""
     import redis
 
     client = redis.Redis.from_url(url, max_connections=MOST)
@@ -154,9 +176,15 @@ def redis_floor(url: str) -> Lock:
 
 
 def bare_queue(url: str) -> Lock:
-    from bench.bare_queue import caller
+    """Return locks of the least queue that Redis can have: a floor for hand-offs in order between processes.
 
-    return caller(url).lock
+    It survives no crash, no lost connection and no waiter that gives up; it has no fence and no renewal. The
+    script that releases the lock hands it off, and ``BLPOP`` wakes the next waiter.
+    """
+    import redis
+
+    with redis.Redis.from_url(url) as client:
+        return QueueCaller(url, client.script_load(ENTER_QUEUE), client.script_load(LEAVE_QUEUE)).lock
 
 
 def kazoo(url: str) -> Lock:
@@ -165,7 +193,7 @@ def kazoo(url: str) -> Lock:
 
 
 def kazoo_floor(url: str) -> Lock:
-    """A node is created and deleted, each awaited: what no lock on ZooKeeper can do without."""
+    """Return locks that create and delete a node: no lock on ZooKeeper can do without these two writes."""
     client = started(url)
     client.ensure_path("/bench/floor")
 
@@ -179,7 +207,7 @@ def kazoo_floor(url: str) -> Lock:
 
 
 def flock(url: str) -> Lock:
-    """No fence, no time-out, no order, and a child that lives on keeps it."""
+    """Return locks of ``flock``: no fence, no timeout, no order, and a surviving child process keeps them."""
     directory = Path(f"{url.removeprefix('file://')}-flock")
     directory.mkdir(exist_ok=True)
 
@@ -203,7 +231,85 @@ def started(url: str) -> Any:
     return client
 
 
-#: By the name that the tables have. Each is made anew in each process, by this name.
+class QueueCaller(threading.local):
+    """A connection for each thread. The reply to a release is read before the next one."""
+
+    def __init__(self, url: str, enter: str, leave: str) -> None:
+        where = urlsplit(url)
+        self._socket = socket.create_connection((where.hostname, where.port or 6379))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._reader, self._unread = hiredis.Reader(), 0
+        self._token, self._enter, self._leave = secrets.token_hex(16), enter, leave
+        self._wait = packed("BLPOP", f"wake:{self._token}", BLPOP_SECONDS)
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        keys = (name, f"queue:{name}", self._token)
+        if not self._asked(packed("EVALSHA", self._enter, 2, *keys)):
+            assert self._asked(self._wait), "Nobody has handed it over."
+        yield
+        self._socket.sendall(packed("EVALSHA", self._leave, 2, *keys))
+        self._unread += 1
+
+    def _asked(self, command: bytes) -> object:
+        self._socket.sendall(command)
+        for _ in range(self._unread):
+            self._answer()
+        self._unread = 0
+        return self._answer()
+
+    def _answer(self) -> object:
+        while (answer := self._reader.gets()) is False:
+            self._reader.feed(self._socket.recv(1 << 16))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def packed(*words: str | int) -> bytes:
+    # The type annotations of hiredis accept tuples of one word only.
+    command: Any = words
+    made: bytes = hiredis.pack_command(command)
+    return made
+
+
+class NothingBackend:
+    """A lock service of one process that costs nothing, so that only the engine's cost is left.
+
+    It grants every request: the engine sends one for all threads of a process, and none while it holds.
+    """
+
+    capabilities = Capabilities(fence=True)
+
+    def __init__(self, url: str) -> None:
+        self._numbers = itertools.count(1)
+
+    def open(self, sink: Sink) -> None: ...
+
+    def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired:
+        return Acquired(next(self._numbers) * request.span)
+
+    def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        return True
+
+    def renew(self, requests: Sequence[LockRequest]) -> Sequence[bool | None]:
+        return [True] * len(requests)
+
+    def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
+        return True
+
+    def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
+        return Acquired(number + 1)
+
+    def locked(self, key: str) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+    def after_fork(self) -> None: ...
+
+
+#: Makes a lock of a URL, by the name that the tables have.
 LOCKS: dict[str, Callable[[str], Lock]] = {
     "distlock": ours,
     "distlock, on the push": on_the_push,

@@ -23,12 +23,12 @@ from distlock import metrics
 #: Microseconds of processor time that metrics may cost an acquisition.
 TARGET = 30.0
 PLAIN = "none"
-#: As gunicorn's workers have it: the numbers stand in files.
+#: Prometheus as gunicorn's workers have it, with its values in files.
 SEVERAL = "prometheus, processes"
 
 
 def pair(locks: distlock.Locks, pairs: int) -> float:
-    """Processor seconds of a pair."""
+    """Return the processor seconds of a pair."""
     began = time.process_time()
     for _ in range(pairs):
         with locks.lock("product_1"):
@@ -37,7 +37,7 @@ def pair(locks: distlock.Locks, pairs: int) -> float:
 
 
 def set_up_sdk(spans: bool) -> bool:
-    """Have OpenTelemetry collect what it is told, as a site does. False: there is none to collect it."""
+    """Have OpenTelemetry collect, as a site does. Return False if its SDK is not installed."""
     try:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="distlock-bench-") as folder:
         if words.processes:
-            # prometheus_client looks when it is imported first.
+            # prometheus_client reads it at its import.
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         prometheus = SEVERAL if words.processes else "prometheus"
         there = set_up_sdk(words.spans)
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 measured[kind].append(pair(clients[kind], words.pairs))
         for kind, times in measured.items():
             price = statistics.median(one - plain for one, plain in zip(times, measured[PLAIN], strict=True))
-            # What an SDK of OpenTelemetry takes is its own.
+            # The cost of OpenTelemetry is mostly its SDK's, so it has no target.
             target = f" (target: {TARGET:g})" if kind == prometheus else ""
             more = "" if kind == PLAIN else f"{price * 1e6:>8.1f} us more{target}"
             print(f"{kind:<24}{statistics.median(times) * 1e6:>8.1f} us{more}", flush=True)

@@ -19,11 +19,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.crew import BenchError
-from bench.kept import Kept
-from bench.measures import MEASURES, Figures
-from bench.report import WHY, not_judged
+from bench.figures import MEASURES, Figures, Result, Table
+from bench.report import WHY, KeptRun, not_judged
 from bench.rows import ROWS
-from bench.table import Result, Table
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Every page that has figures. `report.WHY` is the one with the targets.
@@ -37,8 +35,8 @@ BESIDE = re.compile(r"beside (?P<who>[^:]+): (?P<measures>.+)")
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
-def filled(page: str, runs: Sequence[Kept]) -> str:
-    """*page* with the figures of *runs*. Raises `BenchError` where one is wanted that they don't have."""
+def filled(page: str, runs: Sequence[KeptRun]) -> str:
+    """Return *page* with the figures of *runs*. Raises `BenchError` for a figure that they don't have."""
 
     def fill(block: re.Match[str]) -> str:
         figures = "\n".join(lines(block["what"], runs))
@@ -47,7 +45,7 @@ def filled(page: str, runs: Sequence[Kept]) -> str:
     return BLOCK.sub(fill, page)
 
 
-def lines(what: str, runs: Sequence[Kept]) -> Iterator[str]:
+def lines(what: str, runs: Sequence[KeptRun]) -> Iterator[str]:
     if what == "about":
         return about(runs)
     if what == "targets":
@@ -59,16 +57,16 @@ def lines(what: str, runs: Sequence[Kept]) -> Iterator[str]:
     return figures(pooled_of(runs, wanted["row"], wanted["number"]), wanted["measures"].split())
 
 
-def about(runs: Sequence[Kept]) -> Iterator[str]:
-    """What is the same in all runs is told once. How long each of the rows took is of no use to a reader."""
+def about(runs: Sequence[KeptRun]) -> Iterator[str]:
+    """Yield what the figures depend on. Leaves out how long each row took, which is of no use to a reader."""
     for name in runs[0].about:
         if name == "took":
             continue
         yield f"* {name}: {'; '.join(dict.fromkeys(run.about.get(name, '') for run in runs))}"
 
 
-def targets(runs: Sequence[Kept]) -> Iterator[str]:
-    """All runs have to be of the same rows, with the same peers."""
+def targets(runs: Sequence[KeptRun]) -> Iterator[str]:
+    """Yield the missed targets. Raises `BenchError` if the runs have different rows or peers."""
     found = [[(table, one) for table in run.tables for one in table.results()] for run in runs]
     if len({tuple(str(one.target) for _, one in each) for each in found}) != 1:
         raise BenchError("The runs have not the same targets.")
@@ -99,19 +97,19 @@ def judged(results: Sequence[Result]) -> str:
     return f"**[{words}](#{missed[0].target.why})**" if missed[0].target.why else f"**{words}**"
 
 
-def table_of(run: Kept, row: str, number: int) -> Table:
+def table_of(run: KeptRun, row: str, number: int) -> Table:
     tables = [table for table in run.tables if table.row == row]
     if len(tables) <= number:
         raise BenchError(f"A page shows table {number} of {row}, which was not measured. Run: scripts/bench")
     return tables[number]
 
 
-def pooled_of(runs: Sequence[Kept], row: str, number: str) -> Table:
+def pooled_of(runs: Sequence[KeptRun], row: str, number: str) -> Table:
     return pool([table_of(run, row, int(number)) for run in runs])
 
 
 def pool(tables: Sequence[Table]) -> Table:
-    """One with the rounds of all, for what was measured in each of them."""
+    """Return a table with the rounds of all *tables*, for the contestants that each of them has."""
     rounds: dict[str, list[Figures]] = {
         name: [figures for table in tables for figures in table.rounds[name]]
         for name in tables[0].rounds
@@ -128,7 +126,7 @@ def figures(table: Table, measures: Sequence[str]) -> Iterator[str]:
         yield f"| {contestant} | {' | '.join(cells)} |"
 
 
-def beside(runs: Sequence[Kept], who: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:
+def beside(runs: Sequence[KeptRun], who: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:
     """Yield one line for each measure of *wanted*, "row number measure", with the medians of *who*."""
     yield f"| | {' | '.join(who)} |"
     yield f"|---|{'--:|' * len(who)}"
@@ -141,7 +139,7 @@ def beside(runs: Sequence[Kept], who: Sequence[str], wanted: Sequence[str]) -> I
 
 
 def parts(measure: str) -> tuple[str, str]:
-    """What is measured, and the peer that it is compared to; "" where it is to none."""
+    """Split *measure* into its name and the peer that it is compared to; "" for none."""
     name, _, peer = measure.partition("/")
     return name, peer.replace("_", " ")
 
@@ -154,7 +152,7 @@ def heading(measure: str) -> str:
 
 
 def cell(table: Table, contestant: str, measure: str, spread: bool) -> str:
-    """The median of the rounds, with smallest and largest where *spread*; empty where there is none."""
+    """Return the median of the rounds, with smallest and largest where *spread*; "" without a figure."""
     name, peer = parts(measure)
     if not peer:
         found = table.spread(contestant, name)
@@ -174,8 +172,8 @@ def of(ratios: Sequence[float]) -> tuple[float, float, float]:
     return statistics.median(ratios), min(ratios), max(ratios)
 
 
-def write(runs: Sequence[Kept]) -> None:
-    """Raises `BenchError` where a row of a run is void or left out: its targets would be missing."""
+def write(runs: Sequence[KeptRun]) -> None:
+    """Write all pages. Raises `BenchError` if a run lacks a row, or has a void one."""
     for run in runs:
         if left_out := set(ROWS) - {table.row for table in run.tables}:
             raise BenchError(f"The pages have all rows, and {', '.join(sorted(left_out))} were not measured.")

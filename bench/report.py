@@ -1,20 +1,47 @@
-"""The tables of a run as Markdown, for people and terminals, and as JSON, for machines."""
+"""Tables of a run as Markdown, JSON and SVG, and the folder that keeps them until they are read again."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
 
-from bench.measures import MEASURES
-from bench.table import Result, Table
+from bench.crew import BenchError
+from bench.figures import MEASURES, Result, Table, Target
 
-#: Where each missed target has its paragraph.
+#: The files of a run in its folder.
+JSON, PAGE = "bench.json", "bench.md"
+#: The page with a paragraph about each missed target.
 WHY = "docs/explanation/performance-targets.md"
+
+#: Pixels: the width of a picture, where bars begin, the longest bar, and the height of a line.
+PLOT_WIDTH, PLOT_LEFT, LONGEST_BAR, BAR_HEIGHT = 860, 200, 520, 30
+#: Pixels above the bars.
+PLOT_TOP = 64
+OURS, PEERS, INK, SOFT = "#067647", "#98a2b3", "#1d2433", "#5d6678"
+PICTURE = f"""\
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {PLOT_WIDTH} {{height}}" role="img" \
+font-family="system-ui, DejaVu Sans, sans-serif" font-size="14" fill="{INK}">
+<title>{{title}}: {{heading}}</title>
+<rect width="{PLOT_WIDTH}" height="{{height}}" fill="#fff"/>
+<text x="12" y="24" font-weight="600">{{title}}</text>
+<text x="12" y="46" fill="{SOFT}">{{heading}}: median, smallest and largest round</text>
+{{bars}}
+</svg>
+"""
+BAR = f"""\
+<text x="{PLOT_LEFT - 10}" y="{{base}}" text-anchor="end">{{name}}</text>
+<rect x="{PLOT_LEFT}" y="{{top}}" width="{{median:.1f}}" height="{BAR_HEIGHT - 10}" rx="3" fill="{{colour}}"/>
+<path d="M{{low:.1f}} {{middle}}H{{high:.1f}}" stroke="{INK}" stroke-width="2"/>
+<text x="{{end:.1f}}" y="{{base}}">{{shown}}</text>"""
 
 
 def markdown(table: Table) -> str:
-    """Medians of the rounds; for the first measure the smallest and largest, too."""
+    """Return *table* with medians of the rounds; for the first measure with the smallest and largest, too."""
     shown = table.shown
     headings = [MEASURES[name].heading for name in shown]
     lines = [
@@ -34,7 +61,7 @@ def markdown(table: Table) -> str:
 
 
 def head(about: Mapping[str, str], whole: bool) -> str:
-    """What was measured on."""
+    """Return the head of a page: what the figures depend on."""
     lines = ["# distlock beside other locks", "", *(f"- {what}: {which}" for what, which in about.items())]
     if not whole:
         lines.append("- NOT WHOLE: the run was stopped, or goes on, or something could not be measured.")
@@ -42,7 +69,7 @@ def head(about: Mapping[str, str], whole: bool) -> str:
 
 
 def summary(tables: Sequence[Table]) -> str:
-    """Each target with what came of it, and all that could not be judged."""
+    """Return each target with its result, and what could not be judged."""
     results = [(table, result) for table in tables for result in table.results()]
     void = [f"- {table.row}: VOID: {one}" for table in tables for one in table.violations]
     lost = [f"- {table.row}: NOT MEASURED: {one}" for table in tables for one in table.lost]
@@ -61,7 +88,7 @@ def summary(tables: Sequence[Table]) -> str:
 
 
 def not_judged(tables: Sequence[Table]) -> str:
-    """Of how many targets nothing is known, and whom they speak of; "" where there are none."""
+    """Return how many targets could not be judged, and whose they are; "" if there are none."""
     targets = [target for table in tables for target in table.not_judged]
     who = dict.fromkeys(target.peer or target.ours for target in targets)
     return f"Not judged: {len(targets)}, of what was not measured: {', '.join(who)}." if targets else ""
@@ -84,9 +111,9 @@ def cells_of(table: Table, contestant: str, name: str, spread: bool) -> list[str
 
 
 def as_json(tables: Sequence[Table], about: Mapping[str, str], whole: bool = True) -> str:
-    """Every figure of every round, in seconds and counts.
+    """Return every figure of every round, in seconds and counts.
 
-    *about*: what was measured on. *whole*: whether all that was asked for has been measured.
+    *about*: what the figures depend on. *whole*: whether everything that was asked for has been measured.
     """
     return json.dumps(
         {
@@ -117,3 +144,102 @@ def as_json(tables: Sequence[Table], about: Mapping[str, str], whole: bool = Tru
         },
         indent=1,
     )
+
+
+def svg(table: Table) -> str:
+    """Draw the first measure of *table*: bars for medians, and lines from the smallest to the largest."""
+    name = table.shown[0]
+    measure = MEASURES[name]
+    spreads = [(one, spread) for one in table.rounds if (spread := table.spread(one, name))]
+    most = max(high for _, (_, _, high) in spreads) or 1.0
+    bars = []
+    for number, (contestant, spread) in enumerate(spreads):
+        median, low, high = (LONGEST_BAR * figure / most for figure in spread)
+        top = PLOT_TOP + BAR_HEIGHT * number
+        bars.append(
+            BAR.format(
+                name=escape(contestant),
+                median=median,
+                low=PLOT_LEFT + low,
+                high=PLOT_LEFT + high,
+                end=PLOT_LEFT + high + 8,
+                top=top + 4,
+                middle=top + 14,
+                base=top + 19,
+                colour=OURS if contestant.startswith("distlock") else PEERS,
+                shown=measure.shown(spread[0]),
+            )
+        )
+    height = PLOT_TOP + BAR_HEIGHT * len(bars) + 8
+    title, heading = escape(table.title), escape(measure.heading)
+    return PICTURE.format(height=height, title=title, heading=heading, bars="\n".join(bars))
+
+
+def clear_run(folder: Path) -> None:
+    """Remove the results of an older run from *folder*."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in (*folder.glob("*.svg"), folder / JSON, folder / PAGE):
+        old.unlink(missing_ok=True)
+
+
+def write_run(folder: Path, tables: Sequence[Table], about: Mapping[str, str], whole: bool) -> None:
+    """Write all results so far. It is called after each table, so that a stopped run loses one at most."""
+    pages = [head(about, whole), summary(tables).rstrip()]
+    for number, table in enumerate(tables, 1):
+        picture = f"{number:02}-{table.row}.svg"
+        replace_file(folder / picture, svg(table))
+        pages += [markdown(table).rstrip(), f"![{table.title}]({picture})"]
+    replace_file(folder / JSON, as_json(tables, about, whole))
+    replace_file(folder / PAGE, "\n\n".join(pages) + "\n")
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write *text* so that a run that is killed meanwhile leaves the old file whole."""
+    made = path.with_name(path.name + ".new")
+    made.write_text(text, encoding="utf-8")
+    os.replace(made, path)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRun:
+    """The results of a finished run, read from its folder."""
+
+    about: Mapping[str, str]
+    tables: Sequence[Table]
+
+
+def read_run(folder: Path) -> KeptRun:
+    """Read the results of a run. Raises `BenchError` if *folder* has none of a whole run."""
+    path = folder / JSON
+    try:
+        told: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise BenchError(f"{path} is not there. Run: scripts/bench --to {folder}") from None
+    if not told["whole"]:
+        raise BenchError(
+            f"{path} is of a run that was stopped, or could not measure something. "
+            f"Run: scripts/bench --to {folder}"
+        )
+    try:
+        tables = [
+            Table(
+                each["row"],
+                each["title"],
+                each["rounds"],
+                each["measures"],
+                [target_of(one) for one in (*each["targets"], *each["not judged"])],
+                each["notes"],
+                each["violations"],
+                each["lost"],
+            )
+            for each in told["tables"]
+        ]
+    except KeyError:
+        raise BenchError(
+            f"{path} is of another version of the bench. Run: scripts/bench --to {folder}"
+        ) from None
+    return KeptRun(told["about"], tables)
+
+
+def target_of(told: Mapping[str, Any]) -> Target:
+    return Target(**{name: told[name] for name in Target.__slots__})

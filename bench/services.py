@@ -1,39 +1,49 @@
-"""The servers of a run, each started when it is asked for first; and what they say of their own work."""
+"""The servers of a run, each started for its first use, and how much work they have done."""
 
 from __future__ import annotations
 
+import os
 import socket
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
+import psycopg
 import redis
 
-from bench.delay import farther
+from bench.network import farther
 from loadtest.lock_services import open_lock_service
+from loadtest.stack import Stack
 from loadtest.workspace import workspace
+
+#: Fields of /proc/<pid>/stat behind the name: the parent, the process group, the session, and the processor
+#: times of a process and of its children that have ended.
+PARENT, GROUP, SESSION, TIMES = 1, 2, 3, slice(11, 15)
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a server has done so far, or between two moments."""
+class ServerWork:
+    """The work of a server so far, or between two moments."""
 
-    #: What reached it: a script, and all that is sent with it at once, is one.
+    #: Reads from its connections: a script and the commands that are sent with it are one.
     requests: float = 0.0
-    #: What it carried out, those inside scripts included.
+    #: Commands, with those inside scripts.
     commands: float = 0.0
-    #: Seconds.
+    #: Processor seconds.
     cpu: float = 0.0
 
-    def __sub__(self, before: Work) -> Work:
-        return Work(self.requests - before.requests, self.commands - before.commands, self.cpu - before.cpu)
+    def __sub__(self, before: ServerWork) -> ServerWork:
+        return ServerWork(
+            self.requests - before.requests, self.commands - before.commands, self.cpu - before.cpu
+        )
 
 
 class Services:
-    """Started by ``with``; ended, with everything that it started, by leaving it."""
+    """The servers of a run. ``with`` ends them."""
 
     def __init__(self) -> None:
         self._cleanup = ExitStack()
@@ -49,7 +59,7 @@ class Services:
         self._cleanup.close()
 
     def url(self, service: str, distance: float = 0.0) -> str:
-        """Where *service* is, *distance* seconds of round-trip time farther away than the loopback."""
+        """Return the URL of *service*, *distance* seconds of round-trip time farther than the loopback."""
         key = service, distance
         if key not in self._urls:
             self._urls[key] = self._away(service, distance) if distance else self._start(service)
@@ -67,23 +77,23 @@ class Services:
         port = self._cleanup.enter_context(farther(near.hostname, near.port, distance))
         return near._replace(netloc=f"127.0.0.1:{port}").geturl()
 
-    def work(self, service: str) -> Work:
-        """What *service* has done since it was started."""
-        told = WORK.get(service)
-        return told(self.url(service)) if told else Work()
+    def work(self, service: str) -> ServerWork:
+        """Return the work of *service* since its start."""
+        told = WORK_OF_SERVICE.get(service)
+        return told(self.url(service)) if told else ServerWork()
 
 
-def redis_work(url: str) -> Work:
+def redis_work(url: str) -> ServerWork:
     with redis.Redis.from_url(url) as client:
         info: Mapping[str, float] = client.info()
         commands: Mapping[str, Mapping[str, float]] = client.info("commandstats")
     done = sum(each["calls"] for name, each in commands.items() if name != "cmdstat_info")
     cpu = float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
-    return Work(info["total_reads_processed"], done, cpu)
+    return ServerWork(info["total_reads_processed"], done, cpu)
 
 
-def zookeeper_work(url: str) -> Work:
-    """A packet to it is a request; what it writes is not told apart."""
+def zookeeper_work(url: str) -> ServerWork:
+    """Return the packets that ZooKeeper has received; it counts no commands."""
     where = urlsplit(url)
     with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
         connection.sendall(b"mntr")
@@ -91,7 +101,42 @@ def zookeeper_work(url: str) -> Work:
         while chunk := connection.recv(1 << 16):
             said += chunk
     numbers = dict(line.split("\t", 1) for line in said.decode().splitlines() if "\t" in line)
-    return Work(float(numbers["zk_packets_received"]))
+    return ServerWork(float(numbers["zk_packets_received"]))
 
 
-WORK = {"redis": redis_work, "zookeeper": zookeeper_work}
+def cpu_of_site(stack: Stack) -> float:
+    """Return the processor seconds of all processes of all instances."""
+    sessions = {str(child.process.pid) for child in stack.instances}
+    return cpu_of_processes(stat for stat in process_stats() if stat[SESSION] in sessions)
+
+
+def cpu_of_group(group: int) -> float:
+    """Return the processor seconds of a process group."""
+    return cpu_of_processes(stat for stat in process_stats() if stat[GROUP] == str(group))
+
+
+def cpu_of_database(url: str) -> float:
+    """Return the processor seconds of all processes of a PostgreSQL on this machine."""
+    with psycopg.connect(url) as connection:
+        server = process_stat(connection.info.backend_pid)[PARENT]
+        return cpu_of_processes(
+            [process_stat(int(server)), *(stat for stat in process_stats() if stat[PARENT] == server)]
+        )
+
+
+def cpu_of_processes(processes: Iterable[list[str]]) -> float:
+    return sum(int(ticks) for stat in processes for ticks in stat[TIMES]) / os.sysconf("SC_CLK_TCK")
+
+
+def process_stats() -> Iterator[list[str]]:
+    for process in Path("/proc").glob("[0-9]*"):
+        # A process may end meanwhile.
+        with suppress(OSError):
+            yield process_stat(int(process.name))
+
+
+def process_stat(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+WORK_OF_SERVICE = {"redis": redis_work, "zookeeper": zookeeper_work}

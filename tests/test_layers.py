@@ -66,8 +66,7 @@ THIRD_PARTIES = {
     "distlock.metrics": {"opentelemetry", "prometheus_client"},
     "distlock.testing": {"pytest"},
     # Where the site has it loaded already.
-    "distlock.testing.in_django": {"django"},
-    "distlock.testing.in_sqlalchemy": {"sqlalchemy"},
+    "distlock.testing.frameworks": {"django", "sqlalchemy"},
     "pytest_distlock": {"pytest"},
     "django_distlock": {"asgiref", "click", "django", "rest_framework"},
     # Where the site has it.

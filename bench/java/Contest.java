@@ -18,7 +18,7 @@ import java.util.StringJoiner;
  * the seconds admit), body in seconds, and the moment to begin, all by CLOCK_MONOTONIC. Each answer is a line of JSON.
  */
 public final class Contest {
-    // As in bench/oracle.py.
+    // As in bench/contest.py.
     private static final int INSIDE = 0, ENTERED = 1, THREAD = 3, PROCESS = 4, LEFT = 5, SIZE = 6;
     private static final String NAME = "hot";
 
@@ -43,7 +43,7 @@ public final class Contest {
         until = begin + (long) (Double.parseDouble(told[3]) * 1e9);
     }
 
-    /** What one thread saw: bench.oracle.Witness. */
+    /** What one thread saw: bench.contest.Witness. */
     private final class Witness extends Thread {
         final long me;
         final List<Long> waits = new ArrayList<>();

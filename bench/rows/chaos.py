@@ -1,47 +1,76 @@
-"""Redis, and what may go wrong while eight processes want one lock: nothing breaks, and all go on soon."""
+"""Rows with trouble while eight processes want one lock: nothing breaks, and every process soon goes on."""
 
 from __future__ import annotations
 
+import logging
+import os
 import re
+import signal
+import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 
 import redis
 
-from bench.bench import Bench
+import distlock
+from bench.bench import Bench, Contestant
+from bench.contest import NAME, ContestPlan
 from bench.crew import BenchError, Crew
-from bench.relay import Relay
-from bench.table import Table
-from bench.trouble import (
-    LATE,
-    MISSED,
-    PROCESSES,
-    SHORT_TTL,
-    Trouble,
-    deaths,
-    die,
-    once,
-    sleep_through_lease,
-    stand_still,
-    table,
-)
+from bench.figures import Table, Target
+from bench.locks import PATIENCE, Lock
+from bench.network import Relay
 from distlock.backends.base import EXCLUSIVE
 from distlock.backends.redis.scripts import RELEASE
 
-KINDS = ("distlock", "distlock, on the push")
-#: For so long pushes come late, seconds. Each hand-off waits for a poll meanwhile.
+#: Seconds of a short lease: the lock of a dead or stopped process is free when its lease ends.
+SHORT_TTL = 2.0
+SHORT_LEASE = "distlock, ttl=2"
+#: Seconds that a lost or late message may cost: half a second for the acknowledgement of a hand-off, and a
+#: second for the longest pause between two polls of so few waiters. One more is for a busy machine. A lease
+#: lasts ten seconds, so the bound finds a wait that ends only with a lease.
+MISSED = 2.5
+#: Seconds that a process stands still, or that a push is delayed: shorter than a lease, longer than the
+#: acknowledgement of a hand-off may take.
+LATE = 0.8
+PROCESSES = 8
+TITLES = {"redis": "Redis", "zookeeper": "ZooKeeper"}
+#: Seconds of a body: two holders at once are seen only while both are inside.
+BODY = 0.002
+MEASURES = ("longest", "p99", "p50", "rate", "jain", "requests", "commands")
+#: How often a connection dies in a round.
+DEATHS = 5
+#: Seconds in which pushes are delayed. Each hand-off waits for a poll meanwhile.
 SPELL = 1.0
-RELEASES = re.compile(re.escape(RELEASE[EXCLUSIVE].by_digest[-42:-2]))
+REDIS_RELEASES = re.compile(re.escape(RELEASE[EXCLUSIVE].by_digest[-42:-2]))
+#: Seconds: a session lasts a third longer than its holds, and the server looks for ended ones twice a second.
+SESSION_LEASE = 1.3 * SHORT_TTL + 0.5
+#: Matches a request to delete a node: the type of the request, and a path.
+ZOOKEEPER_RELEASES = re.compile(rb"\x00\x00\x00\x02\x00\x00..?/", re.DOTALL)
+
+#: The grant of the victim, which outlives the task that took it.
+KEPT_GRANTS: list[distlock.Grant] = []
 
 
-def measure(bench: Bench) -> Iterator[Table]:
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that goes wrong in a round."""
+
+    what: str
+    #: Makes it happen in a round of so many seconds.
+    disturb: Callable[[float], None]
+    #: The longest wait that a caller may have, seconds.
+    bound: float
+
+
+def measure_chaos(bench: Bench) -> Iterator[Table]:
     url = bench.services.url("redis")
     with ExitStack() as stack:
         client = stack.enter_context(redis.Redis.from_url(url))
         relay = stack.enter_context(Relay(url))
-        plain, on_push = (Crew(PROCESSES, kind, relay.url) for kind in KINDS)
+        plain, on_push = (Crew(PROCESSES, kind, relay.url) for kind in ("distlock", "distlock, on the push"))
         stack.callback(plain.end)
         stack.callback(on_push.end)
 
@@ -53,15 +82,19 @@ def measure(bench: Bench) -> Iterator[Table]:
                 raise BenchError("No push came late: nothing was tried.")
 
         late = Trouble(f"pushes come {LATE:g} s late", deliver_late, SPELL + MISSED)
-        cut = Trouble("all connections are cut", once(relay.cut), MISSED)
-        died = Trouble("connections die of a release", partial(deaths, relay, RELEASES, True), MISSED)
-        lost = Trouble("releases get lost", partial(deaths, relay, RELEASES, False), MISSED)
+        cut = Trouble("all connections are cut", halfway(relay.cut), MISSED)
+        died = Trouble(
+            "connections die of a release", partial(cut_connections, relay, REDIS_RELEASES, True), MISSED
+        )
+        lost = Trouble("releases get lost", partial(cut_connections, relay, REDIS_RELEASES, False), MISSED)
         others = [
-            Trouble("scripts are flushed", once(client.script_flush), MISSED),
-            Trouble("subscriptions are cut", once(lambda: client.client_kill_filter(_type="pubsub")), MISSED),
+            Trouble("scripts are flushed", halfway(client.script_flush), MISSED),
+            Trouble(
+                "subscriptions are cut", halfway(lambda: client.client_kill_filter(_type="pubsub")), MISSED
+            ),
             Trouble(
                 f"one stands still for {LATE:g} s",
-                once(lambda: stand_still(plain.pids[0], LATE)),
+                halfway(lambda: stand_still(plain.pids[0], LATE)),
                 LATE + MISSED,
             ),
             Trouble(
@@ -69,9 +102,136 @@ def measure(bench: Bench) -> Iterator[Table]:
                 partial(sleep_through_lease, url, SHORT_TTL + 1.0),
                 SHORT_TTL + MISSED,
             ),
-            Trouble("one is killed with the lock", partial(die, url), SHORT_TTL + MISSED),
+            Trouble("one is killed with the lock", partial(kill_holder, url), SHORT_TTL + MISSED),
         ]
         troubled = [(plain, each) for each in (late, cut, died, lost, *others)]
-        # On a push nobody may stand still, until it is confirmed: that one is left out.
+        # No process may stand still until it has confirmed a push, so that trouble is left out.
         troubled += [(on_push, each) for each in ((late,) if bench.quick else (late, cut, died, lost))]
-        yield table(bench, "chaos", "redis", troubled)
+        yield trouble_table(bench, "chaos", "redis", troubled)
+
+
+def measure_chaos_zookeeper(bench: Bench) -> Iterator[Table]:
+    url = bench.services.url("zookeeper")
+    with ExitStack() as stack:
+        relay = stack.enter_context(Relay(url))
+        crew = Crew(PROCESSES, "distlock", relay.url)
+        stack.callback(crew.end)
+        troubles = [
+            Trouble("all connections are cut", halfway(relay.cut), MISSED),
+            Trouble(
+                "connections die of a release",
+                partial(cut_connections, relay, ZOOKEEPER_RELEASES, True),
+                MISSED,
+            ),
+            Trouble("releases get lost", partial(cut_connections, relay, ZOOKEEPER_RELEASES, False), MISSED),
+            Trouble(
+                f"one stands still for {LATE:g} s",
+                halfway(lambda: stand_still(crew.pids[0], LATE)),
+                LATE + MISSED,
+            ),
+            Trouble(
+                "the session of the holder, which stands still, ends",
+                partial(sleep_through_lease, url, SESSION_LEASE + 1.0),
+                SESSION_LEASE + MISSED,
+            ),
+            Trouble("one is killed with the lock", partial(kill_holder, url), SESSION_LEASE + MISSED),
+        ]
+        yield trouble_table(bench, "chaos-zookeeper", "zookeeper", [(crew, each) for each in troubles])
+
+
+def trouble_table(bench: Bench, row: str, service: str, troubles: Sequence[tuple[Crew, Trouble]]) -> Table:
+    """Measure each trouble: every round has to keep its bound, and the lock has to be free in the end."""
+    plan = ContestPlan(seconds=max(1.0, bench.seconds), body=BODY)
+    contestants, targets = [], []
+    for crew, trouble in troubles:
+        contestants.append(Contestant(crew, plan, suffix=f", {trouble.what}", meanwhile=trouble.disturb))
+        targets.append(Target("longest", 1000 * trouble.bound, ours=contestants[-1].name, each=True))
+    crowd = f"{PROCESSES} processes of 1 thread"
+    title = f"{TITLES[service]}, {crowd}, a body of {BODY * 1000:g} ms, and some trouble"
+    # Each round is judged by its longest wait, so more rounds give no better median.
+    rounds = min(bench.rounds, 1 if bench.quick else 2)
+    made = replace(bench, rounds=rounds).contest(row, title, contestants, service, targets, MEASURES)
+    made.violations += stranded(bench.services.url(service))
+    return made
+
+
+def take_and_keep(lock: Lock) -> None:
+    # The loss of this lock is intended, so its log records are noise.
+    logging.getLogger("distlock").setLevel(logging.CRITICAL)
+    KEPT_GRANTS.append(lock(NAME).__enter__())
+
+
+def finds_it_lost(lock: Lock) -> bool:
+    """Return whether a process that went on knows that its lock is over."""
+    try:
+        KEPT_GRANTS[0].check()
+    except distlock.LockLost:
+        return True
+    return False
+
+
+def kill_holder(url: str, seconds: float) -> None:
+    """Kill a process that holds the lock."""
+    with victim_with_lock(url, seconds) as victim:
+        os.kill(victim.pids[0], signal.SIGKILL)
+
+
+def sleep_through_lease(url: str, lease: float, seconds: float) -> None:
+    """Stop a process that holds the lock for longer than *lease*, and let it go on. Raises `BenchError`."""
+    with victim_with_lock(url, seconds) as victim:
+        stand_still(victim.pids[0], lease)
+        if victim.do([finds_it_lost]) != [True]:
+            raise BenchError("A process that stood still does not know that it has lost its lock.")
+
+
+@contextmanager
+def victim_with_lock(url: str, seconds: float) -> Iterator[Crew]:
+    """Yield a process that holds the lock after the first third of a round of *seconds*."""
+    victim = Crew(1, SHORT_LEASE, url)
+    try:
+        time.sleep(seconds / 3)
+        victim.do([take_and_keep])
+        yield victim
+    finally:
+        victim.end()
+
+
+def stand_still(pid: int, seconds: float) -> None:
+    """Stop the process, and let it go on even if the bench is killed meanwhile: a shell does both."""
+    command = f"kill -s STOP {pid}; sleep {seconds}; kill -s CONT {pid}"
+    subprocess.run(["sh", "-c", command], start_new_session=True, check=True)
+
+
+def cut_connections(relay: Relay, of: re.Pattern[bytes], delivers: bool, seconds: float) -> None:
+    """Cut connections at a request that *of* matches. It still reaches the server where *delivers*."""
+    before, relay.delivers = relay.died, delivers
+    for _ in range(DEATHS):
+        relay.fatal = of
+        time.sleep(seconds / (2 * DEATHS))
+    relay.fatal = None
+    if relay.died == before:
+        raise BenchError("No connection died: nothing was tried.")
+
+
+def halfway(trouble: Callable[[], object]) -> Callable[[float], None]:
+    """Return a function that calls *trouble* in the middle of a round."""
+
+    def disturb(seconds: float) -> None:
+        time.sleep(seconds / 2)
+        trouble()
+
+    return disturb
+
+
+def stranded(url: str, patience: float = PATIENCE) -> list[str]:
+    """Return what the lock service still has of the lock. *patience*: seconds until it has to be free."""
+    locks, deadline = distlock.connect(url, prefix="bench"), time.monotonic() + patience
+    try:
+        # The lease of a killed process has to end, and a release has to arrive.
+        while (state := locks.inspect(NAME)).holder or state.queue:
+            if time.monotonic() > deadline:
+                return [f"Nobody wants the lock any more, and it is not free: {state}"]
+            time.sleep(0.1)
+    finally:
+        locks.close()
+    return []

@@ -1,8 +1,8 @@
-"""A shop with one route for each way to sell a unit: the same rows, and the same transaction around them."""
+"""A shop with a route for each way to sell a unit, each with the same rows and the same transaction."""
 
 from __future__ import annotations
 
-#: As the routes and the tables have them. All read the stock, write it, and write an order.
+#: The names in the tables, by the routes. Each way reads and writes the stock, and writes an order.
 WAYS = {
     "distlock": "distlock",
     "distlock-batch": "distlock, batch=32",
@@ -10,7 +10,7 @@ WAYS = {
     "for-update": "FOR UPDATE",
     "conditional": "conditional UPDATE",
 }
-#: Those that no target speaks of.
+#: Ways without a target.
 MORE_WAYS = {"distlock-fence": "distlock, fence", "advisory": "advisory lock"}
-#: Of a lock, seconds. Nobody is refused: all are measured at the same load.
+#: Seconds that a caller waits for a lock. No buyer is refused, so all ways have the same load.
 TIMEOUT = 60.0

@@ -1,4 +1,4 @@
-"""The ways of `bench.web.views` in Flask: the same rows, and one transaction for each sale."""
+"""The ways of `bench.web.django_views` in Flask: the same rows, and one transaction for each sale."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flask_distlock import DistLock, distributed_lock
 app = Flask(__name__)
 app.config["DISTLOCK"] = {"default": {**SHOP.distlock()["default"], "TIMEOUT": TIMEOUT}}
 app.config["SQLALCHEMY_DATABASE_URI"] = ledger.database_url(SHOP.database)
-# As many connections as gunicorn has threads.
+# A connection for each thread of gunicorn.
 app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"pool_size": 64}
 db.init_app(app)
 DistLock(app)
@@ -43,7 +43,7 @@ def order(sku: int, seen: int) -> Answer:
 
 
 def sell(sku: int, for_update: bool = False) -> Answer:
-    """Read, check, write."""
+    """Read, check, and write."""
     found = select(Product).where(Product.id == sku)
     product = db.session.scalars(found.with_for_update() if for_update else found).one()
     if product.stock < 1:
@@ -90,7 +90,7 @@ def advisory(sku: int) -> Answer:
 
 @app.post("/conditional/<int:sku>")
 def conditional(sku: int) -> Answer:
-    """One statement checks and writes."""
+    """Check and write in one statement."""
     left = update(Product).where(Product.id == sku, Product.stock >= 1).values(stock=Product.stock - 1)
     done = db.session.execute(left, execution_options={"synchronize_session": False})
     assert isinstance(done, CursorResult)

@@ -1,4 +1,4 @@
-"""Settings of the bench's shop: the database and the keys of the demo's, and no limit that refuses."""
+"""Django's settings of the bench's shop: database and keys of the demo's, and no limit that refuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from demo_shop.django_shop import settings as demo
 SECRET_KEY = "nothing is signed here"
 ALLOWED_HOSTS = demo.ALLOWED_HOSTS
 USE_TZ = True
-ROOT_URLCONF = "bench.web.views"
+ROOT_URLCONF = "bench.web.django_views"
 INSTALLED_APPS = demo.INSTALLED_APPS
 LOGGING = demo.LOGGING
 DATABASES = demo.DATABASES

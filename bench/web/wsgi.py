@@ -1,4 +1,4 @@
-"""What gunicorn serves: ``bench.web.wsgi:application``."""
+"""The entry point of Django's shop for gunicorn: ``bench.web.wsgi:application``."""
 
 from __future__ import annotations
 

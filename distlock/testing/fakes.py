@@ -1,23 +1,43 @@
-"""Fakes for a site's own tests: a lock that somebody else has, a lock service that is away, a lost lock.
+"""Fakes for a site's own tests: a lock that another process has, an unavailable lock service, a lost lock.
 
-They work on the clients that the site has, whatever their lock service is, and wait for nothing.
+They work on the clients that the site has, on each lock service, and do not wait. A fake replaces methods of
+namespaces in its block only, so an acquisition outside costs nothing more.
 """
 
 from __future__ import annotations
 
+import functools
+import math
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol, Self, runtime_checkable
 
+from distlock import reentrance
+from distlock.engine.commands import Commands, Parker
+from distlock.engine.grantor import Grantor
+from distlock.engine.hold import NameGrant
 from distlock.errors import BackendUnavailable
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace, namespaces
 from distlock.names import check_name
-from distlock.testing.losing import lose_grant
-from distlock.testing.standing_in import Fake
+from distlock.owner import in_event_loop
+from distlock.terms import Terms
+
+#: Return whether one of the names stays taken. May raise a `LockError`, as a lock service does.
+Keeps = Callable[[Namespace, tuple[str, ...]], bool]
+#: Called with each grant before its caller has it.
+Granted = Callable[[Grant], None]
+
+_mutex = threading.RLock()
+#: The active fakes.
+_playing: list[Fake] = []
+#: The replaced methods: class, name and function.
+_before: list[tuple[type[Any], str, Any]] = []
 
 
 def contended(*names: str) -> Fake:
-    """In the block somebody else has the locks *names*; without names every lock.
+    """Have another process hold the locks *names* in the block; without names every lock.
 
     A call that asks for one of them ends as after its time-out, but at once: a guarded view answers
     423, ``with`` raises `LockTimeout`, `Lock.acquire` returns None. A caller without a time-out
@@ -35,10 +55,11 @@ def contended(*names: str) -> Fake:
 
 
 def backend_down() -> Fake:
-    """In the block no lock service answers: a guarded view answers 503, ``with`` raises `BackendUnavailable`.
+    """Have no lock service answer in the block.
 
-    With ``ON_BACKEND_DOWN: "run"`` the fence row serves meanwhile, as it would. The backend ``database`` has
-    no lock service that could be away.
+    A guarded view answers 503, and ``with`` raises `BackendUnavailable`. With ``ON_BACKEND_DOWN: "run"``
+    the fence row serves meanwhile, as it would. The backend ``database`` has no lock service that could
+    be away.
 
     Returns what goes into a ``with``. Raises nothing.
 
@@ -57,11 +78,12 @@ def backend_down() -> Fake:
 
 
 def lose(*names: str) -> Fake:
-    """The locks *names* that this process holds are lost, now; without names all that it holds.
+    """Lose the locks *names* that this process holds; without names all that it holds.
 
-    In a ``with``: so is each that is granted in the block, as soon as it is. The transaction of a guarded
-    view is rolled back instead of committed, and it answers 503; ``with`` raises `LostInside` at its end, and
-    `Grant.check` raises `LockLost`. Callbacks and signals are told. On the lock service the lock is free.
+    In a ``with``, each of them that is granted in the block is lost at once, too. The transaction of a
+    guarded view is rolled back instead of committed, and it answers 503; ``with`` raises `LostInside` at
+    its end, and `Grant.check` raises `LockLost`. Callbacks and signals are told. On the lock service the
+    lock is free.
 
     Returns what may go into a ``with``. Raises `InvalidName`.
 
@@ -83,7 +105,7 @@ def lose(*names: str) -> Fake:
 
 
 def held_locks() -> list[str]:
-    """The names of the locks that this process holds just now, sorted: for what the guarded code calls.
+    """Return the names of the locks that this process holds just now, sorted: for code under a guard.
 
     A name that two clients hold, under two prefixes, comes twice. Raises nothing.
 
@@ -97,7 +119,7 @@ def held_locks() -> list[str]:
 
 @contextmanager
 def taken_locks() -> Iterator[list[str]]:
-    """Gives a list, to which each name is added that is granted in the block.
+    """Yield a list to which each name is added that is granted in the block.
 
     What a guard finds held by the guard around it is not taken again. Raises nothing.
 
@@ -117,6 +139,125 @@ def _held() -> list[Grant]:
 
 
 def _meant(names: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether a name is one of *names*. Raises `InvalidName`."""
+    """Return whether a name is one of *names*; all are without *names*. Raises `InvalidName`."""
     checked = frozenset(map(check_name, names))
     return lambda name: not checked or name in checked
+
+
+@runtime_checkable
+class Losable(Protocol):
+    """A grant without a lock service, as one of the backend ``dummy``."""
+
+    def lose(self, why: str) -> None: ...
+
+
+def lose_grant(grant: Grant, why: str) -> None:
+    """Lose *grant*, of one name, because of *why*. Its lock is free on the lock service."""
+    if isinstance(grant, Losable):
+        grant.lose(why)
+    elif isinstance(grant, NameGrant) and isinstance(grant._grantor, Grantor):
+        hold = grant._hold
+        # Callbacks run before this returns, unless they might stop an event loop.
+        grant._grantor.lose(hold, why, cancel=False, off_thread=in_event_loop())
+        with suppress(BackendUnavailable):
+            reentrance.call(grant._grantor.backend.release, hold.request)
+
+
+class Fake:
+    """A fake that is active during its ``with`` block, for all clients and threads of this process."""
+
+    def __init__(self, *, keeps: Keeps | None = None, granted: Granted | None = None) -> None:
+        self.keeps = keeps
+        self.granted = granted
+
+    def __enter__(self) -> Self:
+        with _mutex:
+            if not _playing:
+                _step_in()
+            if self not in _playing:
+                _playing.append(self)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        with _mutex:
+            if self in _playing:
+                _playing.remove(self)
+                if not _playing:
+                    _step_out()
+
+
+def _step_in() -> None:
+    # A subclass of Namespace may have base classes of its own.
+    whole = [part for one in _below(Namespace) for part in one.__mro__ if part not in Namespace.__mro__]
+    for one in dict.fromkeys(whole):
+        for name, stand_in in _STAND_INS.items():
+            if (real := vars(one).get(name)) is not None:
+                _before.append((one, name, real))
+                setattr(one, name, stand_in(real))
+
+
+def _step_out() -> None:
+    while _before:
+        one, name, real = _before.pop()
+        setattr(one, name, real)
+
+
+def _below(one: type[Any]) -> Iterator[type[Any]]:
+    for inherited in one.__subclasses__():
+        yield inherited
+        yield from _below(inherited)
+
+
+def _stays_taken(namespace: Namespace, names: tuple[str, ...]) -> bool:
+    # Another thread may change the list meanwhile; copy() is atomic.
+    return any(fake.keeps(namespace, names) for fake in _playing.copy() if fake.keeps is not None)
+
+
+def _acquiring(real: Callable[..., Commands[Grant | None]]) -> Callable[..., Commands[Grant | None]]:
+    @functools.wraps(real)
+    def acquire(
+        self: Namespace, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
+        if _stays_taken(self, names):
+            if seconds == math.inf:
+                raise AssertionError(
+                    f"{', '.join(map(repr, names))} would be waited for without end: this lock has no "
+                    "time-out, and the test plays that somebody else keeps it."
+                )
+            return None
+        grant = yield from real(self, names, parker, seconds, terms)
+        if grant is not None:
+            for fake in _playing.copy():
+                if fake.granted is not None:
+                    fake.granted(grant)
+        return grant
+
+    return acquire
+
+
+def _looking(real: Callable[[Namespace, str], bool]) -> Callable[[Namespace, str], bool]:
+    @functools.wraps(real)
+    def locked(self: Namespace, name: str) -> bool:
+        return _stays_taken(self, (name,)) or real(self, name)
+
+    return locked
+
+
+def _asking(real: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(real)
+    def ask(self: Namespace, *arguments: Any) -> Any:
+        # Without names, only a fake of an unavailable lock service raises.
+        _stays_taken(self, ())
+        return real(self, *arguments)
+
+    return ask
+
+
+#: By the method of a `Namespace`.
+_STAND_INS: dict[str, Callable[[Any], Any]] = {
+    "acquire": _acquiring,
+    "locked": _looking,
+    "inspect": _asking,
+    "announced": _asking,
+    "break_hold": _asking,
+}

@@ -1,7 +1,7 @@
-"""Judge a history of grants: was it that of a lock?
+"""Check a history of grants: could a lock have granted them?
 
-With fences the order of the grants is given, so the check is exact and needs no search
-(https://jepsen.io/analyses for what is done without them).
+The fences give the order of the grants, so the check is exact and needs no search
+(https://jepsen.io/analyses for checks without fences).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from distlock.modes import EXCLUSIVE, READ, Mode
 
 
 @dataclass(frozen=True)
-class Record:
+class HistoryRecord:
     """One acquisition. The times are of one clock that all processes share, in seconds."""
 
     name: str
@@ -30,7 +30,7 @@ class Record:
     mode: Mode = EXCLUSIVE
 
 
-def check_history(history: Iterable[Record], *, disjoint: bool = True) -> list[str]:
+def check_history(history: Iterable[HistoryRecord], *, disjoint: bool = True) -> list[str]:
     """Return what is wrong with *history*, one sentence each; an empty list if nothing is.
 
     Fences of one name are unique, and grow: a grant that was there before another was asked for has the
@@ -38,7 +38,7 @@ def check_history(history: Iterable[Record], *, disjoint: bool = True) -> list[s
     overlap, but those of readers and of one caller, which holds unless a fault took a lock from its holder:
     switch it off for runs with such faults.
     """
-    by_name: dict[str, list[Record]] = defaultdict(list)
+    by_name: dict[str, list[HistoryRecord]] = defaultdict(list)
     for record in history:
         by_name[record.name].append(record)
     wrong: list[str] = []
@@ -49,8 +49,8 @@ def check_history(history: Iterable[Record], *, disjoint: bool = True) -> list[s
     return wrong
 
 
-def _unique(records: Sequence[Record]) -> list[str]:
-    seen: dict[tuple[int, int], Record] = {}
+def _unique(records: Sequence[HistoryRecord]) -> list[str]:
+    seen: dict[tuple[int, int], HistoryRecord] = {}
     wrong = []
     for record in [one for one in records if one.mode != READ]:
         other = seen.setdefault(record.fence, record)
@@ -59,11 +59,11 @@ def _unique(records: Sequence[Record]) -> list[str]:
     return wrong
 
 
-def _growing(records: Sequence[Record]) -> list[str]:
+def _growing(records: Sequence[HistoryRecord]) -> list[str]:
     by_grant = sorted(records, key=lambda record: record.granted)
     #: The order of all, and of writers: readers may each have a fence of their own.
-    largest: Record | None = None
-    written: Record | None = None
+    largest: HistoryRecord | None = None
+    written: HistoryRecord | None = None
     before = 0
     wrong = []
     for record in sorted(records, key=lambda record: record.asked):
@@ -85,9 +85,9 @@ def _growing(records: Sequence[Record]) -> list[str]:
     return wrong
 
 
-def _disjoint(records: Sequence[Record]) -> list[str]:
+def _disjoint(records: Sequence[HistoryRecord]) -> list[str]:
     wrong = []
-    inside: list[Record] = []
+    inside: list[HistoryRecord] = []
     for record in sorted(records, key=lambda record: record.granted):
         inside = [one for one in inside if record.granted < _end(one)]
         wrong += [
@@ -101,5 +101,5 @@ def _disjoint(records: Sequence[Record]) -> list[str]:
     return wrong
 
 
-def _end(record: Record) -> float:
+def _end(record: HistoryRecord) -> float:
     return math.inf if record.released is None else record.released

@@ -1,24 +1,36 @@
-"""Another process, held on a string: it acquires and releases when it is told, and may be killed."""
+"""Another process of a test: `Process` controls it, and `Worker` is inside it.
+
+They exchange lines of JSON. The process acquires and releases on command, can be stopped, and can be killed.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+import distlock
+from distlock import clock
+from distlock.backends.base import Acquired, Busy, LockRequest, Queued
+from distlock.testing.fixtures import engine_of, wait_for_latch_waiters
 
 #: Seconds within which a process answers, unless it waits for a lock on purpose.
 PATIENCE = 30.0
 
 
 class Process:
+    """A process with a client of *url*, whose commands are the methods of `Worker`."""
+
     def __init__(self, url: str, **options: Any) -> None:
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "distlock.testing.worker", url, json.dumps(options)],
+            [sys.executable, "-m", "distlock.testing.process", url, json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -35,7 +47,7 @@ class Process:
             self._answers.put(line)
 
     def begin(self, command: str, *arguments: Any) -> None:
-        """Tell it to do something, and do not wait."""
+        """Send a command, and do not wait for its answer."""
         if not self._ready:
             self._ready = True
             self._answer(PATIENCE)
@@ -44,7 +56,7 @@ class Process:
         self._popen.stdin.flush()
 
     def end(self, patience: float = PATIENCE) -> Any:
-        """Wait for the answer. Raises TimeoutError, and AssertionError for an error in there."""
+        """Wait for the answer. Raises TimeoutError, and AssertionError for an error in the process."""
         answer = self._answer(patience)
         if "error" in answer:
             raise AssertionError(f"{answer['error']}: {answer['message']}")
@@ -62,7 +74,7 @@ class Process:
         return answer
 
     def stop(self) -> None:
-        """SIGSTOP. Returns when every thread of it stands still: the signal alone leaves time for a lock."""
+        """Stop every thread of it. Waits for the effect: the signal alone leaves it time to take a lock."""
         self._popen.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
@@ -70,13 +82,13 @@ class Process:
         self._popen.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it as the kernel would: nothing of its own runs any more."""
+        """Kill it. None of its code runs any more."""
         self._popen.kill()
         self._popen.wait()
         self._close()
 
     def finish(self) -> None:
-        """Let it end by itself."""
+        """Let it end regularly."""
         if self._popen.poll() is None:
             self._popen.send_signal(signal.SIGCONT)
             assert self._popen.stdin is not None
@@ -89,8 +101,124 @@ class Process:
         self._close()
 
     def _close(self) -> None:
-        # A forked child may keep the pipe open, so the reader is not waited for as long as it takes.
+        # A forked child may keep the pipe open, so the wait for the reader has a limit.
         self._reader.join(1.0)
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe is not None and not (pipe is self._popen.stdout and self._reader.is_alive()):
                 pipe.close()
+
+
+class Worker:
+    """The commands of a `Process`, carried out inside it."""
+
+    def __init__(self, url: str, options: dict[str, Any]) -> None:
+        self.locks = distlock.connect(url, **options)
+        self.grants: list[Any] = []
+
+    def acquire(self, name: str, timeout: float) -> dict[str, Any] | None:
+        grant = self.locks.lock(name).acquire(timeout=timeout)
+        if grant is None:
+            return None
+        self.grants.append(grant)
+        return {"fence": list(grant.fence), "at": clock.now()}
+
+    def read(self, name: str, timeout: float) -> bool:
+        return self._keep(self.locks.read_lock(name).acquire(timeout=timeout))
+
+    def permits(self, name: str, limit: int, permits: int, timeout: float) -> bool:
+        return self._keep(self.locks.semaphore(name, limit=limit, permits=permits).acquire(timeout=timeout))
+
+    def count_down(self, name: str) -> int:
+        return self.locks.latch(name).count_down()
+
+    def wait_for_latch(self, name: str, timeout: float) -> None:
+        """Begin to wait for a latch. Return when the client has asked for its state."""
+        ThreadPoolExecutor(1).submit(self.locks.latch(name).wait, timeout)
+        wait_for_latch_waiters(self.locks, 1)
+
+    def _keep(self, grant: Any) -> bool:
+        if grant is not None:
+            self.grants.append(grant)
+        return grant is not None
+
+    def wait(self, name: str, timeout: float) -> None:
+        """Begin to acquire. Return when the lock service has queued the request."""
+        backend, told = engine_of(self.locks).backend, threading.Event()
+        honest = backend.request
+
+        def telling(request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+            answer = honest(request, deadline)
+            if isinstance(answer, Queued):
+                told.set()
+            return answer
+
+        backend.request = telling  # type: ignore[method-assign]
+        self.waiting = ThreadPoolExecutor(1).submit(self.acquire, name, timeout)
+        told.wait(timeout)
+
+    def granted(self) -> dict[str, Any] | None:
+        """Return the outcome of `wait`."""
+        return self.waiting.result()
+
+    def release(self) -> float:
+        at = clock.now()
+        self.grants.pop().release()
+        return at
+
+    def state(self) -> dict[str, Any]:
+        grant = self.grants[-1]
+        return {"lost": grant.lost, "released": grant.released}
+
+    def hammer(self, name: str, rounds: int, path: str) -> list[dict[str, Any]]:
+        """Add 1 to the number in the file *path* in each round: read, then write, as a shop deducts stock."""
+        records = []
+        lock = self.locks.lock(name, timeout=60)
+        for _ in range(rounds):
+            asked = clock.now()
+            with lock as grant:
+                granted = clock.now()
+                with open(path, encoding="ascii") as file:
+                    number = int(file.read())
+                with open(path, "w", encoding="ascii") as file:
+                    file.write(str(number + 1))
+                released = clock.now()
+            records.append(
+                {"asked": asked, "granted": granted, "released": released, "fence": list(grant.fence)}
+            )
+        return records
+
+    def fork(self, name: str) -> dict[str, Any]:
+        """Fork while holding *name*. The child reports its view, then lives on until it is killed."""
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            grant = self.grants[-1]
+            seen = {"lost": grant.lost, "took": self.locks.lock(name).acquire(blocking=False) is not None}
+            grant.release()
+            os.write(writer, json.dumps(seen).encode())
+            os.close(writer)
+            while True:
+                signal.pause()
+        os.close(writer)
+        with open(reader, encoding="utf-8") as file:
+            seen = json.loads(file.read())
+        return {"child": pid, **seen}
+
+    def close(self) -> None:
+        self.locks.close()
+
+
+def main() -> None:
+    worker = Worker(sys.argv[1], json.loads(sys.argv[2]))
+    print(json.dumps({"ready": os.getpid()}), flush=True)
+    for line in sys.stdin:
+        command, *arguments = json.loads(line)
+        try:
+            answer = {"answer": getattr(worker, command)(*arguments)}
+        except distlock.LockError as error:
+            answer = {"error": type(error).__name__, "message": str(error)}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

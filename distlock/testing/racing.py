@@ -1,16 +1,40 @@
-"""`race`: a test calls its own code many times at once, and sees what came of it."""
+"""`race`: call code of a site many times at once, by itself or by requests to a running server."""
 
 from __future__ import annotations
 
+import http.client
+import json
 import threading
-from typing import Unpack, get_args
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict, Unpack, get_args
+from urllib.parse import urlencode, urlsplit
 
-from distlock.testing import in_django
-from distlock.testing.in_processes import in_processes
-from distlock.testing.in_threads import Action, in_threads
-from distlock.testing.race_result import Race
-from distlock.testing.sending import Request, sending
+from distlock.testing import frameworks
+from distlock.testing.race_processes import in_processes
+from distlock.testing.race_threads import Action, Race, in_threads
 from distlock.web.stale_writes import Mode
+
+
+class RaceRequest(TypedDict, total=False):
+    """The arguments of a race that sends requests to an address."""
+
+    #: ``"POST"`` unless it says otherwise.
+    method: str
+    #: The body; a mapping is sent as a form.
+    data: Mapping[str, Any] | str | bytes
+    #: The body, sent as JSON.
+    json: Any
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A server's answer."""
+
+    status_code: int
+    text: str
+    headers: Mapping[str, str]
 
 
 def race(
@@ -20,7 +44,7 @@ def race(
     processes: int = 1,
     within: float = 30.0,
     stale_writes: Mode | None = None,
-    **request: Unpack[Request],
+    **request: Unpack[RaceRequest],
 ) -> Race:
     """Call *action* in many threads at the same moment, and return what came of it.
 
@@ -57,14 +81,57 @@ def race(
         raise ValueError(f'stale_writes={stale_writes!r} has to be "warn", "raise", "off" or None.')
     if not within > 0:
         raise ValueError(f"within={within!r} has to be more than 0 seconds.")
-    if unknown := request.keys() - Request.__annotations__:
+    if unknown := request.keys() - RaceRequest.__annotations__:
         raise TypeError(f"race() has no argument {min(unknown)!r}.")
     if isinstance(action, str):
         action = sending(action, within, **request)
     elif request:
         raise TypeError(f"{min(request)}= belongs to an address: write it in the call that is raced instead.")
     else:
-        in_django.refuse_open_transaction()
+        frameworks.refuse_open_transaction()
     if processes > 1:
         return Race(*in_processes(action, times, processes, within, stale_writes))
     return Race(*in_threads(action, times, within, threading.Barrier(times + 1).wait, stale_writes))
+
+
+def sending(url: str, within: float, **request: Unpack[RaceRequest]) -> Callable[[], Reply]:
+    """Return a function that sends *request* to *url*. Redirections are answers like others.
+
+    *within*: seconds without a sign of the server after which it raises TimeoutError. Raises ValueError for
+    what is no address.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError(
+            f"{url!r} is no address of a server: write all of it, as in 'http://localhost:8000/products/1'. "
+            "Where there is a live_server, the fixture race takes '/products/1' as well."
+        )
+    connect = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    host, port = parts.hostname, parts.port
+    path = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
+    method = request.get("method", "POST").upper()
+    body, headers = _written(request)
+
+    def send() -> Reply:
+        connection = connect(host, port, timeout=within)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            text = response.read().decode("utf-8", "replace")
+            return Reply(response.status, text, dict(response.getheaders()))
+        finally:
+            connection.close()
+
+    return send
+
+
+def _written(request: RaceRequest) -> tuple[str | bytes | None, dict[str, str]]:
+    """Return the body of *request*, and its headers."""
+    headers = dict(request.get("headers", {}))
+    if "json" in request:
+        return json.dumps(request["json"]), {"Content-Type": "application/json", **headers}
+    data = request.get("data")
+    if isinstance(data, Mapping):
+        form = urlencode(data, doseq=True)
+        return form, {"Content-Type": "application/x-www-form-urlencoded", **headers}
+    return data, headers

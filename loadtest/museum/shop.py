@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from demo_shop.museum import MuseumLock
-from distlock.testing.history import Record, check_history
+from distlock.testing.history import HistoryRecord, check_history
 
 #: Seconds after which a run that does not end is a failure.
 PATIENCE = 20.0
@@ -43,7 +43,7 @@ class Shop:
     def __init__(self, stock: int = 100) -> None:
         self.initial = self.stock = stock
         self.orders = 0
-        self.history: list[Record] = []
+        self.history: list[HistoryRecord] = []
         self.visits: list[Visit] = []
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
@@ -113,7 +113,7 @@ class Shop:
         with self._mutex:
             self.orders += 1
         released = time.monotonic()
-        self.history.append(Record(visit.name, visit.caller, asked, granted, released, fence))
+        self.history.append(HistoryRecord(visit.name, visit.caller, asked, granted, released, fence))
         visit.leave()
         visit.lock.release()
         visit.left.set()

@@ -7,18 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
-from distlock.backends.inspectable import Inspectable
+from distlock.backends.inspectable import InspectableBackend
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
 from distlock.backends.optional import Reads
-from distlock.testing.protocol import ask
-from distlock.testing.sink import RecordingSink
+from distlock.testing.contenders import RecordingSink, ask
 
 
 class Both:
     """Clients of both backends. What is done by one is done by its twin, and the answers are compared."""
 
-    def __init__(self, make: Callable[[], Inspectable], clients: int, one_waits: bool = False) -> None:
+    def __init__(self, make: Callable[[], InspectableBackend], clients: int, one_waits: bool = False) -> None:
         """*one_waits*: a client asks for nothing more while it waits."""
         # Nothing ends by itself: time stands still here, and there nobody is sent away.
         service = MemoryService(now=lambda: 0.0)
@@ -72,7 +71,7 @@ class Both:
 
     def look(self, key: str) -> None:
         sights = [backend.inspect(key) for backend in self.twins[0]]
-        seen = [(sight.holder is None, sight.mode, sight.others, sight.waiting) for sight in sights]
+        seen = [(state.holder is None, state.mode, state.others, state.waiting) for state in sights]
         self.agree("a look", *(each if not each[0] else (True, each[3]) for each in seen))
 
     def is_held(self, client: int, mine: LockRequest) -> bool:

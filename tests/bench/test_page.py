@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import kept, page, rows
+from bench import page, rows
 from bench.__main__ import main
 from bench.crew import BenchError
-from bench.kept import Kept
-from bench.measures import MEASURES
+from bench.figures import MEASURES, Table, Target
 from bench.page import BESIDE, BLOCK, PAGES, ROOT, WANTED, filled
-from bench.report import WHY
-from bench.table import Table, Target
+from bench.report import WHY, KeptRun, write_run
 
 ROUNDS = {
     "distlock": [{"rate": 30.0, "p99": 0.001}, {"rate": 50.0, "p99": 0.003}],
@@ -23,9 +21,9 @@ ROUNDS = {
 TARGETS = [Target("rate", 4.0, peer="peer", least=True, why="slow"), Target("rate", 10.0, least=True)]
 
 
-def run(rounds: object = ROUNDS, **more: object) -> Kept:
+def run(rounds: object = ROUNDS, **more: object) -> KeptRun:
     table = Table("row", "A title", rounds, ["rate"], TARGETS, **more)  # type: ignore[arg-type]
-    return Kept({"machine": "this", "load before": "0.1"}, [table])
+    return KeptRun({"machine": "this", "load before": "0.1"}, [table])
 
 
 def block(what: str, figures: str = "old\n") -> str:
@@ -33,7 +31,7 @@ def block(what: str, figures: str = "old\n") -> str:
 
 
 def test_a_table_of_the_page_has_the_rounds_of_all_runs() -> None:
-    spaced = Kept({}, [Table("row", "", {"a peer": [{"rate": 2.0}]}, [])])
+    spaced = KeptRun({}, [Table("row", "", {"a peer": [{"rate": 2.0}]}, [])])
     assert "| acquisitions/s, times a peer's |" in filled(block("row 0: rate/a_peer"), [spaced])
     made = filled(block("row 0: rate/peer p99"), [run()])
     table = (
@@ -71,7 +69,7 @@ def test_a_target_is_met_where_each_run_has_met_it() -> None:
 
 
 def test_what_was_measured_on_is_told_once_if_it_is_the_same() -> None:
-    other = Kept({"machine": "this", "load before": "0.2"}, run().tables)
+    other = KeptRun({"machine": "this", "load before": "0.2"}, run().tables)
     assert "* machine: this\n* load before: 0.1; 0.2\n" in filled(block("about"), [run(), other])
 
 
@@ -100,7 +98,7 @@ def page_of_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_void_row_stands_on_no_page_whether_the_page_shows_its_table_or_not(page_of_a_row: Path) -> None:
     void = Table("other", "", ROUNDS, ["rate"], TARGETS, violations=["it broke"])
-    for broken in (run(violations=["it broke"]), Kept(run().about, [*run().tables, void])):
+    for broken in (run(violations=["it broke"]), KeptRun(run().about, [*run().tables, void])):
         with pytest.raises(BenchError, match="void, and stands on no page"):
             page.write([run(), broken])
     assert page_of_a_row.read_text("utf-8") == block("row 0: rate")
@@ -126,7 +124,7 @@ def test_a_folder_without_a_run_is_told(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_the_command_writes_the_page(tmp_path: Path, page_of_a_row: Path) -> None:
-    kept.write(tmp_path, run().tables, run().about, whole=True)
+    write_run(tmp_path, run().tables, run().about, whole=True)
     assert main(["--write-docs", str(tmp_path)]) == 0
     assert "| distlock | 40 (30 to 50) |" in page_of_a_row.read_text("utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
@@ -13,15 +14,13 @@ import pytest
 
 from bench import rows
 from bench.__main__ import main
-from bench.bench import Bench, Entry
-from bench.contest import Plan
+from bench.bench import Bench, Contestant
+from bench.contest import ContestPlan, Oracle, Witness
 from bench.crew import BenchError
-from bench.measures import Figures
-from bench.oracle import Oracle, Witness
+from bench.figures import Figures, Table, Target
 from bench.report import WHY, as_json, markdown, summary
-from bench.rows import tasks
+from bench.rows import uncontended
 from bench.services import Services
-from bench.table import Table, Target
 
 #: Peers that the tests have anyway.
 LITTLE = ["--quick", "--rounds", "1", "--seconds", "0.05", "--pairs", "3", "--beside", "redis-py"]
@@ -56,7 +55,7 @@ def test_a_lock_that_does_not_exclude_makes_the_row_void() -> None:
     with Services() as services:
         bench = Bench(services, rounds=1, seconds=0.2)
         with bench.crews(["distlock", "a bare queue", "no lock"], 2, "redis") as crews:
-            entries = [Entry(crew, Plan(threads=2, seconds=0.2, body=0.001)) for crew in crews]
+            entries = [Contestant(crew, ContestPlan(threads=2, seconds=0.2, body=0.001)) for crew in crews]
             table = bench.contest("planted", "A planted lock", entries, "redis")
     assert table.violations
     assert all(violation.startswith("no lock: ") for violation in table.violations)
@@ -69,7 +68,9 @@ def test_a_lock_of_ours_that_gives_no_fence_makes_the_row_void() -> None:
         bench = Bench(services, rounds=1, seconds=0.05)
         with bench.crews(["redis-py"], 1, "redis") as (crew,):
             crew.kind = "distlock"
-            table = bench.contest("planted", "A planted lock", [Entry(crew, Plan(seconds=0.05))], "redis")
+            table = bench.contest(
+                "planted", "A planted lock", [Contestant(crew, ContestPlan(seconds=0.05))], "redis"
+            )
     assert "distlock: it gave no fence, so none was seen to grow." in table.violations
 
 
@@ -83,9 +84,9 @@ class Open:
 
 
 def test_a_lock_for_tasks_that_does_not_exclude_makes_the_row_void(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "distlock", SimpleNamespace(connect=lambda *_, **__: Open()))
+    monkeypatch.setattr(uncontended, "distlock", SimpleNamespace(connect=lambda *_, **__: Open()))
     with Services() as services:
-        alone, crowd = tasks.measure(Bench(services, rounds=1, pairs=1, beside=()))
+        alone, crowd = uncontended.measure_asyncio(Bench(services, rounds=1, pairs=1, beside=()))
     assert not alone.violations
     assert "two tasks were inside at once" in crowd.violations[0]
 
@@ -204,6 +205,17 @@ def test_an_unknown_row_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "betwixt is none of uncontended, " in capsys.readouterr().err
 
 
-def test_each_file_of_the_rows_is_one() -> None:
-    files = {path.stem for path in Path(rows.__file__).parent.glob("*.py")} - {"__init__"}
-    assert {measure.__module__.rpartition(".")[2] for measure in rows.ROWS.values()} == files
+def test_each_function_that_measures_is_a_row() -> None:
+    measured = {row.measure for row in rows.ROWS.values()}
+    modules = [
+        importlib.import_module(f"bench.rows.{path.stem}")
+        for path in Path(rows.__file__).parent.glob("*.py")
+        if path.stem != "__init__"
+    ]
+    found = {
+        function
+        for module in modules
+        for name, function in vars(module).items()
+        if name.startswith("measure_")
+    }
+    assert found == measured

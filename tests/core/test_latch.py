@@ -18,8 +18,7 @@ import distlock
 from distlock.backends.base import Capabilities
 from distlock.backends.memory import MemoryBackend
 from distlock.locks import latch_waits
-from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
-from distlock.testing.latch_waiting import wait_for_waiters, waiters
+from distlock.testing.fixtures import PATIENCE, engine_of, latch_waiters, wait_for_latch_waiters, wait_until
 from distlock.web.dummy import DummyLocks
 from tests.core.interrupts import Interrupted, Tracer, interrupted
 
@@ -163,7 +162,7 @@ def test_a_signal_handler_counts_down_for_the_thread_that_it_interrupts(locks: d
     main = threading.get_ident()
 
     def interrupt() -> None:
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         signal.pthread_kill(main, signal.SIGUSR1)
 
     thread = threading.Thread(target=interrupt)
@@ -189,7 +188,7 @@ def check(locks: distlock.Locks) -> None:
     waits = locks.namespace.latches
     assert waits._mutex.acquire(timeout=PATIENCE)
     waits._mutex.release()
-    wait_until(lambda: waiters(locks) == 0, "nobody waits")
+    wait_until(lambda: latch_waiters(locks) == 0, "nobody waits")
     after = locks.latch("after", 1)
     after.make()
     after.count_down()
@@ -331,7 +330,7 @@ def test_a_handler_at_any_moment_of_a_close_ends() -> None:
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         tracer = Tracer(number, handle, files=("locks/latch_waits.py", "locks/engine_namespace.py"))
         with tracer:
             locks.close()
@@ -354,7 +353,7 @@ def test_a_wait_can_be_interrupted(locks: distlock.Locks) -> None:
     main = threading.get_ident()
 
     def send() -> None:
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         signal.pthread_kill(main, signal.SIGUSR1)
 
     thread = threading.Thread(target=send)
@@ -365,4 +364,4 @@ def test_a_wait_can_be_interrupted(locks: distlock.Locks) -> None:
     finally:
         signal.signal(signal.SIGUSR1, before)
         thread.join()
-    assert waiters(locks) == 0
+    assert latch_waiters(locks) == 0

@@ -17,7 +17,7 @@ from distlock.errors import BackendUnavailable, LockLost, NotHeld, TooManyWaiter
 from distlock.grants.grant import Fence
 from distlock.modes import EXCLUSIVE, PERMIT, READ, Mode
 from distlock.terms import Terms
-from distlock.testing.history import Record
+from distlock.testing.history import HistoryRecord
 from tests.engine.simulation import NAMES, Cancelled, Process, SimulatedParker, Simulation, Task
 
 Commands = Generator[Call | Park, Any, Any]
@@ -136,7 +136,7 @@ class Body:
             return
         fence = Fence(*grant.fence)
         self._simulation.history.append(
-            Record(self._name, self._caller, self._asked, self._granted, released, fence, self._mode)
+            HistoryRecord(self._name, self._caller, self._asked, self._granted, released, fence, self._mode)
         )
 
 

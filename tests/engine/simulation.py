@@ -21,7 +21,7 @@ from distlock.engine.engine import Engine
 from distlock.engine.hold import NameGrant
 from distlock.errors import BackendUnavailable, TooManyWaiters
 from distlock.grants.grant import Grant
-from distlock.testing.history import Record
+from distlock.testing.history import HistoryRecord
 
 
 class Cancelled(BaseException):
@@ -249,7 +249,7 @@ class Simulation:
         self.now = 0.0
         self.service = MemoryService(now=lambda: self.now)
         self.tasks: list[Task] = []
-        self.history: list[Record] = []
+        self.history: list[HistoryRecord] = []
         self.wrong: list[str] = []
         self.all = [self.kind(self, number, **self.settings) for number in range(self.processes)]
         for process in self.all:
@@ -264,7 +264,7 @@ class Simulation:
     def note(self, name: str, caller: str, asked: float, granted: float, grant: Grant) -> None:
         # A grant that was lost counts until its deadline: what its holder does later is not the lock's.
         released = min(self.now, grant._hold.deadline)
-        self.history.append(Record(name, caller, asked, granted, released, grant.fence))
+        self.history.append(HistoryRecord(name, caller, asked, granted, released, grant.fence))
 
     def run(self, limit: int = 200_000) -> list[str]:
         """Play until all callers are done. Returns what was wrong, besides the history."""

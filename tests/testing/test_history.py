@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from distlock.testing.history import Record, check_history
+from distlock.testing.history import HistoryRecord, check_history
 
 
 def record(
     caller: str, asked: float, granted: float, released: float | None, fence: int, name: str = "a"
-) -> Record:
-    return Record(name, caller, asked, granted, released, (1, fence))
+) -> HistoryRecord:
+    return HistoryRecord(name, caller, asked, granted, released, (1, fence))
 
 
 GOOD = [
@@ -53,5 +53,5 @@ def test_grants_that_were_asked_for_at_once_may_come_in_any_order() -> None:
 
 
 def test_a_later_era_is_larger() -> None:
-    old = Record("a", "x", 0, 1, 2, (1, 900))
-    assert check_history([old, Record("a", "y", 3, 4, 5, (2, 1))]) == []
+    old = HistoryRecord("a", "x", 0, 1, 2, (1, 900))
+    assert check_history([old, HistoryRecord("a", "y", 3, 4, 5, (2, 1))]) == []

@@ -161,8 +161,8 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.testing import carts, conformance, fixtures, protocol, revocation, semaphores
-from distlock.testing import sharing, sink, threads, troubles
+from distlock.testing import conformance, contenders, fixtures
+from distlock.testing.conformance import locks, release_requests, shared_locks, troubles
 from tests.testing import planted_in_engine
 
 @pytest.fixture
@@ -180,10 +180,10 @@ def at_most(seconds, wait):
 @pytest.fixture(autouse=True)
 def plant(monkeypatch):
     # Broken locks make callers wait: not for long.
-    for module in (carts, fixtures, revocation, semaphores, sharing, threads, troubles):
+    for module in (fixtures, locks, release_requests, shared_locks, troubles):
         monkeypatch.setattr(module, "PATIENCE", 2.0)
-    monkeypatch.setattr(revocation, "TTL", 1.0)
-    for owner, wait in ((protocol.Contender, "until_held"), (sink.RecordingSink, "wait_for_hint")):
+    monkeypatch.setattr(release_requests, "TTL", 1.0)
+    for owner, wait in ((contenders.Contender, "until_held"), (contenders.RecordingSink, "wait_for_hint")):
         monkeypatch.setattr(owner, wait, at_most(1.0, getattr(owner, wait)))
     for bug in {bugs}:
         getattr(planted_in_engine, bug)(monkeypatch)

@@ -17,7 +17,8 @@ import pytest
 
 from distlock.backends.file.latches import LatchFiles
 from distlock.backends.file.record_locks import RecordLocks
-from distlock.testing import conformance, fixtures, killed
+from distlock.testing import conformance, fixtures
+from distlock.testing.conformance import processes
 
 def the_dead_live_on(patch):
     patch.setattr(RecordLocks, "alive", lambda self, contender: True)
@@ -34,7 +35,7 @@ def url(tmp_path):
 def plant(monkeypatch):
     for bug in {bugs}:
         # It makes callers wait: not for long.
-        monkeypatch.setattr(killed, "PATIENCE", 3.0)
+        monkeypatch.setattr(processes, "PATIENCE", 3.0)
         monkeypatch.setattr(fixtures, "PATIENCE", 3.0)
         globals()[bug](monkeypatch)
 

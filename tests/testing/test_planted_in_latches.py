@@ -65,7 +65,8 @@ import secrets
 
 import pytest
 
-from distlock.testing import conformance, fixtures, latch_waiting, latches, sink
+from distlock.testing import conformance, contenders, fixtures
+from distlock.testing.conformance import latches, protocol_latches
 from tests.testing import planted_in_latches
 
 @pytest.fixture
@@ -75,9 +76,9 @@ def url():
 @pytest.fixture(autouse=True)
 def plant(monkeypatch):
     # Broken latches make callers wait: not for long.
-    for module in (fixtures, latch_waiting, latches):
+    for module in (fixtures, latches, protocol_latches):
         monkeypatch.setattr(module, "PATIENCE", 2.0)
-    monkeypatch.setattr(sink.RecordingSink.wait_for_hint, "__defaults__", (1.0,))
+    monkeypatch.setattr(contenders.RecordingSink.wait_for_hint, "__defaults__", (1.0,))
     for bug in {bugs}:
         getattr(planted_in_latches, bug)(monkeypatch)
 

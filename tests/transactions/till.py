@@ -15,7 +15,7 @@ from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 from distlock.grants.current import current_grants
-from distlock.testing.history import Record, check_history
+from distlock.testing.history import HistoryRecord, check_history
 
 THREADS = 8
 POSTS = 2
@@ -96,7 +96,7 @@ class Book:
             # Those of one batch have one fence, and one COMMIT.
             sales = list({sale.fence: sale for sale in sales}.values())
         records = [
-            Record("product_1", f"sale {number}", sale.since, sale.since, sale.until, sale.fence)
+            HistoryRecord("product_1", f"sale {number}", sale.since, sale.since, sale.until, sale.fence)
             for number, sale in enumerate(sales)
         ]
         # The row of the fence lets the next one in while the answer to COMMIT is still on its way.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.buyers import Answer, buy, percentile, together
+from bench.buyers import PurchaseAnswer, buy_with_answers, percentile, together
 from tests.web.flood_server import Server
 
 #: A purchase holds for so long, and is waited for at most so long, seconds.
@@ -17,9 +17,9 @@ BUYERS = 24
 SECONDS = 9.0
 
 
-def flood(folder: Path, **words: object) -> list[Answer]:
+def flood(folder: Path, **words: object) -> list[PurchaseAnswer]:
     """What buyers of one product are answered by two processes, after the first TIMEOUT."""
-    answers: list[Answer] = []
+    answers: list[PurchaseAnswer] = []
     servers = [
         Server(framework, folder, hold=HOLD, timeout=TIMEOUT, **words) for framework in ("django", "flask")
     ]
@@ -28,13 +28,13 @@ def flood(folder: Path, **words: object) -> list[Answer]:
             stack.enter_context(server.running())
 
         def rush(server: Server) -> None:
-            answers.extend(buy(server.port, "/buy/1", BUYERS, seconds=SECONDS, again_after=0.2))
+            answers.extend(buy_with_answers(server.port, "/buy/1", BUYERS, seconds=SECONDS, again_after=0.2))
 
         together([lambda server=server: rush(server) for server in servers])  # type: ignore[misc]
     return [answer for answer in answers if answer.at > TIMEOUT]
 
 
-def share_in_vain(answers: Sequence[Answer]) -> float:
+def share_in_vain(answers: Sequence[PurchaseAnswer]) -> float:
     in_vain = sum(answer.in_vain for answer in answers)
     return in_vain / (in_vain + sum(answer.sold for answer in answers))
 

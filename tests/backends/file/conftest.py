@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.file import FileBackend
-from distlock.testing.protocol import Contender
+from distlock.testing.contenders import Contender
 from tests.backends.file.peer import Peer
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.base import EXCLUSIVE, READ, Acquired, LockRequest, Queued
-from distlock.testing.protocol import Contender, create
+from distlock.backends.registry import create
+from distlock.testing.contenders import Contender
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from distlock.backends.file import FileBackend
-from distlock.testing.protocol import LONG
+from distlock.testing.contenders import LONG
 from tests.backends.as_memory import Both
 
 

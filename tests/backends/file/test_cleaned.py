@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.base import Queued
+from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import wait_until
-from distlock.testing.protocol import Contender, ask
 
 #: Longer than any of it takes on a busy machine.
 CEILING = 60.0

@@ -22,8 +22,7 @@ from distlock.backends.file.notifications import FileListener
 from distlock.backends.file.presence import Presence
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.testing.protocol import Contender, ask
-from distlock.testing.sink import RecordingSink
+from distlock.testing.contenders import Contender, RecordingSink, ask
 from tests.backends.file.peer import PATIENCE, Peer
 from tests.redis_server import eventually
 

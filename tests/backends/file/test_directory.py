@@ -17,7 +17,7 @@ from distlock.backends.file import FileBackend, directory
 from distlock.backends.file.directory import Directory
 from distlock.backends.registry import create
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.testing.protocol import Contender, ask
+from distlock.testing.contenders import Contender, ask
 from tests.backends.file.peer import Peer
 
 

@@ -13,8 +13,8 @@ import pytest
 from distlock.backends.file import FileBackend
 from distlock.backends.inspectable import SeenProcess, StatusRow
 from distlock.errors import ConfigurationError
+from distlock.testing.contenders import LONG, Contender, ask
 from distlock.testing.fixtures import wait_until
-from distlock.testing.protocol import LONG, Contender, ask
 from tests.backends.file.peer import Peer
 
 

@@ -14,15 +14,15 @@ import pytest
 
 import distlock
 from distlock.errors import BackendUnavailable
-from distlock.testing.latches import Counting
-from distlock.testing.protocol import Contender
+from distlock.testing.conformance.protocol_latches import LatchContender
+from distlock.testing.contenders import Contender
 
 KEY = "shop/latch:import"
 
 
 @pytest.fixture
-def latches(contender: Callable[[], Contender]) -> Counting:
-    return Counting(contender())
+def latches(contender: Callable[[], Contender]) -> LatchContender:
+    return LatchContender(contender())
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def folder(directory: Path) -> Path:
     return directory / "v2" / "latches"
 
 
-def test_a_latch_is_a_file_of_the_users_own(latches: Counting, folder: Path) -> None:
+def test_a_latch_is_a_file_of_the_users_own(latches: LatchContender, folder: Path) -> None:
     latches.make(KEY, 2)
     latches.count(KEY)
     (file,) = folder.iterdir()
@@ -38,14 +38,16 @@ def test_a_latch_is_a_file_of_the_users_own(latches: Counting, folder: Path) -> 
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_look_where_nothing_is_makes_nothing(latches: Counting, directory: Path) -> None:
+def test_a_look_where_nothing_is_makes_nothing(latches: LatchContender, directory: Path) -> None:
     assert latches.look(KEY) is None
     assert latches.look(KEY, watch=True) is None
     assert latches.latches.count_latch_down(KEY, 1, "part") is None
     assert not directory.exists()
 
 
-def test_those_that_are_over_are_swept_by_the_next_that_is_made(latches: Counting, folder: Path) -> None:
+def test_those_that_are_over_are_swept_by_the_next_that_is_made(
+    latches: LatchContender, folder: Path
+) -> None:
     for number in range(5):
         latches.make(f"{KEY}_{number}", 1, ttl=0.2)
     latches.make(f"{KEY}_alive", 1)
@@ -57,7 +59,7 @@ def test_those_that_are_over_are_swept_by_the_next_that_is_made(latches: Countin
 
 
 def test_the_parts_that_it_remembers_have_an_end(
-    latches: Counting, folder: Path, monkeypatch: pytest.MonkeyPatch
+    latches: LatchContender, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("distlock.backends.latches.REMEMBERED", 3)
     latches.make(KEY, 100)
@@ -69,7 +71,7 @@ def test_the_parts_that_it_remembers_have_an_end(
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "[1, []]\n", '[1e99, []]\n["x", 1]', '[1e99, ["a"]]\n{}'])
-def test_what_is_no_latch_is_named(latches: Counting, folder: Path, text: str) -> None:
+def test_what_is_no_latch_is_named(latches: LatchContender, folder: Path, text: str) -> None:
     latches.make(KEY, 2)
     (file,) = folder.iterdir()
     file.write_text(text)
@@ -77,7 +79,7 @@ def test_what_is_no_latch_is_named(latches: Counting, folder: Path, text: str) -
         latches.look(KEY)
 
 
-def test_a_file_that_others_may_write_is_refused(latches: Counting, folder: Path) -> None:
+def test_a_file_that_others_may_write_is_refused(latches: LatchContender, folder: Path) -> None:
     latches.make(KEY, 2)
     (file,) = folder.iterdir()
     file.chmod(0o666)
@@ -86,7 +88,7 @@ def test_a_file_that_others_may_write_is_refused(latches: Counting, folder: Path
 
 
 def test_a_process_that_is_killed_while_it_counts_leaves_a_whole_latch(
-    latches: Counting, url: str, folder: Path
+    latches: LatchContender, url: str, folder: Path
 ) -> None:
     latches.make(KEY, 1_000_000)
     code = (
@@ -104,10 +106,10 @@ def test_a_process_that_is_killed_while_it_counts_leaves_a_whole_latch(
 
 
 def test_a_latch_that_is_being_replaced_is_never_missed(
-    latches: Counting, contender: Callable[[], Contender]
+    latches: LatchContender, contender: Callable[[], Contender]
 ) -> None:
     latches.make(KEY, 100_000)
-    other, over = Counting(contender()), threading.Event()
+    other, over = LatchContender(contender()), threading.Event()
 
     def count() -> None:
         for _ in range(300):

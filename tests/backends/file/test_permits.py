@@ -7,8 +7,8 @@ from pathlib import Path
 
 from distlock.backends.base import PERMIT, Acquired
 from distlock.backends.file import FileBackend
+from distlock.testing.contenders import Contender, permit
 from distlock.testing.fixtures import wait_until
-from distlock.testing.protocol import Contender, permit
 from tests.backends.file.peer import PATIENCE, Peer
 
 StartPeer = Callable[..., Peer]

@@ -17,8 +17,8 @@ import pytest
 
 from distlock.backends.base import Acquired, Busy, Queued
 from distlock.backends.file import FileBackend
+from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import wait_until
-from distlock.testing.protocol import Contender, ask
 from tests.backends.file.peer import PATIENCE, Peer
 
 #: Far below the slow poll: a waiter served within this was told, and did not find out by asking again.

@@ -16,9 +16,9 @@ from distlock.backends.file.queues import FileQueues
 from distlock.backends.file.record_locks import RecordLocks
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
-from distlock.testing.closing import opened
+from distlock.testing.conformance.closing import opened
+from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import wait_until
-from distlock.testing.protocol import Contender, ask
 from tests.backends.file.peer import Peer
 
 StartPeer = Callable[..., Peer]

@@ -12,10 +12,10 @@ import pytest
 
 from distlock.backends.base import READ, Acquired, LockRequest
 from distlock.backends.file import FileBackend
-from distlock.backends.file.entries import QueueEntry, Spot
-from distlock.backends.file.queues import FileQueues
+from distlock.backends.file.entries import Entry, Spot
+from distlock.backends.file.queues import Queues
+from distlock.testing.contenders import Contender, ask, read
 from distlock.testing.fixtures import wait_until
-from distlock.testing.protocol import Contender, ask, read
 from tests.backends.file.peer import PATIENCE, Peer
 
 StartPeer = Callable[..., Peer]
@@ -251,14 +251,14 @@ def test_a_hold_whose_file_gets_another_name_meanwhile_is_not_lost(
     """A thread renews it while another one turns it into a reader's."""
     mine = ask(key)
     one.held(mine)
-    there = FileQueues.there
+    there = Queues.there
 
-    def turned_first(line: FileQueues, entry: QueueEntry) -> bool:
-        monkeypatch.setattr(FileQueues, "there", there)
+    def turned_first(line: Queues, entry: Entry) -> bool:
+        monkeypatch.setattr(Queues, "there", there)
         assert backend(one).downgrade(mine)
         return there(line, entry)
 
-    monkeypatch.setattr(FileQueues, "there", turned_first)
+    monkeypatch.setattr(Queues, "there", turned_first)
     assert one.backend.renew([mine]) == [True]
 
 
@@ -267,14 +267,14 @@ def test_a_hold_whose_file_gets_another_name_meanwhile_is_released(
 ) -> None:
     mine = ask(key)
     one.held(mine)
-    leave = FileQueues.leave
+    leave = Queues.leave
 
-    def turned_first(line: FileQueues, entry: QueueEntry) -> bool:
-        monkeypatch.setattr(FileQueues, "leave", leave)
+    def turned_first(line: Queues, entry: Entry) -> bool:
+        monkeypatch.setattr(Queues, "leave", leave)
         assert backend(one).downgrade(mine)
         return leave(line, entry)
 
-    monkeypatch.setattr(FileQueues, "leave", turned_first)
+    monkeypatch.setattr(Queues, "leave", turned_first)
     assert one.backend.release(mine)
     two.held(ask(key))
 
@@ -291,11 +291,11 @@ def test_a_look_that_misses_a_file_lets_nobody_in(
     one.held(ask(key))
     mine = wanted(key)
     two.queued(mine)
-    entries = FileQueues.entries
+    entries = Queues.entries
 
-    def missed(line: FileQueues, spot: Spot) -> list[QueueEntry]:
-        monkeypatch.setattr(FileQueues, "entries", entries)
+    def missed(line: Queues, spot: Spot) -> list[Entry]:
+        monkeypatch.setattr(Queues, "entries", entries)
         return [entry for entry in entries(line, spot) if not entry.held]
 
-    monkeypatch.setattr(FileQueues, "entries", missed)
+    monkeypatch.setattr(Queues, "entries", missed)
     two.queued(mine)

@@ -12,8 +12,8 @@ import distlock
 from distlock.backends.file.backend import FileBackend
 from distlock.backends.file.inspection import WANTED
 from distlock.backends.file.record_locks import name_of
+from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import wait_until
-from distlock.testing.protocol import Contender, ask
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 from distlock.backends.file import queues
 from distlock.backends.file.entries import _shard_and_prefix
 from distlock.backends.file.tree import Tree
+from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import wait_until
-from distlock.testing.protocol import Contender, ask
 from tests.backends.file.peer import Peer
 
 StartPeer = Callable[..., Peer]

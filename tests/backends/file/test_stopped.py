@@ -13,8 +13,8 @@ from distlock import clock
 from distlock.backends.base import Acquired, Busy, Queued
 from distlock.backends.file import FileBackend
 from distlock.errors import BackendUnavailable
+from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import wait_until
-from distlock.testing.protocol import Contender, ask
 from tests.backends.file.peer import Peer
 
 StartPeer = Callable[..., Peer]

@@ -12,7 +12,7 @@ import pytest
 from distlock.backends.file import FileBackend
 from distlock.backends.file.directory import FORMAT
 from distlock.errors import ConfigurationError
-from distlock.testing.protocol import Contender, ask
+from distlock.testing.contenders import Contender, ask
 from tests.backends.file.peer import Peer
 from tests.backends.file.stranger import NOBODY, Stranger
 

@@ -13,7 +13,7 @@ from distlock.backends.file import FileBackend
 from distlock.backends.file.directory import FORMAT
 from distlock.backends.file.health import refuse_unusable
 from distlock.errors import LockError
-from distlock.testing.protocol import Contender, ask
+from distlock.testing.contenders import Contender, ask
 from tests.backends.file.stranger import NOBODY, Stranger
 
 Arrange = Callable[[Path, Stranger], object]

@@ -10,7 +10,7 @@ import pytest
 
 from distlock.backends.base import Acquired, LockRequest, Queued
 from distlock.backends.redis import RedisBackend
-from distlock.testing.sink import RecordingSink
+from distlock.testing.contenders import RecordingSink
 from tests.redis_server import eventually
 
 #: A lifetime that no test outlives, seconds.

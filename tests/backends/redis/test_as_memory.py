@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from distlock.backends.redis import RedisBackend
-from distlock.testing.protocol import LONG
+from distlock.testing.contenders import LONG
 from tests.backends.as_memory import Both
 from tests.redis_server import RedisServer
 

@@ -15,7 +15,7 @@ from distlock.backends.inspectable import StatusRow
 from distlock.backends.redis.backend import RedisBackend
 from distlock.errors import BackendUnavailable
 from distlock.operate import break_lock
-from distlock.testing.protocol import Contender
+from distlock.testing.contenders import Contender
 from tests.redis_server import RedisServer, eventually
 
 #: A command that takes longer keeps everybody else's locks waiting. Microseconds.

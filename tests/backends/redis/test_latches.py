@@ -12,8 +12,7 @@ import distlock
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from distlock.locks import latch_waits
-from distlock.testing.fixtures import PATIENCE
-from distlock.testing.latch_waiting import wait_for_waiters
+from distlock.testing.fixtures import PATIENCE, wait_for_latch_waiters
 from tests.backends.redis.contender import MakeContender
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.test_permissions import LEAST_RULES
@@ -53,7 +52,7 @@ def test_those_that_wait_are_woken_when_their_subscription_is_back(
     locks.latch("import", 1).make()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(locks.latch("import").wait)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         own_server.tell("ACL", "SETUSER", "default", "-subscribe")
         own_server.client.client_kill_filter(_type="pubsub")
         eventually(lambda: not own_server.client.pubsub_channels(), "nobody listens")
@@ -67,7 +66,7 @@ def test_data_that_is_lost_takes_it_along(own_server: RedisServer, locks: distlo
     locks.latch("import", 1).make()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(locks.latch("import").wait)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         own_server.client.flushall()
         with pytest.raises(distlock.LatchNotFound):
             waiting.result(PATIENCE)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.testing import conformance, protocol, sink
+from distlock.testing import conformance, contenders
 from tests.backends.redis.planted import plant
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def url():
 @pytest.fixture(autouse=True)
 def _plant(monkeypatch):
     # Broken locks make callers wait: not for long.
-    monkeypatch.setattr(protocol.Contender.until_held, "__defaults__", (2.0,))
-    monkeypatch.setattr(sink.RecordingSink.wait_for_hint, "__defaults__", (2.0,))
+    monkeypatch.setattr(contenders.Contender.until_held, "__defaults__", (2.0,))
+    monkeypatch.setattr(contenders.RecordingSink.wait_for_hint, "__defaults__", (2.0,))
     plant(monkeypatch, {bug!r})
 
 class TestScripts(

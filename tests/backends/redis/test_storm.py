@@ -10,7 +10,7 @@ import pytest
 
 from distlock.backends.base import Acquired, LockRequest
 from distlock.errors import BackendUnavailable
-from distlock.testing.history import Record, check_history
+from distlock.testing.history import HistoryRecord, check_history
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import RedisServer
 
@@ -71,7 +71,7 @@ def post(one: Contender, mine: LockRequest) -> None:
 
 
 def take_turns(
-    one: Contender, who: str, key: str, history: list[Record], alarm: Alarm, give_back: GiveBack
+    one: Contender, who: str, key: str, history: list[HistoryRecord], alarm: Alarm, give_back: GiveBack
 ) -> None:
     for _ in range(ROUNDS):
         mine = ask(key)
@@ -88,7 +88,7 @@ def take_turns(
         granted = time.monotonic()
         released = time.monotonic()
         give_back(one, mine)
-        history.append(Record(key, who, asked, granted, released, (0, answer.number)))
+        history.append(HistoryRecord(key, who, asked, granted, released, (0, answer.number)))
     while True:
         try:
             # What was posted is carried out before, and repeated if it was lost.
@@ -103,7 +103,7 @@ def test_one_is_inside_at_a_time_whatever_breaks(
     own_server: RedisServer, contender: MakeContender, give_back: GiveBack
 ) -> None:
     key = some_key()
-    history: list[Record] = []
+    history: list[HistoryRecord] = []
     threads = []
     for number in range(CONTENDERS):
         one = contender(own_server.url, ack_window=0.1)

@@ -15,7 +15,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from distlock.backends.base import PERMIT, READ, Acquired, LockRequest, Queued
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.backends.zookeeper.contenders import Contenders
-from distlock.testing.sink import RecordingSink
+from distlock.testing.contenders import RecordingSink
 from tests.redis_server import eventually
 
 #: A lifetime that no test outlives, seconds.

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from distlock.testing import conformance
+from distlock.testing.contenders import LONG
 from distlock.testing.fixtures import PATIENCE
-from distlock.testing.protocol import LONG
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer
 

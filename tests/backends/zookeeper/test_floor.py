@@ -6,7 +6,7 @@ import pytest
 
 from distlock.backends.registry import create
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.testing.protocol import Contender, ask
+from distlock.testing.contenders import Contender, ask
 from tests.zookeeper_server import ZooKeeperServer
 
 #: Of the next few thousand transactions.

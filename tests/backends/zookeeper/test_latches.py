@@ -18,10 +18,10 @@ from distlock.backends.zookeeper.session import ZooKeeperSession
 from distlock.errors import BackendUnavailable
 from distlock.locks import latch_waits
 from distlock.names import encode
-from distlock.testing.fixtures import PATIENCE, wait_until
-from distlock.testing.latch_waiting import wait_for_waiters, watch_looks
-from distlock.testing.latches import Counting
-from distlock.testing.protocol import Contender as Client
+from distlock.testing.conformance.latches import watch_looks
+from distlock.testing.conformance.protocol_latches import LatchContender
+from distlock.testing.contenders import Contender as Client
+from distlock.testing.fixtures import PATIENCE, wait_for_latch_waiters, wait_until
 from tests.backends.zookeeper.contender import MakeContender
 from tests.backends.zookeeper.proxy import Proxy
 from tests.zookeeper_server import CHROOT, ZooKeeperServer
@@ -34,8 +34,8 @@ def some_key() -> str:
 
 
 @pytest.fixture
-def latches(zookeeper_server: ZooKeeperServer, contender: MakeContender) -> Counting:
-    return Counting(Client(contender(zookeeper_server.url)))
+def latches(zookeeper_server: ZooKeeperServer, contender: MakeContender) -> LatchContender:
+    return LatchContender(Client(contender(zookeeper_server.url)))
 
 
 def test_those_that_wait_are_woken_when_their_connection_is_back(
@@ -50,7 +50,7 @@ def test_those_that_wait_are_woken_when_their_connection_is_back(
     ):
         other.latch(name, 1).make()
         waiting = pool.submit(locks.latch(name).wait)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         proxy.part()
         other.latch(name).count_down()
         assert not waiting.done()
@@ -70,7 +70,7 @@ def test_a_count_wakes_nobody_but_the_last(
     ):
         other.latch(name, 21).make()
         waiting = pool.submit(locks.latch(name).wait)
-        wait_for_waiters(locks, 1)
+        wait_for_latch_waiters(locks, 1)
         looks = watch_looks(locks, monkeypatch)
         for _ in range(20):
             other.latch(name).count_down()
@@ -109,11 +109,11 @@ def after_the_read(monkeypatch: pytest.MonkeyPatch, proxy: Proxy, lose: Callable
 def test_what_is_lost_on_the_way_counts_once(
     proxy: Proxy,
     contender: MakeContender,
-    latches: Counting,
+    latches: LatchContender,
     lose: Callable[[Proxy], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    key, one = some_key(), Counting(Client(contender(proxy.url)))
+    key, one = some_key(), LatchContender(Client(contender(proxy.url)))
     latches.make(key, 3)
     assert one.left(key) == 3
     after_the_read(monkeypatch, proxy, lose)
@@ -126,11 +126,11 @@ def test_what_is_lost_on_the_way_counts_once(
 def test_what_is_lost_on_the_way_is_made_once(
     proxy: Proxy,
     contender: MakeContender,
-    latches: Counting,
+    latches: LatchContender,
     lose: Callable[[Proxy], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, key = Counting(Client(contender(proxy.url))), some_key()
+    one, key = LatchContender(Client(contender(proxy.url))), some_key()
     latches.make(some_key(), 1)
     assert one.look(key) is None
     monkeypatch.setattr(ZooKeeperLatches, "_sweep", lambda *_: iter(()))
@@ -145,13 +145,13 @@ def test_what_is_lost_on_the_way_is_made_once(
 def test_what_is_written_late_changes_no_later_latch_of_its_name(
     zookeeper_server: ZooKeeperServer,
     contender: MakeContender,
-    latches: Counting,
+    latches: LatchContender,
     monkeypatch: pytest.MonkeyPatch,
     what: str,
     counts: int,
 ) -> None:
     """A process is stopped between its read and its write, and the next node has the same version."""
-    key, one, lives = some_key(), Counting(Client(contender(zookeeper_server.url))), [""]
+    key, one, lives = some_key(), LatchContender(Client(contender(zookeeper_server.url))), [""]
 
     def begin() -> None:
         lives.append(latches.make(key, 3).life)
@@ -183,7 +183,7 @@ def test_what_is_written_late_changes_no_later_latch_of_its_name(
 def test_nothing_is_left_of_a_latch_that_was_deleted(
     own_zookeeper: ZooKeeperServer, contender: MakeContender
 ) -> None:
-    one, key = Counting(Client(contender(own_zookeeper.url))), some_key()
+    one, key = LatchContender(Client(contender(own_zookeeper.url))), some_key()
     for count in (False, True):
         one.make(key, 1)
         if count:
@@ -193,7 +193,7 @@ def test_nothing_is_left_of_a_latch_that_was_deleted(
 
 
 def test_it_outlives_the_sessions_of_all(
-    zookeeper_server: ZooKeeperServer, contender: MakeContender, latches: Counting
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, latches: LatchContender
 ) -> None:
     key, maker = some_key(), contender(zookeeper_server.url)
     maker.make_latch(key, 2, 60.0, "maker")
@@ -205,7 +205,7 @@ def test_it_outlives_the_sessions_of_all(
 def test_those_that_are_over_are_swept_by_the_next_that_is_made(
     own_zookeeper: ZooKeeperServer, contender: MakeContender
 ) -> None:
-    one = Counting(Client(contender(own_zookeeper.url)))
+    one = LatchContender(Client(contender(own_zookeeper.url)))
     keys = [some_key() for _ in range(5)]
     for key in keys:
         one.make(key, 1, ttl=1.5)
@@ -220,11 +220,11 @@ def test_those_that_are_over_are_swept_by_the_next_that_is_made(
 
 def test_one_that_opened_under_a_process_that_died_is_said_to_be_open_by_the_next(
     zookeeper_server: ZooKeeperServer,
-    latches: Counting,
+    latches: LatchContender,
     contender: MakeContender,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    key, other = some_key(), Counting(Client(contender(zookeeper_server.url)))
+    key, other = some_key(), LatchContender(Client(contender(zookeeper_server.url)))
     latches.make(key, 1)
     other.look(key, watch=True)
     with monkeypatch.context() as dying:
@@ -234,7 +234,7 @@ def test_one_that_opened_under_a_process_that_died_is_said_to_be_open_by_the_nex
     assert other.sink.wait_for_hint(key)
 
 
-def test_what_is_no_latch_is_named(zookeeper_server: ZooKeeperServer, latches: Counting) -> None:
+def test_what_is_no_latch_is_named(zookeeper_server: ZooKeeperServer, latches: LatchContender) -> None:
     key = some_key()
     latches.make(key, 1)
     path = f"{LATCHES}/{encode(key)}"
@@ -244,7 +244,7 @@ def test_what_is_no_latch_is_named(zookeeper_server: ZooKeeperServer, latches: C
 
 
 def test_what_is_no_latch_bars_no_other(own_zookeeper: ZooKeeperServer, contender: MakeContender) -> None:
-    one, odd = Counting(Client(contender(own_zookeeper.url))), some_key()
+    one, odd = LatchContender(Client(contender(own_zookeeper.url))), some_key()
     one.make(odd, 1)
     own_zookeeper.admin.set(f"{LATCHES}/{encode(odd)}", b"nonsense")
     one.make(key := some_key(), 1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import distlock
-from distlock.testing.closing import opened
+from distlock.testing.conformance.closing import opened
 from distlock.testing.fixtures import engine_of
 from distlock.testing.process import Process
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key

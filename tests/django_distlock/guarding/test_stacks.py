@@ -21,7 +21,7 @@ from rest_framework.views import APIView
 import distlock
 from distlock.errors import ConfigurationError
 from distlock.grants.current import current_grants
-from distlock.testing.losing import lose_grant
+from distlock.testing.fakes import lose_grant
 from django_distlock import distributed_lock, locks
 from django_distlock.models import FenceRow
 from django_distlock.signals import lock_acquired, lock_refused

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from distlock.errors import ConfigurationError
 from distlock.grants.current import current_grants
-from distlock.testing.losing import lose_grant
+from distlock.testing.fakes import lose_grant
 from flask_distlock import DistLock, distributed_lock
 from flask_distlock.fence import fence_table
 from tests.flask_distlock.sql.session_shop import Shop, after

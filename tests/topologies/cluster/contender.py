@@ -9,7 +9,7 @@ import pytest
 
 from distlock.backends.base import Acquired, LockRequest, Queued
 from distlock.backends.cluster import ClusterBackend
-from distlock.testing.sink import RecordingSink
+from distlock.testing.contenders import RecordingSink
 from tests.backends.redis.contender import ask as ask
 from tests.backends.redis.contender import some_key as some_key
 from tests.redis_server import eventually

@@ -17,10 +17,10 @@ from distlock.backends.sql.backend import SQLBackend
 from distlock.backends.sql.sessions import SessionListener
 from distlock.clock import now
 from distlock.engine import hold
-from distlock.testing.closing import opened
+from distlock.testing.conformance.closing import opened
+from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
-from distlock.testing.protocol import Contender, ask
 from loadtest.mariadb import MariaDBServer
 from tests.topologies.mysql.asking import Connect, asked, prepare, waiting, with_user
 from tests.topologies.pooler import Pooler, after_version

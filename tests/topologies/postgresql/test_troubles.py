@@ -19,10 +19,10 @@ from distlock.backends.registry import create
 from distlock.backends.sql.postgresql import PostgreSQLDialect
 from distlock.clock import now
 from distlock.engine import hold
-from distlock.testing.closing import opened
+from distlock.testing.conformance.closing import opened
+from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
-from distlock.testing.protocol import Contender, ask
 from loadtest.ports import free_port
 from loadtest.postgresql import PostgreSQLServer
 from tests.topologies.pooler import Pooler, after_key

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distlock.backends.redlock import RedlockBackend
-from distlock.testing.protocol import Contender
+from distlock.testing.contenders import Contender
 
 MakeContender = Callable[..., Contender]
 

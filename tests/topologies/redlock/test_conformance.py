@@ -9,7 +9,7 @@ from distlock.backends.redis.scripts import FORMAT
 from distlock.backends.redlock import RedlockBackend, backend, server
 from distlock.backends.redlock.backend import drift
 from distlock.testing import conformance
-from distlock.testing.protocol import LONG, Contender, ask
+from distlock.testing.contenders import LONG, Contender, ask
 from tests.redis_server import eventually
 from tests.topologies.redlock.five import Five
 

@@ -15,7 +15,7 @@ from distlock.backends.redlock import RedlockBackend
 from distlock.backends.redlock import backend as redlock_backend
 from distlock.backends.redlock.backend import _copy as copy_of
 from distlock.errors import BackendUnavailable
-from distlock.testing.protocol import ask
+from distlock.testing.contenders import ask
 from tests.backends.redis.proxy import Proxy
 from tests.redis_server import eventually
 from tests.topologies.redlock.contender import MakeContender

@@ -8,7 +8,7 @@ from distlock.backends.base import Acquired, LockRequest, Queued
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redlock import RedlockBackend
 from distlock.backends.redlock.server import Server
-from distlock.testing.protocol import Contender, ask
+from distlock.testing.contenders import Contender, ask
 from tests.redis_server import RedisServer
 from tests.topologies.redlock.contender import MakeContender
 from tests.topologies.redlock.five import Five

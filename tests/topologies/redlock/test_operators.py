@@ -18,9 +18,9 @@ from distlock.backends.redlock import server as server_of_five
 from distlock.cli.show import lines
 from distlock.errors import BackendUnavailable
 from distlock.operate import LockState
-from distlock.testing.inspection import InspectableBackend, inspectable
-from distlock.testing.inspection import ask as asked
-from distlock.testing.protocol import Contender
+from distlock.testing.conformance.protocol_operators import InspectableBackend, inspectable_backend
+from distlock.testing.conformance.protocol_operators import request_of as asked
+from distlock.testing.contenders import Contender
 from distlock.web.operate.one_lock import Sighting
 from tests.redis_server import eventually
 from tests.topologies.redlock.contender import MakeContender
@@ -39,7 +39,7 @@ def one(five: Five, contender: MakeContender) -> Contender:
 @pytest.fixture
 def look(five: Five, contender: MakeContender) -> InspectableBackend:
     """That of an onlooker."""
-    return inspectable(contender(five.url, io_timeout=PATIENCE))
+    return inspectable_backend(contender(five.url, io_timeout=PATIENCE))
 
 
 def held_on_all(one: Contender, look: InspectableBackend, key: str) -> tuple[LockRequest, int]:
@@ -60,12 +60,12 @@ def test_a_hold_counts_while_a_majority_has_it(
     held_on_all(one, look, key)
     for server in five[:2]:
         server.client.delete(hold_key(key))
-    sight = look.inspect(key)
-    assert sight.holder is not None
-    assert sight.quorum == Quorum(3, 5, 5)
+    state = look.inspect(key)
+    assert state.holder is not None
+    assert state.quorum == Quorum(3, 5, 5)
     five[2].client.delete(hold_key(key))
-    sight = look.inspect(key)
-    assert (sight.holder, sight.quorum) == (None, Quorum(2, 5, 5))
+    state = look.inspect(key)
+    assert (state.holder, state.quorum) == (None, Quorum(2, 5, 5))
 
 
 def test_what_a_minority_has_of_another_try_is_not_counted_with_it(
@@ -78,8 +78,8 @@ def test_what_a_minority_has_of_another_try_is_not_counted_with_it(
         other.request(LockRequest(key, mine.token[:16] + secrets.token_hex(16), mine.ttl, 1, False))
         other.close()
     five[0].client.delete(hold_key(key))
-    sight = look.inspect(key)
-    assert (sight.holder, sight.quorum) == (None, Quorum(2, 5, 5))
+    state = look.inspect(key)
+    assert (state.holder, state.quorum) == (None, Quorum(2, 5, 5))
 
 
 def test_the_number_that_is_shown_is_that_of_the_holder(
@@ -125,19 +125,19 @@ def test_what_depends_on_servers_that_are_away_may_be_held_and_can_be_broken(
     own_five: Five, contender: MakeContender, key: str
 ) -> None:
     one, two = (contender(own_five.url, io_timeout=PATIENCE) for _ in range(2))
-    look = inspectable(two)
+    look = inspectable_backend(two)
     held_on_all(one, look, key)
     own_five[0].client.delete(hold_key(key))
     for server in own_five[3:]:
         server.kill()
-    sight = look.inspect(key)
-    assert sight.holder is not None
-    assert sight.quorum == Quorum(2, 3, 5)
-    assert servers_of(sight.quorum) == "2 of 5 servers, of which 3 answered"
-    number = sight.number
+    state = look.inspect(key)
+    assert state.holder is not None
+    assert state.quorum == Quorum(2, 3, 5)
+    assert servers_of(state.quorum) == "2 of 5 servers, of which 3 answered"
+    number = state.number
     assert look.break_hold(key, number)
-    sight = look.inspect(key)
-    assert (sight.holder, sight.quorum) == (None, Quorum(0, 3, 5))
+    state = look.inspect(key)
+    assert (state.holder, state.quorum) == (None, Quorum(0, 3, 5))
     own_five[2].kill()
     for call in (
         lambda: look.inspect(key),
@@ -179,11 +179,11 @@ def test_what_a_majority_has_heard_is_told_once(
     one: Contender, look: InspectableBackend, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cut_off(one, 2, "announce", monkeypatch)
-    inspectable(one).announce("web1", 1, [StatusRow(key, "", 1e9)], [], LIFE)
+    inspectable_backend(one).announce("web1", 1, [StatusRow(key, "", 1e9)], [], LIFE)
     assert told(look, key) == [key]
     cut_off(one, 3, "announce", monkeypatch)
     with pytest.raises(BackendUnavailable, match="away"):
-        inspectable(one).announce("web1", 1, [], [], LIFE)
+        inspectable_backend(one).announce("web1", 1, [], [], LIFE)
 
 
 def test_a_server_that_missed_something_is_told_anew(
@@ -191,7 +191,7 @@ def test_a_server_that_missed_something_is_told_anew(
 ) -> None:
     # It is asked again as soon as it may answer.
     monkeypatch.setattr(server_of_five, "_FRESH", 0.0)
-    says = inspectable(one)
+    says = inspectable_backend(one)
     says.announce("web1", 1, [StatusRow(key, "", 1e9)], [], LIFE)
     assert told(look, key) == [key]
     with monkeypatch.context() as meanwhile:
@@ -214,7 +214,7 @@ def test_those_that_wait_are_shown_and_the_oldest_is_the_first(
                 StatusRow(f":{key}", "", 0.0, 1, "", since),
                 StatusRow(f":{key}_2", "", 0.0, 1, "", since),
             ]
-            inspectable(contender(five.url)).announce("web1", number, rows, [], LIFE)
+            inspectable_backend(contender(five.url)).announce("web1", number, rows, [], LIFE)
         state = locks.inspect(key)
         assert ([party.pid for party in state.queue], state.waiting) == ([1, 0, 2], 3)
     finally:

@@ -11,7 +11,7 @@ from distlock.backends.redis.scripts import hold_key, is_free
 from distlock.backends.redlock import RedlockBackend
 from distlock.backends.redlock import server as server_of_five
 from distlock.errors import BackendUnavailable
-from distlock.testing.protocol import Contender, ask
+from distlock.testing.contenders import Contender, ask
 from tests.backends.redis.proxy import Proxy
 from tests.redis_server import RedisServer, eventually
 from tests.topologies.redlock.contender import MakeContender

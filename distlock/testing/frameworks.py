@@ -1,0 +1,158 @@
+"""Connections and errors of Django and SQLAlchemy in the threads and processes of a race.
+
+Each function imports its framework only if the site has loaded it.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from distlock.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+    from sqlalchemy import Connection
+
+
+_DJANGO_IN_MEMORY = (
+    "The race used the SQLite database {alias!r}, which is in memory: each thread has a connection of its "
+    'own to it, and finds it locked. Let the tests have a file: add "TEST": {{"NAME": "test.sqlite3"}} to '
+    "DATABASES[{alias!r}]."
+)
+_DJANGO_TRANSACTION = (
+    "A transaction is open on the database {alias!r}: other threads don't see what was written in it, so "
+    "there is nothing to race for. Let the test commit: inherit from TransactionTestCase instead of "
+    "TestCase, or in pytest-django write @pytest.mark.django_db(transaction=True)."
+)
+_SQLALCHEMY_IN_MEMORY = (
+    "The race used a SQLite database in memory, by SQLAlchemy: its threads share one connection, and so one "
+    "transaction, or have a database each. Let the tests have a file, such as sqlite:////tmp/shop-test.sqlite3."
+)
+
+#: The exceptions of the views in one call of a race, by the id of the test client.
+_raised: ContextVar[dict[int, Any] | None] = ContextVar("distlock_testing_raised", default=None)
+
+
+def _opened() -> Sequence[BaseDatabaseWrapper]:
+    """Return the running thread's connections of Django."""
+    if "django.db" not in sys.modules:
+        return []
+    from django.conf import settings
+    from django.db import connections
+
+    return connections.all(initialized_only=True) if settings.configured else []
+
+
+def refuse_open_transaction() -> None:
+    """Raise `ConfigurationError` if the test itself has a transaction open, as Django's ``TestCase`` has."""
+    for connection in _opened():
+        if connection.in_atomic_block:
+            raise ConfigurationError(_DJANGO_TRANSACTION.format(alias=connection.alias))
+
+
+def close_connections() -> None:
+    """Close the running thread's connections. Raises `ConfigurationError` for one that no race can use."""
+    in_memory = None
+    for connection in _opened():
+        if connection.connection is not None and connection.vendor == "sqlite":
+            from django.db.backends.base.base import BaseDatabaseWrapper
+
+            if connection.is_in_memory_db():  # type: ignore[attr-defined]  # that of SQLite has it
+                in_memory = connection.alias
+                # SQLite's own close() keeps a database in memory open, as it ends with its last connection.
+                BaseDatabaseWrapper.close(connection)
+                continue
+        connection.close()
+    if in_memory is not None:
+        raise ConfigurationError(_DJANGO_IN_MEMORY.format(alias=in_memory))
+
+
+def before_fork() -> None:
+    """Close connections of Django, which no child may share with its parent."""
+    for connection in _opened():
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+class _ExcInfoOfCall:
+    """``Client.exc_info``, separate for each call.
+
+    Django notifies every waiting test client of every exception, also of one that a view raised for another
+    client. In threads, all clients would raise it.
+    """
+
+    def __get__(self, client: Any, owner: object = None) -> Any:
+        raised = _raised.get()
+        return vars(client).get("exc_info") if raised is None else raised.get(id(client))
+
+    def __set__(self, client: Any, value: Any) -> None:
+        raised = _raised.get()
+        if raised is None:
+            vars(client)["exc_info"] = value
+        else:
+            vars(client).setdefault("exc_info", None)
+            raised[id(client)] = value
+
+
+@contextmanager
+def errors_by_call() -> Iterator[None]:
+    """Give each call of a race in the block the errors of its own views only."""
+    if "django.test.client" not in sys.modules:
+        yield
+        return
+    from django.test.client import ClientMixin
+
+    ClientMixin.exc_info = _ExcInfoOfCall()  # type: ignore[attr-defined]  # its clients have it, and not their class
+    try:
+        yield
+    finally:
+        del ClientMixin.exc_info  # type: ignore[attr-defined]
+
+
+def begin_call() -> None:
+    """Prepare the thread of a call."""
+    _raised.set({})
+
+
+@contextmanager
+def refusing_sqlalchemy_memory() -> Iterator[None]:
+    """Raise `ConfigurationError` at the end if the block has used a database of SQLAlchemy in memory."""
+    if "sqlalchemy" not in sys.modules:
+        yield
+        return
+    from sqlalchemy import event
+    from sqlalchemy.engine import Engine
+    from sqlalchemy.pool import SingletonThreadPool, StaticPool
+
+    in_memory = False
+
+    def note(connection: Connection, *_: object) -> None:
+        nonlocal in_memory
+        pool = connection.engine.pool
+        if connection.dialect.name == "sqlite" and isinstance(pool, StaticPool | SingletonThreadPool):
+            in_memory = True
+
+    event.listen(Engine, "engine_connect", note)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "engine_connect", note)
+    if in_memory:
+        raise ConfigurationError(_SQLALCHEMY_IN_MEMORY)
+
+
+def forget_connections_of_parent() -> None:
+    """Forget the pooled connections of SQLAlchemy in a child process, which belong to its parent."""
+    if "sqlalchemy" not in sys.modules:
+        return
+    from sqlalchemy.engine import Engine
+
+    for one in gc.get_objects():
+        # isinstance() would make lazy proxies look for their objects.
+        if issubclass(type(one), Engine):
+            one.dispose(close=False)

@@ -1,0 +1,122 @@
+"""A race in several processes, forked from the process of the test."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import warnings
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+from distlock import clock
+from distlock.errors import ConfigurationError
+from distlock.locks.engine_namespace import EngineNamespace
+from distlock.locks.namespace import Namespace
+from distlock.testing import frameworks
+from distlock.testing.fakes import Fake
+from distlock.testing.race_threads import Action, RaceCall, in_threads, raised
+from distlock.web.stale_writes import Mode
+
+#: Seconds after the race in which a process has to send its result.
+LAST_WORDS = 5.0
+
+
+def in_processes(
+    action: Action, times: int, processes: int, within: float, stale_writes: Mode | None = None
+) -> tuple[list[RaceCall], float]:
+    """Do as `in_threads`, with the threads in *processes* forked processes. Raises what they raise."""
+    context = multiprocessing.get_context("fork")
+    # The main thread of each process waits at the barrier, too.
+    start = context.Barrier(times + processes)
+    deadline = clock.now() + 2 * within + LAST_WORDS
+    frameworks.before_fork()
+    children = []
+    try:
+        for number in range(processes):
+            share = times // processes + (number < times % processes)
+            ours, theirs = context.Pipe(duplex=False)
+            child = context.Process(
+                target=_run,
+                args=(theirs, action, share, within, start.wait, stale_writes),
+                daemon=True,
+            )
+            with warnings.catch_warnings():
+                # Python warns of a fork with threads. The child runs only code that is made for that.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child.start()
+            children.append((child, ours))
+            theirs.close()
+        told = [_heard(ours, deadline, within) for _, ours in children]
+    finally:
+        for child, ours in children:
+            child.kill()
+            child.join()
+            child.close()
+            ours.close()
+    calls = [call for some, _ in told for call in some]
+    return calls, max(seconds for _, seconds in told)
+
+
+def _heard(ours: Connection, deadline: float, within: float) -> tuple[list[RaceCall], float]:
+    """Return the result of one process."""
+    late = f"A process of the race has told nothing {2 * within + LAST_WORDS:g} seconds after its start."
+    try:
+        if not ours.poll(max(0.0, deadline - clock.now())):
+            raise TimeoutError(late)
+        told = pickle.loads(ours.recv_bytes())  # noqa: S301  # from our own child
+    except EOFError:
+        raise RuntimeError("A process of the race has ended before its calls had.") from None
+    if isinstance(told, Exception):
+        raise told
+    calls, seconds = told
+    return calls, seconds
+
+
+def _run(
+    theirs: Connection,
+    action: Action,
+    share: int,
+    within: float,
+    start: Callable[[float], object],
+    stale_writes: Mode | None,
+) -> None:
+    """Run the share of one child process, and send its result."""
+    frameworks.forget_connections_of_parent()
+    told: object
+    alone: set[str] = set()
+    try:
+        with Fake(keeps=_noting(alone)):
+            calls, seconds = in_threads(action, share, within, start, stale_writes)
+        if alone:
+            raise ConfigurationError(
+                f"The race ran in several processes, and {', '.join(sorted(alone))} keeps the threads of one "
+                "apart: let the test have a lock service that all of them share, such as "
+                "file:///tmp/shop-test-locks, or race with processes=1."
+            )
+        told = [_portable(call) for call in calls], seconds
+    except Exception as error:
+        told = _portable(raised(error)).error
+    theirs.send_bytes(pickle.dumps(told))
+    theirs.close()
+
+
+def _noting(alone: set[str]) -> Callable[[Namespace, tuple[str, ...]], bool]:
+    """Return a `Fake.keeps` that adds to *alone* each used backend that excludes no other process."""
+
+    def keeps(namespace: Namespace, asked: tuple[str, ...]) -> bool:
+        if isinstance(namespace, EngineNamespace) and namespace.may_be_away:
+            backend = namespace.engine.backend
+            if not backend.capabilities.several_processes:
+                alone.add(type(backend).__name__)
+        return False
+
+    return keeps
+
+
+def _portable(call: RaceCall) -> RaceCall:
+    """Return *call* as another process can read it, with texts for objects that can't be sent."""
+    try:
+        pickle.loads(pickle.dumps((call.answer, call.error)))  # noqa: S301
+    except Exception:
+        return call.in_words()
+    return call
