@@ -22,7 +22,7 @@ from bench.buyers import PATIENCE, Answer, Buyer, at, buy, percentile, together
 from bench.site import told
 from demo_shop.configuration import Configuration
 from demo_shop.ledger import open_sale
-from loadtest.child import StackError
+from loadtest.servers.processes import StackError
 from loadtest.stack import Stack
 
 THREADS = 16

@@ -17,7 +17,7 @@ from bench.contest import Contest, Part
 from bench.crew import GRACE, BenchError, Crew, Result
 from bench.locks import PATIENCE, Lock
 from demo_shop.configuration import VAR
-from loadtest.child import StackError
+from loadtest.servers.processes import StackError
 
 SOURCES = Path(__file__).parent / "java"
 BUILT = VAR / "java"

@@ -16,7 +16,7 @@ from bench.progress import Progress
 from bench.report import markdown
 from bench.rows import ROWS
 from bench.table import Table
-from loadtest.child import StackError
+from loadtest.servers.processes import StackError
 
 
 @dataclass(slots=True)

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import redis
 
 from bench.delay import farther
-from loadtest.lock_services import open_lock_service
-from loadtest.workspace import workspace
+from loadtest.servers.lock_services import open_lock_service
+from loadtest.servers.processes import workspace
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,13 +43,13 @@ class Configuration:
     fence: bool = False
     #: Django's setting: one transaction around the whole view.
     atomic_requests: bool = False
-    #: How much longer COMMIT takes, seconds; on PostgreSQL. See `demo_shop.slow_commit`.
+    #: How much longer COMMIT takes, seconds; on PostgreSQL. See `demo_shop.ledger.slow_down`.
     commit_pause: float = 0.0
     #: How long the shop thinks between reading and writing the stock, seconds.
     pause: float = 0.01
     #: Units of each product when the sale opened. The page needs it to say how many there ever were.
     stock: int = 100
-    #: How many products there are, at most as many as `demo_shop.orders.CATALOGUE` has names.
+    #: How many products there are, at most as many as `demo_shop.sale.CATALOGUE` has names.
     products: int = 1
     #: The Redis of ``/kill``, whose stock is not in the database. Without one there is no ``/kill``.
     goods: str = ""
@@ -57,12 +57,12 @@ class Configuration:
     kill_pause: float = 2.0
     #: The URL of the payment gateway, for ``/readers/pay``.
     gateway: str = ""
-    #: The file in which the Django shop notes the moments of each purchase; see `demo_shop.moments`.
+    #: The file in which the Django shop notes the moments of each purchase; see `demo_shop.sale.reach`.
     journal: str = ""
     #: ``instance:moment:port``: the first purchase of that instance stays there until the port hangs up.
     #: ``instance:moment:port:purchase``: each that its buyer calls so.
     stall: str = ""
-    #: Whether ``/sale`` leads to somebody who sends buyers: see `loadtest.sale_server`.
+    #: Whether ``/sale`` leads to somebody who sends buyers: see `loadtest.open_shop`.
     sales: bool = False
 
     @property

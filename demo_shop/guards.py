@@ -1,22 +1,27 @@
-"""What stands around a purchase, by choice: a lock around the view, a way to write, or neither."""
+"""What stands around a purchase, by choice: a lock around the view, a way to write, or neither.
+
+The second half is the same for async views: what may wait there waits in the event loop.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from demo_shop.moments import reach
 from demo_shop.museum.exhibits import EXHIBITS
-from demo_shop.process_lock import process_lock
-from demo_shop.sale import Refusal, contended
+from demo_shop.sale import Refusal, contended, reach
 
 if TYPE_CHECKING:
     from demo_shop.configuration import Configuration
+
 
 View = Callable[..., Any]
 Decorator = Callable[[View], View]
@@ -46,13 +51,13 @@ class Guard:
 
 
 def unique_row(shop: Configuration, name: str) -> Lock:
-    from demo_shop.unique_row import UniqueRow
+    from demo_shop.locks import UniqueRow
 
     return UniqueRow(shop.database, name)
 
 
 def plain(shop: Configuration, name: str) -> Lock:
-    from demo_shop.plain_lock import plain_lock
+    from demo_shop.locks import plain_lock
 
     return plain_lock(shop, name)
 
@@ -214,6 +219,88 @@ def timed(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> Vie
         clock = Clock.start()
         try:
             response = inside(*args, **kwargs)
+        except Refusal as refusal:
+            response = refuse(refusal)
+        response.headers["Server-Timing"] = str(clock)
+        return response
+
+    return answer
+
+
+_making = threading.Lock()
+_process_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
+def process_lock(name: str) -> threading.Lock:
+    # Two threads that make the first lock of a name at once would each get their own.
+    with _making:
+        return _process_locks[name]
+
+
+#: Those that have an async lock.
+ASYNC_GUARDS = ("none", "process", DISTRIBUTED)
+#: Of one event loop, and so of one process.
+_async_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+
+def guarded_async(
+    shop: Configuration,
+    distributed: Decorator,
+    names: Callable[..., Iterable[str]],
+    refuse: Callable[[Refusal], Any],
+) -> Decorator:
+    """The guard that *shop* names, around an async view: see `demo_shop.guards.guarded`."""
+    if shop.guard not in ASYNC_GUARDS:
+        raise SystemExit(f"SHOP_GUARD is {shop.guard!r}. Async views have: {', '.join(ASYNC_GUARDS)}.")
+
+    def decorate(view: View) -> View:
+        if shop.guard == DISTRIBUTED:
+            return timed_async(view, distributed, refuse)
+        if shop.guard == "process":
+            return timed_async(view, functools.partial(locked_async, names=names), refuse)
+        return timed_async(view, lambda inner: inner, refuse)
+
+    return decorate
+
+
+def locked_async(view: View, names: Callable[..., Iterable[str]]) -> View:
+    """*view* inside the event loop's locks of all its names."""
+
+    @functools.wraps(view)
+    async def inside(*args: Any, **kwargs: Any) -> Any:
+        async with AsyncExitStack() as held:
+            # In one order: two carts that take their locks in different orders would wait for each other.
+            for name in sorted(set(names(*args, **kwargs))):
+                await held.enter_async_context(_async_locks[name])
+            # A buyer who goes away cancels this, and what writes in a thread goes on: the lock waits for it.
+            work = asyncio.ensure_future(view(*args, **kwargs))
+            try:
+                return await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await asyncio.wait([work])
+                raise
+
+    return inside
+
+
+def timed_async(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> View:
+    """*view* inside *guard*, with ``Server-Timing``."""
+
+    @functools.wraps(view)
+    async def work(*args: Any, **kwargs: Any) -> Any:
+        with at_work():
+            try:
+                return await view(*args, **kwargs)
+            except Refusal as refusal:
+                return refuse(refusal)
+
+    inside = guard(work)
+
+    @functools.wraps(inside)
+    async def answer(*args: Any, **kwargs: Any) -> Any:
+        clock = Clock.start()
+        try:
+            response = await inside(*args, **kwargs)
         except Refusal as refusal:
             response = refuse(refusal)
         response.headers["Server-Timing"] = str(clock)

@@ -1,4 +1,4 @@
-"""What the database says was sold and is left: the truth that a run is judged by."""
+"""The shop's database: how it is opened and filled for a sale, and what it says was sold and is left."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Engine, create_engine, delete, event, select
+from sqlalchemy import Engine, create_engine, delete, event, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from demo_shop.orders import CATALOGUE, PRODUCT_ID, Ledger, Order
-from demo_shop.pragmas import SQLITE_PRAGMAS
-from demo_shop.slow_commit import slow_down
+from demo_shop import SQLITE_PRAGMAS
+from demo_shop.sale import CATALOGUE, PRODUCT_ID, Ledger, Order
 from demo_shop.tables import Answer, Base, LockRow, Product, Purchase
 
 DRIVERS = {
@@ -97,3 +96,25 @@ def read_ledger(database: str) -> Ledger:
 def aware(when: datetime) -> datetime:
     """SQLite keeps no time zone; both faces write UTC."""
     return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+FUNCTION = """
+CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql
+AS $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$
+"""
+#: Deferred: it runs when COMMIT is asked for, with everything written and nothing visible to others.
+TRIGGER = """
+CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON purchase DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION slow_commit()
+"""
+
+
+def slow_down(shop: Session, seconds: float) -> None:
+    """Let each COMMIT of an order take *seconds* longer; 0: as long as it takes."""
+    if shop.get_bind().dialect.name != "postgresql":
+        return
+    shop.execute(text("DROP TRIGGER IF EXISTS slow_commit ON purchase"))
+    shop.execute(text("DROP FUNCTION IF EXISTS slow_commit"))
+    if seconds:
+        shop.execute(text(FUNCTION.format(seconds=float(seconds))))
+        shop.execute(text(TRIGGER))

@@ -1,10 +1,63 @@
-"""What is bought, and why it may be refused: the same in both frameworks."""
+"""One purchase: what is bought, why it may be refused, its ``Idempotency-Key``, and its moments.
+
+The same for all frameworks, and without the library of any.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
+import os
+import socket
+import threading
+import time
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from demo_shop.configuration import Configuration
+
+
+PRODUCT_ID = 1
+#: The first is the article's; a cart needs more than one.
+CATALOGUE = {
+    "ECS:1C2048M": "A small cloud server: 1 CPU, 2 GB of memory",
+    "ECS:2C4096M": "A medium one: 2 CPUs, 4 GB of memory",
+    "ECS:4C8192M": "A large one: 4 CPUs, 8 GB of memory",
+    "ECS:8C16384M": "A huge one: 8 CPUs, 16 GB of memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One product of one order: a cart has a line for each."""
+
+    number: str
+    product: int
+    quantity: int
+    instance: str
+    stock_seen: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What is left of each product, and every line of every order, oldest first."""
+
+    left: Mapping[int, int]
+    orders: tuple[Order, ...]
+
+    @property
+    def stock(self) -> int:
+        return sum(self.left.values())
+
+    @property
+    def sold(self) -> int:
+        return sum(order.quantity for order in self.orders)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -98,3 +151,99 @@ def check_stock(lines: Sequence[Line], stock: Mapping[int, int]) -> None:
             raise no_such_product()
         if stock[line.sku] < line.quantity:
             raise sold_out()
+
+
+KEY_HEADER = "Idempotency-Key"
+#: Stripe's: says that the answer is not new.
+REPLAYED = "Idempotent-Replayed"
+LONGEST_KEY = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request with a key. Digests: they have one length, and no collation takes two for one."""
+
+    key: str
+    #: Of everything that makes it the same request.
+    fingerprint: str
+
+    def refuse_another(self, fingerprint: str) -> None:
+        """Raise `Refusal` if the key was used for a request with another *fingerprint*."""
+        if fingerprint != self.fingerprint:
+            title = "This Idempotency-Key was used for another request. Take a new one"
+            raise Refusal(422, "key_reused", title)
+
+
+def read_key(header: str | None) -> str | None:
+    """The key that *header* has, as it is stored; None: the client sent none."""
+    if header is None:
+        return None
+    # The draft's is a string of structured fields, in quotes; most clients send it bare.
+    key = header[1:-1] if header[:1] == header[-1:] == '"' else header
+    if not (key.isascii() and key.isprintable() and 1 <= len(key) <= LONGEST_KEY):
+        title = f"The Idempotency-Key has to be 1 to {LONGEST_KEY} characters of ASCII, such as a UUID"
+        raise Refusal(400, "bad_key", title)
+    return digest(key)
+
+
+def read_asked(header: str | None, *request: str | bytes) -> Asked | None:
+    """What was asked with a key. *request*: all that makes it the same one: method, URL and body."""
+    key = read_key(header)
+    return None if key is None else Asked(key, digest(*request))
+
+
+def lock_names(header: str | None) -> list[str]:
+    """The lock of the key. A second request waits there for the first, and not in the database."""
+    key = read_key(header)
+    return [] if key is None else [f"key_{key}"]
+
+
+def digest(*parts: str | bytes) -> str:
+    found = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode() if isinstance(part, str) else part
+        found.update(len(encoded).to_bytes(8, "big") + encoded)
+    return found.hexdigest()
+
+
+#: What the buyer calls this purchase.
+PURCHASE_HEADER = "X-Purchase"
+#: How long a purchase stays where nobody stops it, seconds.
+STALL_PATIENCE = 30.0
+_purchase: ContextVar[str] = ContextVar("purchase", default="")
+_first = threading.Lock()
+
+
+def begin_purchase(purchase: str) -> None:
+    """The moments of this thread are those of *purchase* from now on."""
+    _purchase.set(purchase)
+
+
+def reach(shop: Configuration, what: str, **details: object) -> None:
+    if shop.journal:
+        moment = {"at": time.time(), "instance": shop.instance, "purchase": _purchase.get(), "what": what}
+        # One write for each line: those of two instances don't mix.
+        os.write(_journal(shop.journal), f"{json.dumps(moment | details)}\n".encode())
+    if shop.stall:
+        _stall_if_told(shop, what)
+
+
+def _stall_if_told(shop: Configuration, what: str) -> None:
+    instance, point, port, *called = shop.stall.split(":")
+    if (instance, point) != (shop.instance, what):
+        return
+    if _purchase.get() in called if called else _first.acquire(blocking=False):
+        _stall(int(port))
+
+
+@functools.cache
+def _journal(file: str) -> int:
+    return os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def _stall(port: int) -> None:
+    """Say which purchase it is, and stay until the listener there has hung up."""
+    with socket.create_connection(("127.0.0.1", port), timeout=STALL_PATIENCE) as harness:
+        harness.sendall(_purchase.get().encode())
+        harness.shutdown(socket.SHUT_WR)
+        harness.recv(1)

@@ -1,13 +1,18 @@
-"""The tables of the shop, for both frameworks."""
+"""The tables of the shop, and how a sale and a kept answer are written as rows, by SQLAlchemy."""
 
 from __future__ import annotations
 
-from datetime import datetime
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
 
-from sqlalchemy import DateTime, ForeignKey, String, Text
+from sqlalchemy import CursorResult, DateTime, ForeignKey, Select, String, Text, insert, update
 from sqlalchemy.dialects.mysql import DATETIME
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session
 
+from demo_shop.sale import Asked, Line, Receipt, check_stock
 from flask_distlock.fence import fence_table
 
 #: To the microsecond, because the report draws the orders in time; MySQL's own default is the second.
@@ -55,7 +60,7 @@ class LockRow(Base):
 
 
 class Answer(Base):
-    """What was answered to the first request with a key: see `demo_shop.once`."""
+    """What was answered to the first request with a key: see `demo_shop.sale.Asked`."""
 
     __tablename__ = "answer"
 
@@ -69,3 +74,63 @@ class Answer(Base):
 
 #: What the distributed lock has in the database, where it is there.
 FENCE = fence_table(Base.metadata)
+
+
+AnySession = Session | scoped_session[Any]
+
+
+def look_up(session: AnySession, products: Select[Product], lines: Sequence[Line]) -> Mapping[int, Product]:
+    """Those of *products* that are bought. Raises `Refusal` where one is not there, or not enough of it."""
+    wanted = products.where(Product.id.in_([line.sku for line in lines]))
+    found = {product.id: product for product in session.scalars(wanted)}
+    check_stock(lines, {sku: product.stock for sku, product in found.items()})
+    return found
+
+
+def record(session: AnySession, instance: str, lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
+    """Write the order, which is then committed together with the stock."""
+    number = str(uuid.uuid4())
+    session.add_all(
+        Purchase(
+            product_id=line.sku,
+            quantity=line.quantity,
+            order_number=number,
+            instance=instance,
+            stock_seen=seen[line.sku],
+            created_at=datetime.now(UTC),
+        )
+        for line in lines
+    )
+    session.flush()
+    return Receipt(number, seen)
+
+
+class KeyTaken(Exception):
+    """The key is in the database already."""
+
+
+def write_answer(session: AnySession, asked: Asked, status: int = 0, body: str = "") -> None:
+    """Raises `Taken`; then the transaction has to be rolled back."""
+    row = {"status": status, "body": body, "created_at": datetime.now(UTC)}
+    try:
+        session.execute(insert(Answer).values(key=asked.key, fingerprint=asked.fingerprint, **row))
+    except IntegrityError as error:
+        raise KeyTaken from error
+
+
+def keep_answer(session: AnySession, asked: Asked, status: int, body: str) -> None:
+    """What is answered to each later request with this key. A failure of the shop's is not."""
+    if status >= 500:
+        return
+    done = session.execute(update(Answer).where(Answer.key == asked.key).values(status=status, body=body))
+    assert isinstance(done, CursorResult)
+    if not done.rowcount:
+        # The view has rolled back, and the key with it.
+        write_answer(session, asked, status, body)
+
+
+def first_answer(session: AnySession, asked: Asked) -> Answer:
+    """What was answered first. Raises `Refusal` if that was to another request."""
+    found = session.get_one(Answer, asked.key)
+    asked.refuse_another(found.fingerprint)
+    return found

@@ -1,4 +1,4 @@
-"""Sales on request, in a shop that is open: the shelf is filled, and fifty buyers come at once."""
+"""Sales on request, in a shop that is open for a browser: the buyers, and what the page is told."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from demo_shop.choices import Choice, choices
 from demo_shop.ledger import read_ledger
-from demo_shop.moments import HEADER
-from demo_shop.orders import PRODUCT_ID, Ledger
+from demo_shop.sale import CATALOGUE, PRODUCT_ID, PURCHASE_HEADER, Ledger
+from demo_shop.storefront import Choice, choices
+from loadtest.moments import Standing, Standstill
 from loadtest.run import is_refusal
 from loadtest.stack import Stack
-from loadtest.standstill import Standing, Standstill
 from loadtest.verdict import SOLD, SOLD_OUT
 
 BUYERS = 50
@@ -136,7 +135,7 @@ class LiveSale:
     def _send_around(self, sale: Sale) -> None:
         """One buyer first, whose process stands still while the others come."""
         standstill = self.standstill
-        port, purchase = standstill.port, {HEADER: standstill.purchase}
+        port, purchase = standstill.port, {PURCHASE_HEADER: standstill.purchase}
         first = threading.Thread(target=self._buy, args=(sale, port, purchase))
         first.start()
         with standstill.held(sale.choice) as sale.standing:
@@ -188,3 +187,147 @@ class LiveSale:
         after = answer.headers.get("Retry-After") or "1"
         pause = min(float(after), PAUSE) if after.isdigit() else PAUSE
         return Answer(REFUSED if is_refusal(code) else FAILED, pause, answer.status, code)
+
+
+def offer(live: LiveSale) -> str:
+    """Beside the box to tick; "": nothing can stand still here."""
+    if not live.standstill.offered:
+        return ""
+    lease = f"{live.stack.shop.lock_ttl:g} s"
+    return f"It is stopped (SIGSTOP) after it has read the stock, for longer than its lock lasts: {lease}."
+
+
+def told_meanwhile(standing: Standing) -> str:
+    """Changes only when there is something new: each change is read aloud."""
+    who = standing.instance
+    if not standing.locked:
+        return f"{who} stands still. It has read {standing.unit} in stock, and others buy meanwhile."
+    if not standing.passed_on:
+        return (
+            f"{who} stands still, and holds the lock. Everybody waits until its lease "
+            f"of {standing.lease:g} s is over."
+        )
+    return f"{who} stands still. Its lease is over, and the lock has passed on: {who} does not know."
+
+
+def told_of_standstill(standing: Standing) -> str:
+    """What happened, in the order in which it did."""
+    who, long = standing.instance, f"{standing.seconds:.0f} s"
+    if not standing.locked:
+        said = f"{who} stood still for {long} after it had read {standing.unit} in stock"
+    elif standing.passed_on:
+        said = f"{who} stood still for {long}, and the lock that it held passed on"
+    else:
+        said = f"{who} stood still for {long}, and kept the lock"
+    if standing.sold:
+        said += f"; others bought {standing.sold} unit{'' if standing.sold == 1 else 's'} meanwhile"
+    if standing.status == 200:
+        return f"{said}. Then it went on, and sold unit {standing.unit}, which it had read before."
+    if standing.code == "lock_lost":
+        return f"{said}. Then it went on, and its purchase was rolled back: the buyer had to come again."
+    return f"{said}. Then it went on, and its buyer was told {standing.status} {standing.code}".rstrip() + "."
+
+
+def why(sale: Sale) -> str:
+    """Below the sentence of what happened; while a process stands still, for how long."""
+    if not sale.runs:
+        return sale.choice.why_late if sale.standing else sale.choice.why
+    standing = sale.standing
+    return f"For {standing.seconds:.0f} s." if standing and standing.lasted is None else ""
+
+
+#: Orders in the page's table.
+RECENT = 8
+
+
+def state(live: LiveSale) -> dict[str, object]:
+    """All that the page shows."""
+    sale, ledger = live.sale, live.ledger()
+    tally = count(ledger, live.stack.shop.stock)
+    return {
+        "standstill": offer(live),
+        "number": sale.number if sale else 0,
+        "runs": bool(sale and sale.runs),
+        "answered": sale.answers.total() if sale else 0,
+        "said": told_of_sale(sale, tally),
+        "why": why(sale) if sale else "",
+        "good": not tally.excess,
+        "initial_stock": tally.initial,
+        "stock": tally.left,
+        "sold": tally.sold,
+        "repeated": tally.repeated,
+        "excess": tally.excess,
+        "instances": [one_instance(name, ledger, tally) for name in live.stack.front.names],
+        "last": {slug: in_short(*last) for slug, last in live.last.items()},
+        "shelf": [{"id": product, "stock": left} for product, left in ledger.left.items()],
+        "recent_orders": recent(ledger, tally),
+    }
+
+
+def told_of_sale(sale: Sale | None, tally: Tally) -> str:
+    """One sentence, or two, of what just happened."""
+    if sale and sale.runs:
+        if sale.standing and sale.standing.lasted is None:
+            return told_meanwhile(sale.standing)
+        return f"{BUYERS} buyers have come. {sale.choice.title} …"
+    if not tally.sold:
+        return "Nobody has bought anything yet."
+    orders = "1 order was" if tally.sold == 1 else f"{tally.sold} orders were"
+    said = [f"{orders} confirmed, and there were {tally.initial} units."]
+    if tally.excess:
+        units = "1 unit was" if tally.repeated == 1 else f"{tally.repeated} units were"
+        what = "1 order is for a unit" if tally.excess == 1 else f"{tally.excess} orders are for units"
+        said.append(f"{units} sold more than once: {what} that somebody else had already.")
+    else:
+        said.append("No unit was sold twice.")
+    stood = [told_of_standstill(sale.standing)] if sale and sale.standing else []
+    return " ".join([*stood, *said, *told_of_answers(sale)])
+
+
+def told_of_answers(sale: Sale | None) -> list[str]:
+    answers = sale.answers if sale else Counter[str]()
+    words = {
+        MISSED: "told “sold out”",
+        REFUSED: "turned away by the lock",
+        FAILED: "given an error, or no answer",
+    }
+    return [
+        f"{answers[what]} {'buyer was' if answers[what] == 1 else 'buyers were'} {said}."
+        for what, said in words.items()
+        if answers[what]
+    ]
+
+
+def one_instance(name: str, ledger: Ledger, tally: Tally) -> dict[str, object]:
+    """Which units it sold, and which of them were sold more than once, by whichever instance."""
+    mine = Counter(
+        order.stock_seen for order in ledger.orders if order.instance == name and order.product == PRODUCT_ID
+    )
+    units = [
+        {"unit": unit, "times": times, "twice": tally.units[unit] > 1}
+        for unit, times in sorted(mine.items(), reverse=True)
+    ]
+    return {"name": name, "sold": mine.total(), "units": units}
+
+
+def in_short(sale: Sale, tally: Tally) -> str:
+    """What came of a sale, beside its guard."""
+    stood = "One process stood still: " if sale.standing else ""
+    said = f"{stood}{tally.sold} orders for {tally.initial} units"
+    return f"{said}, {tally.excess} for units already sold" if tally.excess else f"{said}, none twice"
+
+
+def recent(ledger: Ledger, tally: Tally) -> list[dict[str, object]]:
+    names = list(CATALOGUE)
+    return [
+        {
+            "time": order.created_at.strftime("%H:%M:%S"),
+            "number": order.number,
+            "product": names[order.product - PRODUCT_ID],
+            "unit": order.stock_seen,
+            "instance": order.instance,
+            "times": (times := tally.units[order.stock_seen] if order.product == PRODUCT_ID else 1),
+            "twice": times > 1,
+        }
+        for order in ledger.orders[: -RECENT - 1 : -1]
+    ]

@@ -15,18 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from demo_shop.configuration import Configuration
-from demo_shop.orders import Ledger
-from loadtest.child import Child, StackError
-from loadtest.crowd import Crowd
-from loadtest.moments import Moment, early_releases, read_moments
-from loadtest.outages import Outage
-from loadtest.scenario import Scenario
+from demo_shop.sale import Ledger
+from loadtest.moments import Moment, Stopped, Stopping, Striking, early_releases, read_moments
+from loadtest.scenario import Crowd, Scenario, Visit
+from loadtest.servers.lock_services import Outage
+from loadtest.servers.processes import Child, StackError, workspace
 from loadtest.stack import ROOT, Front, Stack
-from loadtest.stopping import Stopped, Stopping
-from loadtest.striking import Striking
 from loadtest.verdict import SOLD, Absence, Conclusion, Figures, Shelf, Stall, Verdict, conclude, judge
-from loadtest.visit import Visit
-from loadtest.workspace import workspace
 
 LONGEST_SALE = 120.0
 

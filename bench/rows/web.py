@@ -16,8 +16,8 @@ from bench.web import MORE_WAYS, WAYS
 from bench.web.buyers import Answers, buy
 from bench.web.commits import DURABLE, measured, slow_down
 from demo_shop.configuration import Configuration
-from demo_shop.orders import PRODUCT_ID
-from loadtest.postgresql import running_postgresql
+from demo_shop.sale import PRODUCT_ID
+from loadtest.servers.databases import running_postgresql
 from loadtest.stack import Stack
 
 INSTANCES, THREADS, BUYERS = 2, 16, 50

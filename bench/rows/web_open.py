@@ -15,7 +15,7 @@ from bench.table import Table
 from bench.web.buyers import arrive, buy
 from bench.web.commits import DURABLE
 from demo_shop.configuration import Configuration
-from loadtest.postgresql import running_postgresql
+from loadtest.servers.databases import running_postgresql
 from loadtest.stack import Stack
 
 WAYS = ("distlock", "distlock-batch", "for-update", "conditional")

@@ -7,11 +7,11 @@ import time
 
 import psycopg
 
-from demo_shop.orders import PRODUCT_ID
-from loadtest.postgresql import OPTIONS
+from demo_shop.sale import PRODUCT_ID
+from loadtest.servers.databases import POSTGRESQL_OPTIONS
 
 #: A COMMIT is durable, or there would be nothing to wait for.
-DURABLE = OPTIONS | {"fsync": "on"}
+DURABLE = POSTGRESQL_OPTIONS | {"fsync": "on"}
 
 
 def slow_down(database: str, seconds: float) -> None:

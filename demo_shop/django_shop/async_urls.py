@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from demo_shop.choices import ASYNC_LINES
 from demo_shop.django_shop import async_views, views
+from demo_shop.storefront import ASYNC_LINES
 
 urlpatterns = [
     path("", views.storefront, dict(ASYNC_LINES), name="storefront"),

@@ -11,11 +11,11 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_POST, require_safe
 
-from demo_shop import gateway
+from demo_shop import remote_services
 from demo_shop.configuration import Configuration
 from demo_shop.django_shop.models import Product, Purchase
 from demo_shop.django_shop.rush import unlocked
-from demo_shop.orders import PRODUCT_ID
+from demo_shop.sale import PRODUCT_ID
 from django_distlock import distributed_lock
 
 SHOP: Configuration = settings.SHOP
@@ -52,11 +52,11 @@ def pay(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@distributed_lock("gateway", limit=gateway.LIMIT)
+@distributed_lock("gateway", limit=remote_services.GATEWAY_LIMIT)
 def limited_pay(request: HttpRequest) -> HttpResponse:
     return charge()
 
 
 def charge() -> HttpResponse:
-    paid = gateway.charge(SHOP)
+    paid = remote_services.charge(SHOP)
     return JsonResponse({"paid": paid}, status=200 if paid else 502)

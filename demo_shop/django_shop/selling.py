@@ -1,22 +1,38 @@
-"""How the Django shop writes a sale: in several ways, of which the first two need a lock around them."""
+"""How the Django shop writes a sale: in several ways, and once for each ``Idempotency-Key``."""
 
 from __future__ import annotations
 
+import functools
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F, QuerySet
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 
 from demo_shop.configuration import Configuration
-from demo_shop.django_shop.models import Product, Purchase
-from demo_shop.moments import reach
-from demo_shop.sale import Line, Receipt, check_stock, no_such_product, overtaken, sold_out
+from demo_shop.django_shop.models import Answer, Product, Purchase
+from demo_shop.sale import (
+    KEY_HEADER,
+    REPLAYED,
+    Asked,
+    Line,
+    Receipt,
+    Refusal,
+    check_stock,
+    lock_names,
+    no_such_product,
+    overtaken,
+    reach,
+    read_asked,
+    sold_out,
+)
 
 SHOP: Configuration = settings.SHOP
 RETRIES = 100
@@ -124,3 +140,64 @@ def record(lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
 WAYS: dict[str, Callable[[Sequence[Line]], Receipt]] = {
     way.__name__: way for way in (read_and_write, subtract, for_update, conditional, optimistic)
 }
+
+
+View = Callable[..., HttpResponse]
+
+
+def key_name(request: HttpRequest, **_: Any) -> Iterable[str]:
+    return lock_names(request.headers.get(KEY_HEADER))
+
+
+def once(view: View) -> View:
+    """*view*, whose answer is kept for clients that ask again. Stands below the lock."""
+
+    @functools.wraps(view)
+    def answer(request: HttpRequest, **kwargs: Any) -> HttpResponse:
+        same = (request.method or "", request.path, request.META["QUERY_STRING"], request.body)
+        asked = read_asked(request.headers.get(KEY_HEADER), *same)
+        if asked is None:
+            return view(request, **kwargs)
+        with transaction.atomic():
+            # Before everything else: where no lock helps, a second one waits here for the first.
+            if not claimed(asked):
+                return replay(asked)
+            try:
+                response = view(request, **kwargs)
+            except Refusal as refusal:
+                response = refuse(refusal)
+            if response.status_code >= 500:
+                transaction.set_rollback(True)
+            else:
+                keep(asked, response)
+            return response
+
+    return answer
+
+
+def claimed(asked: Asked) -> bool:
+    """Whether the key was new."""
+    try:
+        with transaction.atomic():
+            Answer.objects.create(
+                key=asked.key, fingerprint=asked.fingerprint, status=0, body="", created_at=timezone.now()
+            )
+    except IntegrityError:
+        return False
+    return True
+
+
+def keep(asked: Asked, response: HttpResponse) -> None:
+    body = response.content.decode()
+    Answer.objects.filter(pk=asked.key).update(status=response.status_code, body=body)
+
+
+def replay(asked: Asked) -> HttpResponse:
+    first = Answer.objects.get(pk=asked.key)
+    asked.refuse_another(first.fingerprint)
+    headers = {REPLAYED: "true"}
+    return HttpResponse(first.body, status=first.status, headers=headers, content_type="application/json")
+
+
+def refuse(refusal: Refusal) -> HttpResponse:
+    return JsonResponse(refusal.said, status=refusal.status)

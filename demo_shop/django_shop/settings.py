@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from demo_shop import SQLITE_PRAGMAS
 from demo_shop.configuration import Configuration
-from demo_shop.pragmas import SQLITE_PRAGMAS
 
 SHOP = Configuration.from_environment()
 DISTLOCK = SHOP.distlock()
@@ -22,7 +22,7 @@ MIDDLEWARE = [
     "demo_shop.django_shop.middleware.Connect",
 ]
 if SHOP.journal or SHOP.stall:
-    MIDDLEWARE.append("demo_shop.django_shop.journal.Journal")
+    MIDDLEWARE.append("demo_shop.django_shop.middleware.Journal")
 # Without debug mode Django mails its errors and writes none; here they belong in the instance's log.
 LOGGING = {
     "version": 1,

@@ -1,18 +1,36 @@
-"""How the Flask shop writes a sale: in several ways, of which the first two need a lock around them."""
+"""How the Flask shop writes a sale: in several ways, and once for each ``Idempotency-Key``."""
 
 from __future__ import annotations
 
+import functools
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from flask import Response, jsonify, make_response, request
+from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import CursorResult, select, update
 
-from demo_shop.flask_shop.database import SHOP, db
-from demo_shop.rows import look_up, record
-from demo_shop.sale import Line, Receipt, no_such_product, overtaken, sold_out
-from demo_shop.tables import Product
+from demo_shop.configuration import Configuration
+from demo_shop.sale import (
+    KEY_HEADER,
+    REPLAYED,
+    Asked,
+    Line,
+    Receipt,
+    Refusal,
+    lock_names,
+    no_such_product,
+    overtaken,
+    read_asked,
+    sold_out,
+)
+from demo_shop.tables import Base, KeyTaken, Product, first_answer, keep_answer, look_up, record, write_answer
+
+SHOP = Configuration.from_environment()
+db = SQLAlchemy(metadata=Base.metadata)
+
 
 RETRIES = 100
 
@@ -94,3 +112,55 @@ def changes(statement: Any) -> int:
 WAYS: dict[str, Callable[[Sequence[Line]], Receipt]] = {
     way.__name__: way for way in (read_and_write, subtract, for_update, conditional, optimistic)
 }
+
+
+View = Callable[..., Response]
+
+
+def key_name(*_: Any, **__: Any) -> Iterable[str]:
+    return lock_names(request.headers.get(KEY_HEADER))
+
+
+def once(view: View) -> View:
+    """*view*, whose changes are committed together with its answer. Stands below the lock."""
+
+    @functools.wraps(view)
+    def answer(**kwargs: Any) -> Response:
+        same = (request.method, request.path, request.query_string, request.get_data())
+        asked = read_asked(request.headers.get(KEY_HEADER), *same)
+        if asked is None:
+            response = view(**kwargs)
+            db.session.commit()
+            return response
+        try:
+            # Before everything else: where no lock helps, a second one waits here for the first.
+            write_answer(db.session, asked)
+            response = sell_or_refuse(view, kwargs)
+            keep_answer(db.session, asked, response.status_code, response.get_data(as_text=True))
+            db.session.commit()
+        except KeyTaken:
+            db.session.rollback()
+            return replay(asked)
+        return response
+
+    return answer
+
+
+def sell_or_refuse(view: View, kwargs: dict[str, Any]) -> Response:
+    try:
+        response = view(**kwargs)
+    except Refusal as refusal:
+        response = refuse(refusal)
+    if response.status_code >= 400:
+        # What it changed before it refused.
+        db.session.rollback()
+    return response
+
+
+def replay(asked: Asked) -> Response:
+    found = first_answer(db.session, asked)
+    return Response(found.body, found.status, {REPLAYED: "true"}, content_type="application/json")
+
+
+def refuse(refusal: Refusal) -> Response:
+    return make_response(jsonify(refusal.said), refusal.status)

@@ -1,23 +1,59 @@
-"""How the Quart shop writes a sale. Each function but `sell` runs in the thread of the database."""
+"""How the Quart shop writes a sale. Functions that are not async run in the one thread of the database."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar, TypeVarTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import create_engine, select, update
 from sqlalchemy.orm import Session
 
 from demo_shop import storefront as words
-from demo_shop.answers import Taken, first, keep, write
-from demo_shop.once import Asked
-from demo_shop.quart_shop.database import SHOP, engine, in_thread, transaction_of
-from demo_shop.rows import look_up, record
-from demo_shop.sale import Line, Receipt, Refusal
-from demo_shop.tables import Product
+from demo_shop.configuration import Configuration
+from demo_shop.ledger import database_url, isolation, prepare_sqlite
+from demo_shop.sale import Asked, Line, Receipt, Refusal
+from demo_shop.tables import KeyTaken, Product, first_answer, keep_answer, look_up, record, write_answer
 from distlock import Grant
+from flask_distlock import transaction
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+SHOP = Configuration.from_environment()
+engine = create_engine(database_url(SHOP.database), **isolation(SHOP.database))
+prepare_sqlite(engine)
+thread = ThreadPoolExecutor(1, "database")
+
+
+async def in_thread(function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+    """Call *function* in the thread of the database, and wait until it has ended, whatever happens.
+
+    A client who goes away cancels its view, and not what the thread writes: the lock is kept for that.
+    """
+    work = asyncio.get_running_loop().run_in_executor(thread, function, *arguments)
+    cancelled = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return work.result()
+    # Nobody hears of its error any more, and asyncio would log that.
+    work.exception()
+    raise cancelled
+
+
+@contextmanager
+def transaction_of(grant: Grant | None) -> Iterator[Session]:
+    """A transaction, which passes the fence of *grant*."""
+    with Session(engine) as session, transaction(grant, session) if grant else session.begin():
+        yield session
 
 
 async def sell(lines: Sequence[Line], grant: Grant | None) -> Receipt:
@@ -51,16 +87,16 @@ def sell_once(asked: Asked, lines: Sequence[Line], grant: Grant | None) -> tuple
     try:
         with transaction_of(grant) as session:
             # Before everything else: where no lock helps, a second one waits here for the first.
-            write(session, asked)
+            write_answer(session, asked)
             try:
                 status, body = 200, json.dumps(words.bought(SHOP, read_and_write(session, lines)))
             except Refusal as refusal:
                 status, body = refusal.status, json.dumps(refusal.said)
-            keep(session, asked, status, body)
+            keep_answer(session, asked, status, body)
             return status, body, False
-    except Taken:
+    except KeyTaken:
         with Session(engine) as session:
-            found = first(session, asked)
+            found = first_answer(session, asked)
             return found.status, found.body, True
 
 

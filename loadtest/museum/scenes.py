@@ -1,20 +1,33 @@
-"""What breaks the flawed locks: one scene for each fault. Each returns the damage, a number; 0 is a lock.
+"""What breaks the flawed locks: one scene for each fault, and `TRIALS`, which says what breaks which exhibit.
 
-A scene moves by events. Its seconds are how long a body takes if the lock keeps the others out, and how
-long a lock lives: nothing is slept through in the hope that somebody else has got somewhere.
+A scene returns the damage, a number; 0 is a lock. It moves by events. Its seconds are how long a body takes
+if the lock keeps the others out, and how long a lock lives. No scene sleeps in the hope that another buyer
+has got somewhere meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from demo_shop.museum import MuseumLock
-from loadtest.museum.benches import Bench
-from loadtest.museum.shop import Shop, Visit
+from demo_shop.museum.exhibits import ProcessAnew
+from demo_shop.museum.redis_locks import (
+    RedisStep0,
+    RedisStep1,
+    RedisStep2,
+    RedisStep3,
+    RedisStep4,
+    RedisStep5,
+)
+from loadtest.museum.instances import Bench, control, on_redis, on_zookeeper
+from loadtest.museum.shop import PATIENCE, Shop, Visit
 
 #: Seconds that a buyer's lock lives. The buyer thinks longer than that.
 SHORT = 0.5
@@ -227,3 +240,114 @@ def meet(everybody: threading.Barrier) -> None:
     """Wait for everybody, but no longer than a body takes: a lock keeps them out."""
     with contextlib.suppress(threading.BrokenBarrierError):
         everybody.wait(SHORT)
+
+
+WATCHING, FIRED = "zk_watch_count", "zk_sum_node_deleted_watch_count"
+
+
+def ten_in_line(bench: Bench) -> int:
+    """One holder and ten behind it; each leaves when all that are left watch. Buyers woken in vain."""
+    first, *others = visits = queue(bench, bench.name(), 11)
+    for visit in others:
+        visit.after = first.inside
+    with Shop() as shop:
+        for visit in visits:
+            visit.think = lambda: until_watched(bench, len(others) - len(shop.history))
+        before = statistic(bench, FIRED)
+        shop.send(*visits)
+    # One is let in by each release, and needs to be woken.
+    return statistic(bench, FIRED) - before - len(others)
+
+
+def last_comes_first(bench: Bench) -> int:
+    """News of the release is slow to those in line, and a new one comes. Buyers that it overtakes."""
+    first, newcomer = queue(bench, bench.name(), 2)
+    line = [bench.instance() for _ in range(3)]
+    waiting = [Visit(instance.lock(bench.name()), after=first.inside) for instance in line]
+
+    def slow_news() -> None:
+        until_watched(bench, len(waiting))
+        for instance in line:
+            instance.wire.hold()
+
+    first.leave, newcomer.after = slow_news, first.left
+    with Shop() as shop:
+        shop.send(first, newcomer, *waiting)
+        first.left.wait(PATIENCE)
+        newcomer.inside.wait(SHORT)
+        for instance in line:
+            instance.wire.abandon()
+    order = [record.caller for record in sorted(shop.history, key=lambda record: record.granted)]
+    return len(order) - 1 - order.index(newcomer.caller)
+
+
+def until_watched(bench: Bench, watches: int) -> None:
+    pause, deadline = threading.Event(), time.monotonic() + PATIENCE
+    while statistic(bench, WATCHING) < watches:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Nobody else came to wait within {PATIENCE:g} s.")
+        pause.wait(0.005)
+
+
+def statistic(bench: Bench, name: str) -> int:
+    with socket.create_connection(("127.0.0.1", urlsplit(bench.url).port or 2181)) as connection:
+        connection.sendall(b"mntr")
+        said = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    return int(dict(line.split("\t") for line in said.splitlines() if "\t" in line)[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    #: A key of `demo_shop.museum.exhibits.EXHIBITS`.
+    exhibit: str
+    bench: Callable[[str], Bench]
+    scene: Callable[[Bench], int]
+    #: What the scene counts, and how much of it the exhibit does.
+    unit: str
+    damage: int
+    #: Whether the scene nests, so that distlock's re-entrant lock is its control.
+    nested: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.exhibit}: {self.scene.__name__.replace('_', ' ')}"
+
+    @property
+    def service(self) -> str:
+        """Where it runs. A process lock needs none, and its control is the lock on Redis."""
+        return "zookeeper" if self.bench is on_zookeeper else "redis"
+
+    def try_exhibit(self, url: str) -> int:
+        with self.bench(url) as bench:
+            return self.scene(bench)
+
+    def try_distlock(self, url: str) -> int:
+        with control(url, self.nested) as bench:
+            return self.scene(bench)
+
+
+TWICE, REFUSED, MET, DELETED, BLOCKED, IN_VAIN, OVERTAKEN = (
+    "units sold twice",
+    "buyers refused",
+    "let in beside a holder",
+    "lock deleted under its holder",
+    "seconds blocked by oneself",
+    "buyers woken in vain",
+    "buyers overtaken",
+)
+TRIALS = (
+    Trial("process-anew", on_redis(lambda *_: ProcessAnew()), all_in_one_process, TWICE, 9),
+    Trial("redis-step-0", on_redis(RedisStep0), everybody_at_once, REFUSED, 9),
+    Trial("redis-step-0", on_redis(RedisStep0), stranger_releases, MET, 1),
+    Trial("redis-step-1", on_redis(RedisStep1), thinks_too_long, TWICE, 3),
+    Trial("redis-step-2", on_redis(RedisStep2), thinks_too_long, TWICE, 1),
+    Trial("redis-step-2", on_redis(RedisStep2), slow_answer_at_release, MET, 1),
+    Trial("redis-step-2", on_redis(RedisStep2), shared_object, DELETED, 1),
+    Trial("redis-step-3", on_redis(RedisStep3), outlives_all_renewals, TWICE, 1),
+    Trial("redis-step-3", on_redis(RedisStep3), slow_answer_at_renewal, MET, 1),
+    Trial("redis-step-4", on_redis(RedisStep4), nested_call, BLOCKED, 2, nested=True),
+    Trial("redis-step-5", on_redis(RedisStep5), second_name, MET, 1, nested=True),
+    Trial("redis-step-5", on_redis(RedisStep5), enters_again_too_late, MET, 1, nested=True),
+    Trial("zookeeper-unfair", on_zookeeper, ten_in_line, IN_VAIN, 45),
+    Trial("zookeeper-unfair", on_zookeeper, last_comes_first, OVERTAKEN, 3),
+)

@@ -14,12 +14,11 @@ import psutil
 import pytest
 
 from demo_shop.configuration import IN_THE_DATABASE, Configuration
-from loadtest.child import thread_states
-from loadtest.live_sale import BUYERS
-from loadtest.sale_server import serve_sales
+from loadtest.live_sale import BUYERS, told_meanwhile, told_of_standstill
+from loadtest.moments import Standing, Standstill
+from loadtest.open_shop import serve_sales
+from loadtest.servers.processes import thread_states
 from loadtest.stack import Stack
-from loadtest.standstill import Standing, Standstill
-from loadtest.standstill_words import told_meanwhile, told_of_standstill
 from tests.demo_shop.accessibility import grave_faults
 from tests.demo_shop.browser import Page
 from tests.redis_server import eventually

@@ -12,11 +12,10 @@ from contextlib import closing
 from itertools import count
 from typing import Any
 
-from demo_shop.orders import Ledger
-from loadtest.crowd import Crowd
+from demo_shop.sale import Ledger
 from loadtest.run import LONGEST_SALE
+from loadtest.scenario import Crowd, Visit
 from loadtest.stack import Front, Stack
-from loadtest.visit import Visit
 
 
 def fill_cart(products: int) -> str:

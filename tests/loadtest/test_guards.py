@@ -9,12 +9,10 @@ import pytest
 
 from demo_shop.configuration import Configuration
 from loadtest import run
-from loadtest.crowd import Crowd
-from loadtest.databases import DATABASES
 from loadtest.run import Run, run_scenario
-from loadtest.scenario import Scenario, story
+from loadtest.scenario import CART, VISITS, Crowd, Scenario, story
+from loadtest.servers.databases import DATABASES
 from loadtest.verdict import Conclusion
-from loadtest.visit import CART, VISITS
 from tests.databases import Databases
 from tests.loadtest.buyers import check_out
 

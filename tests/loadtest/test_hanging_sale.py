@@ -8,9 +8,8 @@ import pytest
 
 from demo_shop.configuration import Configuration
 from loadtest import run
-from loadtest.scenario import STORY
+from loadtest.scenario import STORY, VISITS
 from loadtest.verdict import Conclusion
-from loadtest.visit import VISITS
 
 
 def test_a_sale_that_hangs_is_inconclusive(monkeypatch: pytest.MonkeyPatch) -> None:

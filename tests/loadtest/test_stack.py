@@ -11,13 +11,12 @@ import psutil
 import pytest
 
 from demo_shop.configuration import VAR, Configuration
-from loadtest import nginx
+from loadtest import stack
 from loadtest.__main__ import main
-from loadtest.child import Child, StackError, thread_states, waking
 from loadtest.options import parse
+from loadtest.servers.processes import Child, StackError, sweep, thread_states, waking
 from loadtest.stack import ROOT, Stack
 from loadtest.stories import told
-from loadtest.workspace import sweep
 
 
 def test_leaving_the_stack_ends_every_process_and_removes_its_directory() -> None:
@@ -188,7 +187,7 @@ def test_a_missing_nginx_is_one_line_with_the_remedy(tmp_path: Path) -> None:
 
 
 def test_nginx_replays_no_purchase_and_leaves_no_instance_out(tmp_path: Path) -> None:
-    nginx.configure(tmp_path, 8000, [8001, 8002])
+    stack.configure_nginx(tmp_path, 8000, [8001, 8002])
     written = (tmp_path / "nginx.conf").read_text()
     assert "proxy_next_upstream off;" in written
     assert written.count("max_fails=0;") == 2

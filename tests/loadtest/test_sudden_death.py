@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import pytest
 
 from demo_shop.configuration import Configuration
-from loadtest.child import Child
+from loadtest.servers.processes import Child
 from loadtest.stack import Stack
 
 TTL = 2.0

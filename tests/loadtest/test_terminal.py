@@ -11,26 +11,24 @@ import pytest
 
 from demo_shop.configuration import Configuration
 from demo_shop.guards import GUARDS
-from loadtest import terminal, transactions
-from loadtest.crowd import Crowd
-from loadtest.databases import DATABASES
-from loadtest.lock_services import BACKENDS, TOPOLOGIES
-from loadtest.matrix import Matrix, plan
-from loadtest.matrix_terminal import MatrixProgress
-from loadtest.matrix_terminal import summary as matrix_summary
+from loadtest import stories
+from loadtest.matrix import Matrix, MatrixProgress, plan
+from loadtest.matrix import summary as matrix_summary
 from loadtest.museum.__main__ import row as museum_row
-from loadtest.museum.trials import TRIALS
+from loadtest.museum.scenes import TRIALS
+from loadtest.open_shop import invitation
 from loadtest.options import parse
+from loadtest.report import terminal
+from loadtest.report.terminal import Progress, summary
 from loadtest.run import Run
-from loadtest.scenario import FRAMEWORKS, Scenario, story
-from loadtest.terminal import Progress, summary
-from loadtest.up import invitation
+from loadtest.scenario import FRAMEWORKS, VISITS, Crowd, Scenario, story
+from loadtest.servers.databases import DATABASES
+from loadtest.servers.lock_services import BACKENDS, TOPOLOGIES
 from loadtest.verdict import Conclusion, Shelf
-from loadtest.visit import VISITS
 from tests.loadtest.test_words import OVERSOLD, run
 
 SCENARIOS = [
-    *transactions.scenarios(),
+    *stories.transactions_scenarios(),
     *(one for framework in FRAMEWORKS for guard in GUARDS for one in story(framework, guard)),
 ]
 

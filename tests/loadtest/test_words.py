@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from demo_shop.guards import GUARDS
-from demo_shop.orders import Ledger, Order
-from loadtest import words
+from demo_shop.sale import Ledger, Order
+from loadtest.report import words
 from loadtest.run import Run
-from loadtest.scenario import FRAMEWORKS, STORY, story
+from loadtest.scenario import FRAMEWORKS, STORY, VISITS, story
 from loadtest.verdict import Conclusion, Figures, Shelf, judge
-from loadtest.visit import VISITS
 
 EXACT = Figures(
     shelves={1: Shelf(100, 0, 100)},

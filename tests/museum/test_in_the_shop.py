@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 
 from demo_shop.configuration import Configuration
-from loadtest.crowd import Crowd
 from loadtest.run import run_scenario
-from loadtest.scenario import Outcome, Scenario
-from loadtest.visit import BUY, VISITS
+from loadtest.scenario import BUY, VISITS, Crowd, Outcome, Scenario
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 import distlock
 from demo_shop.museum import MuseumLock
-from demo_shop.museum.redis_step_5 import RedisStep5
-from loadtest.museum.benches import Ours, control, on_redis
+from demo_shop.museum.redis_locks import RedisStep5
+from loadtest.museum.instances import Ours, control, on_redis
 from loadtest.museum.scenes import cut_off
 from tests.museum.conftest import Services
 

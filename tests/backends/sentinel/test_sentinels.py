@@ -10,7 +10,7 @@ from distlock import clock
 from distlock.backends.sentinel import sentinels
 from distlock.backends.sentinel.address import SentinelAddress
 from distlock.backends.sentinel.sentinels import NoPrimary, Primary, Sentinels
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.backends.sentinel.liar import Liar
 from tests.redis_server import PATIENCE, eventually
 

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from distlock.errors import BackendUnavailable
-from loadtest.child import Child
-from loadtest.ports import free_port
-from loadtest.sentinels import answers
+from loadtest.servers.processes import Child, free_port
+from loadtest.servers.redis_servers import redis_responds
 from tests.backends.redis.contender import ask
 from tests.backends.redis.test_tls import certificate
 from tests.redis_server import running
@@ -53,7 +52,7 @@ def ports(certificate: Path, tmp_path: Path) -> Iterator[Ports]:
             [*command, "--port", str(one.plain), "--tls-port", str(one.sentinel), "--dir", str(tmp_path)],
             tmp_path / "sentinel.log",
         )
-        child.wait_until(lambda: answers(one.plain))
+        child.wait_until(lambda: redis_responds(one.plain))
         yield one
         child.stop()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from loadtest.sentinels import Watched
+from loadtest.servers.redis_servers import Watched
 from tests.redis_server import PATIENCE
 
 
