@@ -27,7 +27,7 @@ View = Callable[..., Any]
 Decorator = Callable[[View], View]
 
 
-class Lock(Protocol):
+class ViewLock(Protocol):
     """One name's lock, made anew for each purchase."""
 
     def acquire(self) -> object:
@@ -45,18 +45,18 @@ class Guard:
     #: The line of code that differs, as it stands in a Django view.
     line: str
     #: Makes the lock of one name. None: nothing is locked around the view.
-    lock: Callable[[Configuration, str], Lock] | None = None
+    lock: Callable[[Configuration, str], ViewLock] | None = None
     #: How the stock is written: a function in ``selling.py`` of each framework.
     way: str = "read_and_write"
 
 
-def unique_row(shop: Configuration, name: str) -> Lock:
+def unique_row(shop: Configuration, name: str) -> ViewLock:
     from demo_shop.locks import UniqueRow
 
     return UniqueRow(shop.database, name)
 
 
-def plain(shop: Configuration, name: str) -> Lock:
+def plain(shop: Configuration, name: str) -> ViewLock:
     from demo_shop.locks import plain_lock
 
     return plain_lock(shop, name)
@@ -146,7 +146,7 @@ def guarded(
 
 
 def locked(
-    view: View, shop: Configuration, make: Callable[[Configuration, str], Lock], names: Callable[..., Any]
+    view: View, shop: Configuration, make: Callable[[Configuration, str], ViewLock], names: Callable[..., Any]
 ) -> View:
     """*view* inside the locks of all its names."""
 
@@ -167,7 +167,7 @@ def locked(
 
 
 @dataclass(slots=True)
-class Clock:
+class PurchaseClock:
     """Of one purchase: when it was asked for, and when its view began and ended."""
 
     asked: float
@@ -175,9 +175,9 @@ class Clock:
     left: float
 
     @staticmethod
-    def start() -> Clock:
+    def start() -> PurchaseClock:
         now = perf_counter()
-        _clock.set(clock := Clock(now, now, now))
+        _clock.set(clock := PurchaseClock(now, now, now))
         return clock
 
     def __str__(self) -> str:
@@ -187,7 +187,7 @@ class Clock:
 
 
 #: Of the purchase that this thread or task carries out.
-_clock: ContextVar[Clock] = ContextVar("clock")
+_clock: ContextVar[PurchaseClock] = ContextVar("clock")
 
 
 @contextmanager
@@ -216,7 +216,7 @@ def timed(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> Vie
 
     @functools.wraps(inside)
     def answer(*args: Any, **kwargs: Any) -> Any:
-        clock = Clock.start()
+        clock = PurchaseClock.start()
         try:
             response = inside(*args, **kwargs)
         except Refusal as refusal:
@@ -298,7 +298,7 @@ def timed_async(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) 
 
     @functools.wraps(inside)
     async def answer(*args: Any, **kwargs: Any) -> Any:
-        clock = Clock.start()
+        clock = PurchaseClock.start()
         try:
             response = await inside(*args, **kwargs)
         except Refusal as refusal:

@@ -14,7 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from demo_shop import SQLITE_PRAGMAS
 from demo_shop.sale import CATALOGUE, PRODUCT_ID, Ledger, Order
-from demo_shop.tables import Answer, Base, LockRow, Product, Purchase
+from demo_shop.tables import Base, KeptAnswer, LockRow, Product, Purchase
 
 DRIVERS = {
     "postgresql": "postgresql+psycopg",
@@ -70,7 +70,7 @@ def open_sale(database: str, stock: int, products: int = 1, commit_pause: float 
     with session(database) as shop:
         Base.metadata.create_all(shop.connection())
         slow_down(shop, commit_pause)
-        for table in (Purchase, Product, LockRow, Answer):
+        for table in (Purchase, Product, LockRow, KeptAnswer):
             shop.execute(delete(table))
         for number, name in enumerate(list(CATALOGUE)[:products], PRODUCT_ID):
             shop.add(Product(id=number, product_name=name, stock=stock))

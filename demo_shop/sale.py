@@ -61,7 +61,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Line:
+class OrderLine:
     """So many of one product."""
 
     sku: int
@@ -122,7 +122,7 @@ def read_id(text: str | None) -> int:
     return int(text)
 
 
-def read_cart(body: str | bytes) -> list[Line]:
+def read_cart(body: str | bytes) -> list[OrderLine]:
     """One line for each product, in one order: two carts then never wait for each other's rows."""
     try:
         cart = json.loads(body)
@@ -136,15 +136,15 @@ def read_cart(body: str | bytes) -> list[Line]:
         raise no_such_cart("the body has another shape") from None
     if not wanted:
         raise no_such_cart("it is empty")
-    return sorted(Line(sku, quantity) for sku, quantity in wanted.items())
+    return sorted(OrderLine(sku, quantity) for sku, quantity in wanted.items())
 
 
-def product_names(lines: Sequence[Line]) -> list[str]:
+def product_names(lines: Sequence[OrderLine]) -> list[str]:
     """The locks of what is bought."""
     return [f"product_{line.sku}" for line in lines]
 
 
-def check_stock(lines: Sequence[Line], stock: Mapping[int, int]) -> None:
+def check_stock(lines: Sequence[OrderLine], stock: Mapping[int, int]) -> None:
     """All of the cart or nothing."""
     for line in lines:
         if line.sku not in stock:

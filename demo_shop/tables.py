@@ -12,7 +12,7 @@ from sqlalchemy.dialects.mysql import DATETIME
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session
 
-from demo_shop.sale import Asked, Line, Receipt, check_stock
+from demo_shop.sale import Asked, OrderLine, Receipt, check_stock
 from flask_distlock.fence import fence_table
 
 #: To the microsecond, because the report draws the orders in time; MySQL's own default is the second.
@@ -59,7 +59,7 @@ class LockRow(Base):
     expires_at: Mapped[float]
 
 
-class Answer(Base):
+class KeptAnswer(Base):
     """What was answered to the first request with a key: see `demo_shop.sale.Asked`."""
 
     __tablename__ = "answer"
@@ -79,7 +79,9 @@ FENCE = fence_table(Base.metadata)
 AnySession = Session | scoped_session[Any]
 
 
-def look_up(session: AnySession, products: Select[Product], lines: Sequence[Line]) -> Mapping[int, Product]:
+def look_up(
+    session: AnySession, products: Select[Product], lines: Sequence[OrderLine]
+) -> Mapping[int, Product]:
     """Those of *products* that are bought. Raises `Refusal` where one is not there, or not enough of it."""
     wanted = products.where(Product.id.in_([line.sku for line in lines]))
     found = {product.id: product for product in session.scalars(wanted)}
@@ -87,7 +89,9 @@ def look_up(session: AnySession, products: Select[Product], lines: Sequence[Line
     return found
 
 
-def record(session: AnySession, instance: str, lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
+def record(
+    session: AnySession, instance: str, lines: Sequence[OrderLine], seen: Mapping[int, int]
+) -> Receipt:
     """Write the order, which is then committed together with the stock."""
     number = str(uuid.uuid4())
     session.add_all(
@@ -113,7 +117,7 @@ def write_answer(session: AnySession, asked: Asked, status: int = 0, body: str =
     """Raises `Taken`; then the transaction has to be rolled back."""
     row = {"status": status, "body": body, "created_at": datetime.now(UTC)}
     try:
-        session.execute(insert(Answer).values(key=asked.key, fingerprint=asked.fingerprint, **row))
+        session.execute(insert(KeptAnswer).values(key=asked.key, fingerprint=asked.fingerprint, **row))
     except IntegrityError as error:
         raise KeyTaken from error
 
@@ -122,15 +126,17 @@ def keep_answer(session: AnySession, asked: Asked, status: int, body: str) -> No
     """What is answered to each later request with this key. A failure of the shop's is not."""
     if status >= 500:
         return
-    done = session.execute(update(Answer).where(Answer.key == asked.key).values(status=status, body=body))
+    done = session.execute(
+        update(KeptAnswer).where(KeptAnswer.key == asked.key).values(status=status, body=body)
+    )
     assert isinstance(done, CursorResult)
     if not done.rowcount:
         # The view has rolled back, and the key with it.
         write_answer(session, asked, status, body)
 
 
-def first_answer(session: AnySession, asked: Asked) -> Answer:
+def first_answer(session: AnySession, asked: Asked) -> KeptAnswer:
     """What was answered first. Raises `Refusal` if that was to another request."""
-    found = session.get_one(Answer, asked.key)
+    found = session.get_one(KeptAnswer, asked.key)
     asked.refuse_another(found.fingerprint)
     return found

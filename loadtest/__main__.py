@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from demo_shop.configuration import Configuration
 from loadtest import readers, rush, stories
-from loadtest.matrix import MatrixProgress, Terms, conclusions, fill, plan
+from loadtest.matrix import MatrixProgress, MatrixTerms, conclusions, fill, plan
 from loadtest.matrix import summary as matrix_summary
 from loadtest.open_shop import keep_open, serve_sales
 from loadtest.options import parse
@@ -29,8 +29,8 @@ from loadtest.report.documents import (
     write_report,
     write_rush,
 )
-from loadtest.report.terminal import Progress, Teller, summary, where
-from loadtest.run import Run, run_scenario
+from loadtest.report.terminal import SaleProgress, Teller, summary, where
+from loadtest.run import SaleRun, run_scenario
 from loadtest.rush import hold_sales
 from loadtest.scenario import BUY, CART, FRAMEWORKS, VISITS, Scenario
 from loadtest.servers.databases import DATABASES, SERVERS, kind_of, open_database
@@ -71,7 +71,7 @@ def tell_story(options: argparse.Namespace) -> int:
     scenarios = choose(told(options), options.scenarios)
     visit, crowd = options.visit, options.crowd
     shop = furnished(options)
-    progress, runs = Progress(), dict[str, Run]()
+    progress, runs = SaleProgress(), dict[str, SaleRun]()
     progress.open(crowd, visit, shop, options.backend, options.database)
     with servers(options) as (backend, database):
         for number, scenario in enumerate(scenarios, 1):
@@ -124,7 +124,7 @@ def show_matrix(options: argparse.Namespace) -> int:
     )
     progress = MatrixProgress()
     progress.open(matrix, options.crowd)
-    terms = Terms(Configuration.from_environment(), options.crowd, options.stock, options.pause)
+    terms = MatrixTerms(Configuration.from_environment(), options.crowd, options.stock, options.pause)
     fill(matrix, terms, progress)
     print(json.dumps(matrix_as_json(matrix), indent=2) if options.json else f"\n{matrix_summary(matrix)}")
     if options.report:
@@ -135,7 +135,7 @@ def show_matrix(options: argparse.Namespace) -> int:
 
 
 def show_rush(options: argparse.Namespace) -> int:
-    scenarios, shop, progress = choose(told(options), options.scenarios), furnished(options), Progress()
+    scenarios, shop, progress = choose(told(options), options.scenarios), furnished(options), SaleProgress()
     progress.open(options.crowd, options.visit, shop, options.backend, options.database)
     progress.starting(scenarios[0])
     runs = hold_sales(scenarios, options.backend, shop, options.crowd, progress.begin, progress.end)
@@ -158,7 +158,7 @@ def show_matrix_of_readers(options: argparse.Namespace) -> int:
     """The story on each lock service that has readers and permits, for each framework."""
     frameworks = [options.framework] if options.framework else list(FRAMEWORKS)
     backends = [options.backend] if options.backend else list(stories.READERS_BACKENDS)
-    cells = readers.Cells()
+    cells = readers.ReadersCells()
     for framework, backend in product(frameworks, backends):
         one = {**vars(options), "framework": framework, "backend": backend}
         cells[framework, backend] = read_story(argparse.Namespace(**one))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from demo_shop.ledger import read_ledger
 from demo_shop.sale import CATALOGUE, PRODUCT_ID, PURCHASE_HEADER, Ledger
 from demo_shop.storefront import Choice, choices
-from loadtest.moments import Standing, Standstill
+from loadtest.moments import Standstill, StoppedHolder
 from loadtest.run import is_refusal
 from loadtest.stack import Stack
 from loadtest.verdict import SOLD, SOLD_OUT
@@ -29,7 +29,7 @@ ANSWERS = (BOUGHT, MISSED, REFUSED, FAILED) = ("sold", "sold_out", "refused", "f
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class SaleTally:
     """What a sale sold of the product, and to how many twice."""
 
     initial: int
@@ -49,14 +49,14 @@ class Tally:
         return self.sold - len(self.units)
 
 
-def count(ledger: Ledger, initial: int) -> Tally:
+def count(ledger: Ledger, initial: int) -> SaleTally:
     orders = [order for order in ledger.orders if order.product == PRODUCT_ID]
     units = Counter(order.stock_seen for order in orders)
-    return Tally(initial, ledger.left[PRODUCT_ID], len(orders), dict(units))
+    return SaleTally(initial, ledger.left[PRODUCT_ID], len(orders), dict(units))
 
 
 @dataclass(slots=True)
-class Sale:
+class PageSale:
     """One rush: what was chosen, and what the buyers were told."""
 
     number: int
@@ -65,12 +65,12 @@ class Sale:
     answers: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(ANSWERS, 0)))
     #: Whether a process is to stand still, and what came of that.
     stands_still: bool = False
-    standing: Standing | None = None
+    standing: StoppedHolder | None = None
     runs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SaleAnswer:
     """What the shop said to one attempt."""
 
     #: One of `ANSWERS`.
@@ -88,9 +88,9 @@ class LiveSale:
         """Before the instances of *stack* are started."""
         self.stack, self.choices = stack, choices(stack.shop)
         self.standstill = Standstill(stack)
-        self.sale: Sale | None = None
+        self.sale: PageSale | None = None
         #: By slug: the last sale with each choice, and what came of it.
-        self.last: dict[str, tuple[Sale, Tally]] = {}
+        self.last: dict[str, tuple[PageSale, SaleTally]] = {}
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()
 
@@ -100,7 +100,7 @@ class LiveSale:
             if self.sale and self.sale.runs:
                 return False
             number = self.sale.number + 1 if self.sale else 1
-            self.sale = Sale(number, self.choices[slug], stands_still=stands_still)
+            self.sale = PageSale(number, self.choices[slug], stands_still=stands_still)
             self._thread = threading.Thread(target=self._hold, args=(self.sale,), name="sale", daemon=True)
             self._thread.start()
         return True
@@ -114,7 +114,7 @@ class LiveSale:
             self._thread.join()
         self.standstill.close()
 
-    def _hold(self, sale: Sale) -> None:
+    def _hold(self, sale: PageSale) -> None:
         try:
             with self.stack.shelf:
                 self.stack.restock()
@@ -128,11 +128,11 @@ class LiveSale:
         finally:
             sale.runs = False
 
-    def _send(self, sale: Sale, buyers: int) -> None:
+    def _send(self, sale: PageSale, buyers: int) -> None:
         for buyer in self._come(sale, buyers):
             buyer.join()
 
-    def _send_around(self, sale: Sale) -> None:
+    def _send_around(self, sale: PageSale) -> None:
         """One buyer first, whose process stands still while the others come."""
         standstill = self.standstill
         port, purchase = standstill.port, {PURCHASE_HEADER: standstill.purchase}
@@ -143,7 +143,7 @@ class LiveSale:
         for buyer in (first, *others):
             buyer.join()
 
-    def _come(self, sale: Sale, number: int) -> list[threading.Thread]:
+    def _come(self, sale: PageSale, number: int) -> list[threading.Thread]:
         """So many buyers at once."""
         together, port = threading.Barrier(number), self.stack.front.port
 
@@ -156,14 +156,14 @@ class LiveSale:
             buyer.start()
         return buyers
 
-    def _buy(self, sale: Sale, port: int, purchase: Mapping[str, str] | None = None) -> None:
+    def _buy(self, sale: PageSale, port: int, purchase: Mapping[str, str] | None = None) -> None:
         """Buy at *port*, or be told "sold out". *purchase*: headers of the one that stands still."""
         patience, headers = time.monotonic() + PATIENCE, dict(purchase or {})
         while True:
             try:
                 answer = self._ask(sale.choice.slug, port, headers)
             except (OSError, http.client.HTTPException, ValueError):
-                answer = Answer(FAILED)
+                answer = SaleAnswer(FAILED)
             if headers and sale.standing:
                 sale.standing.status, sale.standing.code = answer.status, answer.code
             headers = {}
@@ -173,20 +173,20 @@ class LiveSale:
         with self._mutex:
             sale.answers[answer.told] += 1
 
-    def _ask(self, slug: str, port: int, headers: Mapping[str, str]) -> Answer:
+    def _ask(self, slug: str, port: int, headers: Mapping[str, str]) -> SaleAnswer:
         """What one purchase comes to."""
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
             connection.request("POST", f"/products/{PRODUCT_ID}/reduce/{slug}", headers=dict(headers))
             answer = connection.getresponse()
             said = json.loads(answer.read())
         if answer.status == SOLD:
-            return Answer(BOUGHT, status=answer.status)
+            return SaleAnswer(BOUGHT, status=answer.status)
         code = said.get("code")
         if answer.status == SOLD_OUT:
-            return Answer(MISSED, status=answer.status, code=code)
+            return SaleAnswer(MISSED, status=answer.status, code=code)
         after = answer.headers.get("Retry-After") or "1"
         pause = min(float(after), PAUSE) if after.isdigit() else PAUSE
-        return Answer(REFUSED if is_refusal(code) else FAILED, pause, answer.status, code)
+        return SaleAnswer(REFUSED if is_refusal(code) else FAILED, pause, answer.status, code)
 
 
 def offer(live: LiveSale) -> str:
@@ -197,7 +197,7 @@ def offer(live: LiveSale) -> str:
     return f"It is stopped (SIGSTOP) after it has read the stock, for longer than its lock lasts: {lease}."
 
 
-def told_meanwhile(standing: Standing) -> str:
+def told_meanwhile(standing: StoppedHolder) -> str:
     """Changes only when there is something new: each change is read aloud."""
     who = standing.instance
     if not standing.locked:
@@ -210,7 +210,7 @@ def told_meanwhile(standing: Standing) -> str:
     return f"{who} stands still. Its lease is over, and the lock has passed on: {who} does not know."
 
 
-def told_of_standstill(standing: Standing) -> str:
+def told_of_standstill(standing: StoppedHolder) -> str:
     """What happened, in the order in which it did."""
     who, long = standing.instance, f"{standing.seconds:.0f} s"
     if not standing.locked:
@@ -228,7 +228,7 @@ def told_of_standstill(standing: Standing) -> str:
     return f"{said}. Then it went on, and its buyer was told {standing.status} {standing.code}".rstrip() + "."
 
 
-def why(sale: Sale) -> str:
+def why(sale: PageSale) -> str:
     """Below the sentence of what happened; while a process stands still, for how long."""
     if not sale.runs:
         return sale.choice.why_late if sale.standing else sale.choice.why
@@ -264,7 +264,7 @@ def state(live: LiveSale) -> dict[str, object]:
     }
 
 
-def told_of_sale(sale: Sale | None, tally: Tally) -> str:
+def told_of_sale(sale: PageSale | None, tally: SaleTally) -> str:
     """One sentence, or two, of what just happened."""
     if sale and sale.runs:
         if sale.standing and sale.standing.lasted is None:
@@ -284,7 +284,7 @@ def told_of_sale(sale: Sale | None, tally: Tally) -> str:
     return " ".join([*stood, *said, *told_of_answers(sale)])
 
 
-def told_of_answers(sale: Sale | None) -> list[str]:
+def told_of_answers(sale: PageSale | None) -> list[str]:
     answers = sale.answers if sale else Counter[str]()
     words = {
         MISSED: "told “sold out”",
@@ -298,7 +298,7 @@ def told_of_answers(sale: Sale | None) -> list[str]:
     ]
 
 
-def one_instance(name: str, ledger: Ledger, tally: Tally) -> dict[str, object]:
+def one_instance(name: str, ledger: Ledger, tally: SaleTally) -> dict[str, object]:
     """Which units it sold, and which of them were sold more than once, by whichever instance."""
     mine = Counter(
         order.stock_seen for order in ledger.orders if order.instance == name and order.product == PRODUCT_ID
@@ -310,14 +310,14 @@ def one_instance(name: str, ledger: Ledger, tally: Tally) -> dict[str, object]:
     return {"name": name, "sold": mine.total(), "units": units}
 
 
-def in_short(sale: Sale, tally: Tally) -> str:
+def in_short(sale: PageSale, tally: SaleTally) -> str:
     """What came of a sale, beside its guard."""
     stood = "One process stood still: " if sale.standing else ""
     said = f"{stood}{tally.sold} orders for {tally.initial} units"
     return f"{said}, {tally.excess} for units already sold" if tally.excess else f"{said}, none twice"
 
 
-def recent(ledger: Ledger, tally: Tally) -> list[dict[str, object]]:
+def recent(ledger: Ledger, tally: SaleTally) -> list[dict[str, object]]:
     names = list(CATALOGUE)
     return [
         {

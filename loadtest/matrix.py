@@ -14,8 +14,8 @@ from demo_shop.guards import DISTRIBUTED
 from demo_shop.sale import Ledger
 from loadtest.report.terminal import Teller, aligned, fold
 from loadtest.report.words import why_not
-from loadtest.run import Run, hold_sale
-from loadtest.scenario import PAIRS, Crowd, Visit, pair
+from loadtest.run import SaleRun, hold_sale
+from loadtest.scenario import PAIRS, BuyerCrowd, Visit, pair
 from loadtest.servers.databases import open_database
 from loadtest.servers.lock_services import open_lock_service
 from loadtest.servers.processes import workspace
@@ -24,7 +24,7 @@ from loadtest.verdict import Conclusion
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MatrixRow:
     """The cells that share a control: what differs between them is the lock service."""
 
     visit: Visit
@@ -34,19 +34,19 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    rows: tuple[Row, ...]
+    rows: tuple[MatrixRow, ...]
     backends: tuple[str, ...]
-    controls: dict[Row, Run] = field(default_factory=dict)
-    cells: dict[tuple[Row, str], Run] = field(default_factory=dict)
+    controls: dict[MatrixRow, SaleRun] = field(default_factory=dict)
+    cells: dict[tuple[MatrixRow, str], SaleRun] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows) * (1 + len(self.backends))
 
-    def runs(self, row: Row) -> list[Run | None]:
+    def runs(self, row: MatrixRow) -> list[SaleRun | None]:
         """The control, and the cell of each lock service; None where it was not run."""
         return [self.controls.get(row), *(self.cells.get((row, backend)) for backend in self.backends)]
 
-    def __iter__(self) -> Iterator[tuple[Row, str | None, Run]]:
+    def __iter__(self) -> Iterator[tuple[MatrixRow, str | None, SaleRun]]:
         """Every cell that was run, row by row, each control first."""
         for row in self.rows:
             if row in self.controls:
@@ -57,33 +57,33 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MatrixTerms:
     """What all sales have in common."""
 
     shop: Configuration
-    crowd: Crowd
+    crowd: BuyerCrowd
     #: Of each product, and between read and write; None: as the visit says.
     stock: int | None = None
     pause: float | None = None
 
 
-class Watcher(Protocol):
+class MatrixWatcher(Protocol):
     """It is told how far the matrix is."""
 
     def starting(self, what: str) -> None: ...
-    def begin(self, row: Row, backend: str | None) -> None: ...
+    def begin(self, row: MatrixRow, backend: str | None) -> None: ...
     def selling(self, ledger: Ledger) -> None: ...
-    def end(self, run: Run) -> None: ...
+    def end(self, run: SaleRun) -> None: ...
 
 
 def plan(
     visits: Sequence[Visit], databases: Sequence[str], frameworks: Sequence[str], backends: Sequence[str]
 ) -> Matrix:
-    rows = tuple(Row(*row) for row in product(visits, databases, frameworks))
+    rows = tuple(MatrixRow(*row) for row in product(visits, databases, frameworks))
     return Matrix(rows, tuple(backends))
 
 
-def fill(matrix: Matrix, terms: Terms, watcher: Watcher) -> None:
+def fill(matrix: Matrix, terms: MatrixTerms, watcher: MatrixWatcher) -> None:
     """Run every cell: one database at a time, and for each lock service one set of instances."""
     with ExitStack() as services:
         directory = services.enter_context(workspace())
@@ -103,11 +103,11 @@ def fill(matrix: Matrix, terms: Terms, watcher: Watcher) -> None:
 
 def fill_column(
     matrix: Matrix,
-    rows: Sequence[Row],
+    rows: Sequence[MatrixRow],
     lock: tuple[str | None, str],
     database: str,
-    terms: Terms,
-    watcher: Watcher,
+    terms: MatrixTerms,
+    watcher: MatrixWatcher,
 ) -> None:
     """The cells that can share instances: all that have the same database and lock service."""
     backend, url = lock
@@ -125,8 +125,13 @@ def fill_column(
 
 
 def fill_cell(
-    matrix: Matrix, row: Row, backend: str | None, stack: Stack, terms: Terms, watcher: Watcher
-) -> Run:
+    matrix: Matrix,
+    row: MatrixRow,
+    backend: str | None,
+    stack: Stack,
+    terms: MatrixTerms,
+    watcher: MatrixWatcher,
+) -> SaleRun:
     slug, instances = f"{row.framework}-{row.database}", PAIRS[row.framework]
     unlocked, locked = pair(slug, f"{row.framework} on {row.database}", instances, "process", DISTRIBUTED)
     stack.shop = row.visit.furnish(stack.shop, terms.stock, terms.pause)
@@ -166,7 +171,7 @@ LEGEND = {Conclusion.WRONG: "!: WRONG, a unit was sold twice", Conclusion.INCONC
 class MatrixProgress(Teller):
     """One line for each cell."""
 
-    def open(self, matrix: Matrix, crowd: Crowd) -> None:
+    def open(self, matrix: Matrix, crowd: BuyerCrowd) -> None:
         self.number, self.of, self.began = 0, len(matrix), time.monotonic()
         databases = ", ".join(dict.fromkeys(row.database for row in matrix.rows))
         self.say(f"Lock services: {', '.join(matrix.backends)}. Databases: {databases}.", last=True)
@@ -180,7 +185,7 @@ class MatrixProgress(Teller):
         if self.live:
             self.say(f"Starting {what} …")
 
-    def begin(self, row: Row, backend: str | None) -> None:
+    def begin(self, row: MatrixRow, backend: str | None) -> None:
         self.number += 1
         what = (row.database, row.framework, VISIT_WORDS[row.visit.slug], backend or "process locks")
         self.head = f"[{self.number}/{self.of}] {', '.join(what)}"
@@ -189,12 +194,12 @@ class MatrixProgress(Teller):
         if self.live:
             self.say(f"{self.head}: {ledger.sold} sold, {ledger.stock} left …")
 
-    def end(self, run: Run) -> None:
+    def end(self, run: SaleRun) -> None:
         seconds = time.monotonic() - self.began
         self.say(f"{self.head}: {outcome(run)}   ({seconds // 60:.0f}:{seconds % 60:02.0f})", last=True)
 
 
-def outcome(run: Run) -> str:
+def outcome(run: SaleRun) -> str:
     """What became of one sale: in capitals where it is not what it must be."""
     sold = f"{run.figures.sold} of {run.figures.initial}"
     match run.conclusion:
@@ -206,7 +211,7 @@ def outcome(run: Run) -> str:
             return f"INCONCLUSIVE {sold}"
 
 
-def cell(run: Run | None) -> str:
+def cell(run: SaleRun | None) -> str:
     """How many units were sold in it, marked where that is not what it must be."""
     if run is None:
         return "NOT RUN"

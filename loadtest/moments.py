@@ -46,7 +46,7 @@ class Moment:
 
 
 #: The moments of one purchase by what they are, in their order.
-Purchase = dict[str, Moment]
+PurchaseMoments = dict[str, Moment]
 
 
 def read_moments(journal: str) -> tuple[Moment, ...]:
@@ -64,9 +64,9 @@ def read_moment(line: str) -> Moment:
     return Moment(**said, stock=None if stock is None else sum(stock.values()))
 
 
-def by_purchase(moments: Iterable[Moment]) -> dict[str, Purchase]:
+def by_purchase(moments: Iterable[Moment]) -> dict[str, PurchaseMoments]:
     """In the order in which they were granted the lock; those that never were are left out."""
-    found: dict[str, Purchase] = {}
+    found: dict[str, PurchaseMoments] = {}
     for moment in moments:
         if moment.what == "granted":
             found[moment.purchase] = {}
@@ -87,7 +87,7 @@ STANDSTILL = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class StoppedPurchase:
     """An instance stood still from *since* to *until*, Unix times."""
 
     instance: str
@@ -97,13 +97,13 @@ class Stopped:
     until: float
 
 
-class Stopping:
+class InstanceStopper:
     """Stops *instance* once; closed by leaving the ``with``."""
 
     def __init__(self, stop: Stop, instance: str) -> None:
         self.stop, self.instance = stop, instance
         #: What was done; None until it is over.
-        self.stopped: Stopped | None = None
+        self.stopped: StoppedPurchase | None = None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(0.2)
         self._sale_is_over = threading.Event()
@@ -138,7 +138,7 @@ class Stopping:
                 name = purchase.makefile().read()
                 with self._interrupted(stack, purchase) as since:
                     self._let_others_buy(stack, since)
-                    self.stopped = Stopped(self.instance, name, since, time.time())
+                    self.stopped = StoppedPurchase(self.instance, name, since, time.time())
 
     @contextmanager
     def _interrupted(self, stack: Stack, purchase: socket.socket) -> Iterator[float]:
@@ -179,7 +179,7 @@ class Stopping:
         )
 
 
-class Striking(Stopping):
+class ServiceStriker(InstanceStopper):
     """The purchase goes on at once; where *forgets*, when the others have had their turn."""
 
     def __init__(self, struck: Struck, forgets: bool, stop: Stop, instance: str) -> None:
@@ -220,7 +220,7 @@ LATEST = 10.0
 
 
 @dataclass(slots=True)
-class Standing:
+class StoppedHolder:
     """What came of it, while it goes on."""
 
     instance: str
@@ -278,7 +278,7 @@ class Standstill:
             self._listener.close()
 
     @contextmanager
-    def held(self, choice: Choice) -> Iterator[Standing | None]:
+    def held(self, choice: Choice) -> Iterator[StoppedHolder | None]:
         """Stop the instance in the purchase that was sent to it, until the others have had their turn.
 
         They come in the block. *choice*: what guards them. Gives None where no purchase got so far.
@@ -296,7 +296,7 @@ class Standstill:
                 ledger, number = self.stack.ledger(), number_of(locks)
                 unit, lease = ledger.left[PRODUCT_ID], self.stack.shop.lock_ttl
                 locked = choice.guard == DISTRIBUTED
-                standing = Standing(self.instance, lease, unit, locked, time.monotonic())
+                standing = StoppedHolder(self.instance, lease, unit, locked, time.monotonic())
                 yield standing
                 # Where it has passed the fence they wait for it in the database.
                 least = 0 if choice.fence else 1
@@ -322,7 +322,7 @@ class Standstill:
         return None
 
     def _let_others_buy(
-        self, standing: Standing, least: int, before: int, locks: distlock.Locks, number: int | None
+        self, standing: StoppedHolder, least: int, before: int, locks: distlock.Locks, number: int | None
     ) -> None:
         """Until nothing moves any more, and they have the lock and have bought *least* units.
 

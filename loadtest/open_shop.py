@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from demo_shop.guards import DISTRIBUTED
 from loadtest.live_sale import LiveSale, state
-from loadtest.scenario import BUY, QUART, Crowd, Scenario, Visit
+from loadtest.scenario import BUY, QUART, BuyerCrowd, Scenario, Visit
 from loadtest.stack import Stack
 
 INVITATION = """
@@ -36,7 +36,9 @@ Enter fills the shelf again. Ctrl-C closes the shop.{locked}
 CONTINUED = " \\\n                 "
 
 
-def invitation(scenario: Scenario, visit: Visit, instances: Sequence[str], url: str, crowd: Crowd) -> str:
+def invitation(
+    scenario: Scenario, visit: Visit, instances: Sequence[str], url: str, crowd: BuyerCrowd
+) -> str:
     pair = "mixed" if scenario.slug.startswith("mixed") else "two"
     up = "--async up" if scenario.is_async else "up"
     framework = scenario.instances[0]
@@ -54,7 +56,7 @@ def invitation(scenario: Scenario, visit: Visit, instances: Sequence[str], url: 
     )
 
 
-def keep_open(scenario: Scenario, visit: Visit, stack: Stack, crowd: Crowd) -> NoReturn:
+def keep_open(scenario: Scenario, visit: Visit, stack: Stack, crowd: BuyerCrowd) -> NoReturn:
     """Tell where the shop is, then tell each change of its stock, until Ctrl-C."""
     print(invitation(scenario, visit, stack.names, stack.url, crowd), flush=True)
     if has_desktop():

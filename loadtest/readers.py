@@ -22,7 +22,7 @@ from demo_shop.remote_services import GATEWAY_LIMIT
 from demo_shop.sale import PRODUCT_ID
 from loadtest.report.terminal import MARKS, aligned, fold
 from loadtest.run import LONGEST_SALE
-from loadtest.scenario import Crowd, Outcome, Scenario
+from loadtest.scenario import BuyerCrowd, Outcome, Scenario
 from loadtest.stack import Stack
 from loadtest.stories import LIMITED, READERS_CONTROLS, SHARED, TORN, UNLIMITED
 from loadtest.verdict import SOLD_OUT, Conclusion
@@ -220,7 +220,7 @@ def run_scenarios(
     backend: str,
     database: str,
     shop: Configuration,
-    crowd: Crowd,
+    crowd: BuyerCrowd,
     begin: Callable[[int, int, Scenario], None],
     end: Callable[[Reading], None],
 ) -> list[Reading]:
@@ -241,7 +241,7 @@ def run_scenarios(
     return list(done.values())
 
 
-def visit_reports(stack: Stack, path: str, crowd: Crowd, _: Gateway) -> ReadersFigures:
+def visit_reports(stack: Stack, path: str, crowd: BuyerCrowd, _: Gateway) -> ReadersFigures:
     """Reports are asked for until all purchases are made."""
     visitors = Visitors(stack.front.port)
 
@@ -267,7 +267,7 @@ def visit_reports(stack: Stack, path: str, crowd: Crowd, _: Gateway) -> ReadersF
     return figures_of(stack, visitors, reports, torn, together, {TAKEN, SOLD_OUT}, ended)
 
 
-def visit_gateway(stack: Stack, path: str, crowd: Crowd, gateway: Gateway) -> ReadersFigures:
+def visit_gateway(stack: Stack, path: str, crowd: BuyerCrowd, gateway: Gateway) -> ReadersFigures:
     visitors = Visitors(stack.front.port)
 
     def buy(ask: AskShop) -> None:
@@ -317,7 +317,7 @@ def most(times: Iterable[tuple[float, float]]) -> int:
 
 
 #: The matrix: by framework and lock service.
-Cells = dict[tuple[str, str], Sequence[Reading]]
+ReadersCells = dict[tuple[str, str], Sequence[Reading]]
 HEADINGS = ("scenario", "answered", "wrong", "at once", "must be", "is", "")
 
 
@@ -372,12 +372,12 @@ def summary(readings: Sequence[Reading]) -> str:
     return "\n".join([*told, "", table, "", fold(in_all(readings)), *(fold(line, indent=4) for line in odd)])
 
 
-def in_every_cell(cells: Cells) -> str:
+def in_every_cell(cells: ReadersCells) -> str:
     """Of the matrix."""
     return in_all([reading for done in cells.values() for reading in done])
 
 
-def matrix_summary(cells: Cells) -> str:
+def matrix_summary(cells: ReadersCells) -> str:
     """A row for each framework, and what went wrong without its guard and with it."""
     backends = list(dict.fromkeys(backend for _, backend in cells))
     frameworks = dict.fromkeys(framework for framework, _ in cells)

@@ -16,10 +16,17 @@ from typing import Any
 
 from demo_shop.configuration import Configuration
 from demo_shop.sale import Ledger
-from loadtest.moments import Moment, Stopped, Stopping, Striking, early_releases, read_moments
-from loadtest.scenario import Crowd, Scenario, Visit
+from loadtest.moments import (
+    InstanceStopper,
+    Moment,
+    ServiceStriker,
+    StoppedPurchase,
+    early_releases,
+    read_moments,
+)
+from loadtest.scenario import BuyerCrowd, Scenario, Visit
 from loadtest.servers.lock_services import Outage
-from loadtest.servers.processes import Child, StackError, workspace
+from loadtest.servers.processes import ChildProcess, StackError, workspace
 from loadtest.stack import ROOT, Front, Stack
 from loadtest.verdict import SOLD, Absence, Conclusion, Figures, Shelf, Stall, Verdict, conclude, judge
 
@@ -27,7 +34,7 @@ LONGEST_SALE = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SaleRun:
     """What one scenario did, and what it means."""
 
     scenario: Scenario
@@ -48,19 +55,19 @@ class Run:
     logs: Path | None = None
     #: What the instances noted, where they were asked to.
     moments: tuple[Moment, ...] = ()
-    stopped: Stopped | None = None
+    stopped: StoppedPurchase | None = None
 
 
 def run_scenario(
     scenario: Scenario,
     visit: Visit,
     shop: Configuration,
-    crowd: Crowd,
+    crowd: BuyerCrowd,
     backend: str,
     database: str = "sqlite",
     control: Conclusion | None = None,
     progress: Callable[[Ledger], None] = lambda ledger: None,
-) -> Run:
+) -> SaleRun:
     """Open a shop for *scenario*, hold one sale in it, and close it."""
     shop, journal = scenario.furnish(shop), scenario.is_timed
     with ExitStack() as opened:
@@ -68,11 +75,11 @@ def run_scenario(
         if scenario.stop:
             # The first instance's name, as the stack makes it.
             first = f"{scenario.instances[0]}-1"
-            stopping = Stopping(scenario.stop, first)
+            stopping = InstanceStopper(scenario.stop, first)
             if scenario.outage:
                 directory = opened.enter_context(workspace())
                 struck = opened.enter_context(scenario.outage.open(directory))
-                stopping = Striking(struck, scenario.outage.forgets, scenario.stop, first)
+                stopping = ServiceStriker(struck, scenario.outage.forgets, scenario.stop, first)
                 backend = struck.url
             opened.enter_context(stopping)
             shop = replace(shop, stall=stopping.where)
@@ -86,11 +93,11 @@ def hold_sale(
     front: Front,
     scenario: Scenario,
     visit: Visit,
-    crowd: Crowd,
+    crowd: BuyerCrowd,
     control: Conclusion | None,
     progress: Callable[[Ledger], None] | None,
-    stopping: Stopping | None = None,
-) -> Run:
+    stopping: InstanceStopper | None = None,
+) -> SaleRun:
     """One sale in a shop that is open. Without *progress* nobody looks into its database meanwhile."""
     with stopping.beside(stack) if stopping else nullcontext():
         record = load(stack, front, visit, crowd, progress)
@@ -107,7 +114,7 @@ def hold_sale(
         absence=absence_of(outage, stopped, stack.shop.lock_ttl, moments) if outage else None,
     )
     verdict = judge(figures)
-    return Run(
+    return SaleRun(
         scenario,
         visit,
         stack.backend,
@@ -127,12 +134,12 @@ def hold_sale(
 
 
 def load(
-    stack: Stack, front: Front, visit: Visit, crowd: Crowd, progress: Callable[[Ledger], None] | None
+    stack: Stack, front: Front, visit: Visit, crowd: BuyerCrowd, progress: Callable[[Ledger], None] | None
 ) -> dict[str, Any]:
     """Let the crowd in. Locust runs as a process of its own, because it patches the one that it is in."""
     record, log = stack.directory / "record.json", stack.directory / "locust.log"
     record.unlink(missing_ok=True)
-    locust = Child("locust", locust_command(front.url, visit, crowd, record), log)
+    locust = ChildProcess("locust", locust_command(front.url, visit, crowd, record), log)
     try:
         deadline, ended = time.monotonic() + LONGEST_SALE, False
         while not ended and time.monotonic() < deadline:
@@ -156,7 +163,7 @@ def load(
         locust.stop()
 
 
-def locust_command(url: str, visit: Visit, crowd: Crowd, record: Path) -> list[str]:
+def locust_command(url: str, visit: Visit, crowd: BuyerCrowd, record: Path) -> list[str]:
     command = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest" / "locustfile.py"), "--headless"]
     command += ["--host", url, "--users", str(crowd.users), "--spawn-rate", str(crowd.users)]
     command += ["--visit", visit.slug, "--products", str(visit.products)]
@@ -167,7 +174,7 @@ def locust_command(url: str, visit: Visit, crowd: Crowd, record: Path) -> list[s
 def figures_of(
     visit: Visit,
     initial: int,
-    crowd: Crowd,
+    crowd: BuyerCrowd,
     instances: tuple[str, ...],
     rows: list[dict[str, Any]],
     ledger: Ledger,
@@ -191,7 +198,11 @@ def figures_of(
 
 
 def stall_of(
-    stopped: Stopped, ttl: float, moments: Sequence[Moment], rows: list[dict[str, Any]], ledger: Ledger
+    stopped: StoppedPurchase,
+    ttl: float,
+    moments: Sequence[Moment],
+    rows: list[dict[str, Any]],
+    ledger: Ledger,
 ) -> Stall:
     answer = next((row for row in rows if row["purchase"] == stopped.purchase), None)
     meanwhile = [moment for moment in moments if stopped.since < moment.at < stopped.until]
@@ -209,7 +220,9 @@ def stall_of(
     )
 
 
-def absence_of(outage: Outage, struck: Stopped | None, ttl: float, moments: Sequence[Moment]) -> Absence:
+def absence_of(
+    outage: Outage, struck: StoppedPurchase | None, ttl: float, moments: Sequence[Moment]
+) -> Absence:
     """The longest time in which nobody was granted the lock, from the outage on."""
     expected = ttl + outage.takes
     if struck is None:

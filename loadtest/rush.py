@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from demo_shop.configuration import Configuration
 from loadtest.report import words
 from loadtest.report.terminal import aligned, fold
-from loadtest.run import Run, hold_sale
-from loadtest.scenario import Crowd, Outcome, Scenario
+from loadtest.run import SaleRun, hold_sale
+from loadtest.scenario import BuyerCrowd, Outcome, Scenario
 from loadtest.servers.databases import POSTGRESQL_OPTIONS, running_postgresql
 from loadtest.servers.lock_services import open_lock_service
 from loadtest.servers.processes import workspace
@@ -44,15 +44,15 @@ def hold_sales(
     scenarios: Sequence[Scenario],
     backend: str,
     shop: Configuration,
-    crowd: Crowd,
+    crowd: BuyerCrowd,
     begin: Callable[[int, int, Scenario, Configuration], None],
-    end: Callable[[Run], None],
-) -> list[Run]:
+    end: Callable[[SaleRun], None],
+) -> list[SaleRun]:
     """Run a sale for each guard. *begin* and *end* are told how far it is.
 
     Counting the orders meanwhile would take from what is measured.
     """
-    runs: dict[str, Run] = {}
+    runs: dict[str, SaleRun] = {}
     with (
         workspace() as directory,
         open_lock_service(backend, directory) as lock,
@@ -78,7 +78,7 @@ MOST = f"{1 / RUSH_COMMIT_PAUSE:.0f}"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SalePace:
     """How fast a sale was, for those who bought something."""
 
     #: A second, from the opening until the last one was answered.
@@ -88,43 +88,43 @@ class Pace:
     late: float
 
 
-def pace(run: Run) -> Pace:
+def pace(run: SaleRun) -> SalePace:
     sold = [row for row in run.rows if row["status"] == SOLD]
     seconds = max((row["at"] + row["ms"] / 1000 for row in sold), default=0.0)
     times = [row["ms"] for row in sold]
     rate = len(sold) / seconds if seconds else 0.0
-    return Pace(rate, words.percentile(times, 50), words.percentile(times, 99))
+    return SalePace(rate, words.percentile(times, 50), words.percentile(times, 99))
 
 
-def title(run: Run) -> str:
+def title(run: SaleRun) -> str:
     return RUSH_WAYS[run.scenario.slug].title
 
 
-def why(run: Run) -> str:
+def why(run: SaleRun) -> str:
     return RUSH_WAYS[run.scenario.slug].why
 
 
-def source(run: Run) -> str:
+def source(run: SaleRun) -> str:
     """The view, in the framework of the first instance."""
     return code_of_view(run.scenario.instances[0], run.scenario.slug)
 
 
-def order(run: Run) -> str:
+def order(run: SaleRun) -> str:
     """What all views call at their end."""
     return code_of_view(run.scenario.instances[0], "order")
 
 
-def compared(runs: Sequence[Run]) -> list[Run]:
+def compared(runs: Sequence[SaleRun]) -> list[SaleRun]:
     """All but the control: what sells units twice sells none of them fast."""
     return [run for run in runs if run.scenario.slug != RUSH_CONTROL]
 
 
-def fastest(runs: Sequence[Run]) -> float:
+def fastest(runs: Sequence[SaleRun]) -> float:
     """What fills the picture."""
     return max((pace(run).sales for run in compared(runs)), default=0.0) or 1.0
 
 
-def in_all(runs: Sequence[Run]) -> str:
+def in_all(runs: Sequence[SaleRun]) -> str:
     conclusions = [run.conclusion for run in runs]
     if Conclusion.WRONG in conclusions:
         return "WRONG: a shop that was guarded sold units twice."
@@ -141,7 +141,7 @@ def in_all(runs: Sequence[Run]) -> str:
     )
 
 
-def of_control(run: Run) -> str:
+def of_control(run: SaleRun) -> str:
     """What the same shop does without a guard."""
     if run.verdict.outcome is not Outcome.OVERSOLD:
         return "Without any guard the same shop did not oversell, so the figures of the others say nothing."
@@ -152,7 +152,7 @@ def of_control(run: Run) -> str:
     )
 
 
-def row(run: Run) -> tuple[str, ...]:
+def row(run: SaleRun) -> tuple[str, ...]:
     """One of the table, under `HEADINGS`."""
     seen, measured = run.figures, pace(run)
     times = (f"{measured.sales:.0f}", f"{measured.half:.0f} ms", f"{measured.late:.0f} ms")
@@ -161,7 +161,7 @@ def row(run: Run) -> tuple[str, ...]:
     return (title(run), *counts, str(run.verdict.outcome), *shown, MARKS[run.conclusion])
 
 
-def summary(runs: Sequence[Run]) -> str:
+def summary(runs: Sequence[SaleRun]) -> str:
     """For the terminal."""
     doubts = [f"  {title(run)}: {reason}" for run in runs for reason in words.why_not(run)]
     folded = [fold(line, indent=4) for line in doubts]

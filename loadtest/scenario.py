@@ -11,7 +11,7 @@ from loadtest.servers.lock_services import Outage
 
 
 @dataclass(frozen=True, slots=True)
-class Crowd:
+class BuyerCrowd:
     """How many buyers, and how often each buys."""
 
     users: int = 50

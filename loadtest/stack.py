@@ -22,7 +22,7 @@ from demo_shop.sale import Ledger
 from loadtest.scenario import ASGI, QUART
 from loadtest.servers.databases import open_database
 from loadtest.servers.lock_services import open_lock_service, open_redis
-from loadtest.servers.processes import Child, StackError, check_free, free_port, workspace
+from loadtest.servers.processes import ChildProcess, StackError, check_free, free_port, workspace
 
 NGINX = Template("""\
 daemon off;
@@ -150,7 +150,7 @@ class Stack:
         self.sales, self.sales_port = sales, 0
         #: Held while a sale of the page is under way: a shelf that is filled then would be sold twice.
         self.shelf = threading.Lock()
-        self.instances: list[Child] = []
+        self.instances: list[ChildProcess] = []
         self.instance_ports: list[int] = []
         self._fronts: dict[tuple[int, ...], Front] = {}
         self._cleanup = ExitStack()
@@ -231,7 +231,7 @@ class Stack:
         directory.mkdir()
         ports = [self.instance_ports[number] for number in behind]
         command = configure_nginx(directory, port, ports, self.sales_port)
-        child = Child("nginx", command, self.directory / f"nginx-{port}.log")
+        child = ChildProcess("nginx", command, self.directory / f"nginx-{port}.log")
         self._cleanup.callback(child.stop)
         child.wait_until(lambda: answers(port))
         return Front(port, tuple(self.names[number] for number in behind))
@@ -261,7 +261,7 @@ class Stack:
     def _start(
         self, cleanup: ExitStack, name: str, command: list[str], port: int, pass_fds: Sequence[int] = ()
     ) -> None:
-        child = Child(
+        child = ChildProcess(
             name,
             [sys.executable, "-m", *command],
             self.directory / f"{name}.log",

@@ -11,7 +11,18 @@ from dataclasses import dataclass, replace
 from demo_shop.configuration import IN_THE_DATABASE, Configuration
 from demo_shop.guards import DISTRIBUTED
 from demo_shop.remote_services import GATEWAY_LIMIT
-from loadtest.scenario import PAIRS, Crowd, Outcome, Scenario, Stop, Visit, async_story, pair, story, unlocked
+from loadtest.scenario import (
+    PAIRS,
+    BuyerCrowd,
+    Outcome,
+    Scenario,
+    Stop,
+    Visit,
+    async_story,
+    pair,
+    story,
+    unlocked,
+)
 from loadtest.servers.lock_services import OUTAGES, Outage
 
 #: Stands before a scenario, or alone.
@@ -24,7 +35,7 @@ RUSH, READERS = "rush", "readers"
 class Story:
     """What a story has where the options say nothing else. None: what all stories have."""
 
-    crowd: Crowd
+    crowd: BuyerCrowd
     backend: str | None = None
     database: str | None = None
     framework: str | None = None
@@ -35,14 +46,14 @@ class Story:
 
 RUSH_STOCK = 1000
 STORIES = {
-    INSTANCES: Story(Crowd()),
+    INSTANCES: Story(BuyerCrowd()),
     # On PostgreSQL: SQLite lets only one transaction write at a time, and so hides in which order they are
     # committed. On Redis: its locks end when nobody renews them. In Django: elsewhere the lock checks its
     # lease right before COMMIT, and finds a stopped holder without the fence, unless it is stopped there.
     TRANSACTIONS: Story(
         # So few that those of the other instance are all inside or in line when one is stopped: later ones
         # would be refused at once, because behind a holder that stands still they would wait in vain.
-        Crowd(users=16, purchases=15),
+        BuyerCrowd(users=16, purchases=15),
         "redis",
         "postgresql",
         "django",
@@ -54,7 +65,7 @@ STORIES = {
     # because nobody renewed it.
     FAILOVER: Story(
         # Buyers who are turned away come again so soon that the service is measured, and not their patience.
-        Crowd(users=16, purchases=40, pause=0.1),
+        BuyerCrowd(users=16, purchases=40, pause=0.1),
         None,
         "postgresql",
         "django",
@@ -62,9 +73,9 @@ STORIES = {
         pause=0.02,
     ),
     # A quarter more requests than units: each sale ends with “sold out”, while all buyers are there.
-    RUSH: Story(Crowd(users=50, purchases=25), "redis", "postgresql", stock=RUSH_STOCK),
+    RUSH: Story(BuyerCrowd(users=50, purchases=25), "redis", "postgresql", stock=RUSH_STOCK),
     # Sixteen read reports, half as many buy, and sixteen pay.
-    READERS: Story(Crowd(users=16, purchases=10), "redis", stock=16),
+    READERS: Story(BuyerCrowd(users=16, purchases=10), "redis", stock=16),
 }
 #: The two instances of a framework's name, in the stories of a rush and of readers.
 WHERE = {

@@ -22,13 +22,13 @@ from demo_shop.django_shop.models import Product
 from demo_shop.django_shop.selling import SHOP, key_name, look_up, once, read_and_write, record, refuse
 from demo_shop.django_shop.views import cart_names, product_name
 from demo_shop.guards import DISTRIBUTED, guarded_async
-from demo_shop.sale import KEY_HEADER, Line, Receipt, read_cart
+from demo_shop.sale import KEY_HEADER, OrderLine, Receipt, read_cart
 from demo_shop.storefront import choices
 from distlock import Grant, current_grant
 from django_distlock import distributed_lock
 
 
-async def sell_lines(lines: Sequence[Line], grant: Grant | None) -> Receipt:
+async def sell_lines(lines: Sequence[OrderLine], grant: Grant | None) -> Receipt:
     """Read the stock, think, write what was read minus what is bought. *grant*: whose fence it passes."""
     if grant:
         return await sync_to_async(sell_fenced)(lines, grant)
@@ -38,18 +38,18 @@ async def sell_lines(lines: Sequence[Line], grant: Grant | None) -> Receipt:
     return await sync_to_async(write)(lines, seen)
 
 
-def read(lines: Sequence[Line]) -> Mapping[int, int]:
+def read(lines: Sequence[OrderLine]) -> Mapping[int, int]:
     return {sku: product.stock for sku, product in look_up(Product.objects.all(), lines).items()}
 
 
-def write(lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
+def write(lines: Sequence[OrderLine], seen: Mapping[int, int]) -> Receipt:
     with transaction.atomic():
         for line in lines:
             Product.objects.filter(pk=line.sku).update(stock=seen[line.sku] - line.quantity)
         return record(lines, seen)
 
 
-def sell_fenced(lines: Sequence[Line], grant: Grant) -> Receipt:
+def sell_fenced(lines: Sequence[OrderLine], grant: Grant) -> Receipt:
     """All of it in one transaction: who reads before the fence may read what another is about to change."""
     with transaction_of(grant):
         return read_and_write(lines)
@@ -71,7 +71,7 @@ def reduce_stock_with(shop: Configuration, fenced: bool) -> Callable[..., Corout
     @guarded_async(shop, distributed_lock("product_<id>", key_name, fence=False), product_name, refuse)
     async def reduce_stock(request: HttpRequest, id: int) -> HttpResponse:
         """Sell one unit."""
-        return await sell(request, [Line(id)], fenced)
+        return await sell(request, [OrderLine(id)], fenced)
 
     return reduce_stock
 
@@ -93,7 +93,7 @@ async def checkout(request: HttpRequest) -> HttpResponse:
     return await sell(request, read_cart(request.body), FENCED)
 
 
-async def sell(request: HttpRequest, lines: Sequence[Line], fenced: bool) -> HttpResponse:
+async def sell(request: HttpRequest, lines: Sequence[OrderLine], fenced: bool) -> HttpResponse:
     grant = current_grant() if fenced else None
     if KEY_HEADER in request.headers:
         # The key, the answer and the order are one transaction, and one transaction is one function.
@@ -101,7 +101,7 @@ async def sell(request: HttpRequest, lines: Sequence[Line], fenced: bool) -> Htt
     return JsonResponse(words.bought(SHOP, await sell_lines(lines, grant)))
 
 
-def sell_once(request: HttpRequest, lines: Sequence[Line], grant: Grant | None) -> HttpResponse:
+def sell_once(request: HttpRequest, lines: Sequence[OrderLine], grant: Grant | None) -> HttpResponse:
     @once
     def answer(request: HttpRequest) -> HttpResponse:
         return JsonResponse(words.bought(SHOP, read_and_write(lines)))

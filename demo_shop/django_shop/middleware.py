@@ -16,7 +16,7 @@ from django_distlock.signals import lock_acquired, lock_released
 GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
-class Connect:
+class ConnectionMiddleware:
     """Open the thread's connection before the guard.
 
     Otherwise the first buyers of each thread hold the lock while they connect, and an instance that sells so
@@ -31,7 +31,7 @@ class Connect:
         return self.get_response(request)
 
 
-class NameInstance:
+class InstanceNameMiddleware:
     """Every answer says which instance gave it."""
 
     def __init__(self, get_response: GetResponse) -> None:
@@ -47,7 +47,7 @@ class NameInstance:
 def name_instance_async(
     get_response: Callable[[HttpRequest], Awaitable[HttpResponse]],
 ) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
-    """`NameInstance`, in the event loop."""
+    """Do as `InstanceNameMiddleware`, in the event loop."""
 
     async def answer(request: HttpRequest) -> HttpResponse:
         response = await get_response(request)

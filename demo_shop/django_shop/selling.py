@@ -17,12 +17,12 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 
 from demo_shop.configuration import Configuration
-from demo_shop.django_shop.models import Answer, Product, Purchase
+from demo_shop.django_shop.models import KeptAnswer, Product, Purchase
 from demo_shop.sale import (
     KEY_HEADER,
     REPLAYED,
     Asked,
-    Line,
+    OrderLine,
     Receipt,
     Refusal,
     check_stock,
@@ -38,7 +38,7 @@ SHOP: Configuration = settings.SHOP
 RETRIES = 100
 
 
-def read_and_write(lines: Sequence[Line]) -> Receipt:
+def read_and_write(lines: Sequence[OrderLine]) -> Receipt:
     """Read the stock, think, write what was read minus what is bought. Only a lock makes this safe."""
     products = look_up(Product.objects.all(), lines)
     seen = {sku: product.stock for sku, product in products.items()}
@@ -54,7 +54,7 @@ def read_and_write(lines: Sequence[Line]) -> Receipt:
         return record(lines, seen)
 
 
-def subtract(lines: Sequence[Line]) -> Receipt:
+def subtract(lines: Sequence[OrderLine]) -> Receipt:
     """The article's way: read, check, and let the database subtract. Only a lock makes this safe."""
     products = look_up(Product.objects.all(), lines)
     time.sleep(SHOP.pause)
@@ -64,7 +64,7 @@ def subtract(lines: Sequence[Line]) -> Receipt:
         return record(lines, {sku: product.stock for sku, product in products.items()})
 
 
-def for_update(lines: Sequence[Line]) -> Receipt:
+def for_update(lines: Sequence[OrderLine]) -> Receipt:
     """The database locks the rows until COMMIT."""
     with transaction.atomic():
         products = look_up(Product.objects.select_for_update().order_by("pk"), lines)
@@ -75,7 +75,7 @@ def for_update(lines: Sequence[Line]) -> Receipt:
         return record(lines, {line.sku: products[line.sku].stock + line.quantity for line in lines})
 
 
-def conditional(lines: Sequence[Line]) -> Receipt:
+def conditional(lines: Sequence[OrderLine]) -> Receipt:
     """One statement checks and writes."""
     time.sleep(SHOP.pause)
     seen = {}
@@ -88,7 +88,7 @@ def conditional(lines: Sequence[Line]) -> Receipt:
         return record(lines, seen)
 
 
-def optimistic(lines: Sequence[Line]) -> Receipt:
+def optimistic(lines: Sequence[OrderLine]) -> Receipt:
     """A purchase that finds another version than it read begins again."""
     for _ in range(RETRIES):
         products = look_up(Product.objects.all(), lines)
@@ -98,29 +98,29 @@ def optimistic(lines: Sequence[Line]) -> Receipt:
                 for line in lines:
                     write_version(products[line.sku], line.quantity)
                 return record(lines, {sku: product.stock for sku, product in products.items()})
-        except Stale:
+        except StaleVersion:
             # Not all at once again.
             time.sleep(random.random() * SHOP.pause)
     raise overtaken()
 
 
-class Stale(Exception):
+class StaleVersion(Exception):
     """Somebody wrote since we read."""
 
 
 def write_version(read: Product, quantity: int) -> None:
     unchanged = Product.objects.filter(pk=read.pk, version=read.version)
     if not unchanged.update(stock=read.stock - quantity, version=read.version + 1):
-        raise Stale
+        raise StaleVersion
 
 
-def look_up(products: QuerySet[Product], lines: Sequence[Line]) -> Mapping[int, Product]:
+def look_up(products: QuerySet[Product], lines: Sequence[OrderLine]) -> Mapping[int, Product]:
     found = {product.pk: product for product in products.filter(pk__in=[line.sku for line in lines])}
     check_stock(lines, {sku: product.stock for sku, product in found.items()})
     return found
 
 
-def record(lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
+def record(lines: Sequence[OrderLine], seen: Mapping[int, int]) -> Receipt:
     """Write the order, inside the transaction that wrote the stock."""
     number = str(uuid.uuid4())
     Purchase.objects.bulk_create(
@@ -137,7 +137,7 @@ def record(lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
     return Receipt(number, seen)
 
 
-WAYS: dict[str, Callable[[Sequence[Line]], Receipt]] = {
+WAYS: dict[str, Callable[[Sequence[OrderLine]], Receipt]] = {
     way.__name__: way for way in (read_and_write, subtract, for_update, conditional, optimistic)
 }
 
@@ -179,7 +179,7 @@ def claimed(asked: Asked) -> bool:
     """Whether the key was new."""
     try:
         with transaction.atomic():
-            Answer.objects.create(
+            KeptAnswer.objects.create(
                 key=asked.key, fingerprint=asked.fingerprint, status=0, body="", created_at=timezone.now()
             )
     except IntegrityError:
@@ -189,11 +189,11 @@ def claimed(asked: Asked) -> bool:
 
 def keep(asked: Asked, response: HttpResponse) -> None:
     body = response.content.decode()
-    Answer.objects.filter(pk=asked.key).update(status=response.status_code, body=body)
+    KeptAnswer.objects.filter(pk=asked.key).update(status=response.status_code, body=body)
 
 
 def replay(asked: Asked) -> HttpResponse:
-    first = Answer.objects.get(pk=asked.key)
+    first = KeptAnswer.objects.get(pk=asked.key)
     asked.refuse_another(first.fingerprint)
     headers = {REPLAYED: "true"}
     return HttpResponse(first.body, status=first.status, headers=headers, content_type="application/json")

@@ -18,8 +18,8 @@ ROOT_URLCONF = "demo_shop.django_shop.urls"
 INSTALLED_APPS = ["django_distlock", "demo_shop.django_shop"]
 # No cookies, hence no session to protect: Django's CsrfViewMiddleware would only stand in the way of Locust.
 MIDDLEWARE = [
-    "demo_shop.django_shop.middleware.NameInstance",
-    "demo_shop.django_shop.middleware.Connect",
+    "demo_shop.django_shop.middleware.InstanceNameMiddleware",
+    "demo_shop.django_shop.middleware.ConnectionMiddleware",
 ]
 if SHOP.journal or SHOP.stall:
     MIDDLEWARE.append("demo_shop.django_shop.middleware.Journal")

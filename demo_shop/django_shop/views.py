@@ -18,7 +18,7 @@ from demo_shop.django_shop.selling import WAYS, key_name, once, refuse, subtract
 from demo_shop.guards import GUARDS, guarded
 from demo_shop.sale import (
     PRODUCT_ID,
-    Line,
+    OrderLine,
     Refusal,
     no_goods,
     no_such_product,
@@ -50,7 +50,7 @@ def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callabl
     @once
     def reduce_stock(request: HttpRequest, id: int) -> HttpResponse:
         """Sell one unit."""
-        return JsonResponse(words.bought(SHOP, sell([Line(id)])))
+        return JsonResponse(words.bought(SHOP, sell([OrderLine(id)])))
 
     return reduce_stock
 
@@ -108,7 +108,7 @@ def goods_name(request: HttpRequest) -> Iterable[str]:
 @guarded(SHOP, distributed_lock("product_<int:query.id>"), stock_name, refuse)
 def reduce_stock_of_query(request: HttpRequest) -> HttpResponse:
     """``GET /stock/reduce?id=1`` says OK to everybody; only the log knows which buyers got nothing."""
-    line = Line(read_id(request.GET.get("id")))
+    line = OrderLine(read_id(request.GET.get("id")))
     try:
         take([line])
     except Refusal as refusal:

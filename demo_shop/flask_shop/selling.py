@@ -17,7 +17,7 @@ from demo_shop.sale import (
     KEY_HEADER,
     REPLAYED,
     Asked,
-    Line,
+    OrderLine,
     Receipt,
     Refusal,
     lock_names,
@@ -35,14 +35,14 @@ db = SQLAlchemy(metadata=Base.metadata)
 RETRIES = 100
 
 
-def read_and_write(lines: Sequence[Line]) -> Receipt:
+def read_and_write(lines: Sequence[OrderLine]) -> Receipt:
     """Read the stock, think, write what was read minus what is bought. Only a lock makes this safe."""
     products = look_up(db.session, select(Product), lines)
     time.sleep(SHOP.pause)
     return write(products, lines)
 
 
-def subtract(lines: Sequence[Line]) -> Receipt:
+def subtract(lines: Sequence[OrderLine]) -> Receipt:
     """The article's way: read, check, and let the database subtract. Only a lock makes this safe."""
     seen = {sku: product.stock for sku, product in look_up(db.session, select(Product), lines).items()}
     time.sleep(SHOP.pause)
@@ -51,14 +51,14 @@ def subtract(lines: Sequence[Line]) -> Receipt:
     return record(db.session, SHOP.instance, lines, seen)
 
 
-def for_update(lines: Sequence[Line]) -> Receipt:
+def for_update(lines: Sequence[OrderLine]) -> Receipt:
     """The database locks the rows until COMMIT."""
     products = look_up(db.session, select(Product).order_by(Product.id).with_for_update(), lines)
     time.sleep(SHOP.pause)
     return write(products, lines)
 
 
-def conditional(lines: Sequence[Line]) -> Receipt:
+def conditional(lines: Sequence[OrderLine]) -> Receipt:
     """One statement checks and writes."""
     time.sleep(SHOP.pause)
     seen = {}
@@ -74,7 +74,7 @@ def conditional(lines: Sequence[Line]) -> Receipt:
     return record(db.session, SHOP.instance, lines, seen)
 
 
-def optimistic(lines: Sequence[Line]) -> Receipt:
+def optimistic(lines: Sequence[OrderLine]) -> Receipt:
     """A purchase that finds another version than it read begins again."""
     for _ in range(RETRIES):
         products = look_up(db.session, select(Product), lines)
@@ -89,12 +89,12 @@ def optimistic(lines: Sequence[Line]) -> Receipt:
     raise overtaken()
 
 
-def write_version(line: Line, stock: int, version: int) -> bool:
+def write_version(line: OrderLine, stock: int, version: int) -> bool:
     unchanged = update(Product).where(Product.id == line.sku, Product.version == version)
     return changes(unchanged.values(stock=stock - line.quantity, version=version + 1)) == 1
 
 
-def write(products: Mapping[int, Product], lines: Sequence[Line]) -> Receipt:
+def write(products: Mapping[int, Product], lines: Sequence[OrderLine]) -> Receipt:
     seen = {sku: product.stock for sku, product in products.items()}
     for line in lines:
         products[line.sku].stock -= line.quantity
@@ -109,7 +109,7 @@ def changes(statement: Any) -> int:
     return done.rowcount
 
 
-WAYS: dict[str, Callable[[Sequence[Line]], Receipt]] = {
+WAYS: dict[str, Callable[[Sequence[OrderLine]], Receipt]] = {
     way.__name__: way for way in (read_and_write, subtract, for_update, conditional, optimistic)
 }
 

@@ -15,7 +15,7 @@ from demo_shop.flask_shop.selling import SHOP, WAYS, db, key_name, once, refuse,
 from demo_shop.guards import GUARDS, guarded
 from demo_shop.sale import (
     PRODUCT_ID,
-    Line,
+    OrderLine,
     Refusal,
     no_goods,
     no_such_product,
@@ -47,7 +47,7 @@ def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callabl
     @once
     def reduce_stock(id: int) -> Response:
         """Sell one unit."""
-        return jsonify(words.bought(SHOP, sell([Line(id)])))
+        return jsonify(words.bought(SHOP, sell([OrderLine(id)])))
 
     return reduce_stock
 
@@ -104,7 +104,7 @@ def goods_name() -> Iterable[str]:
 @guarded(SHOP, distributed_lock("product_<int:query.id>"), stock_name, refuse)
 def reduce_stock() -> Response:
     """``GET /stock/reduce?id=1`` says OK to everybody; only the log knows which buyers got nothing."""
-    line = Line(read_id(request.args.get("id")))
+    line = OrderLine(read_id(request.args.get("id")))
     try:
         take([line])
         db.session.commit()

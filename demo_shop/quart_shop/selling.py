@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from demo_shop import storefront as words
 from demo_shop.configuration import Configuration
 from demo_shop.ledger import database_url, isolation, prepare_sqlite
-from demo_shop.sale import Asked, Line, Receipt, Refusal
+from demo_shop.sale import Asked, OrderLine, Receipt, Refusal
 from demo_shop.tables import KeyTaken, Product, first_answer, keep_answer, look_up, record, write_answer
 from distlock import Grant
 from flask_distlock import transaction
@@ -56,7 +56,7 @@ def transaction_of(grant: Grant | None) -> Iterator[Session]:
         yield session
 
 
-async def sell(lines: Sequence[Line], grant: Grant | None) -> Receipt:
+async def sell(lines: Sequence[OrderLine], grant: Grant | None) -> Receipt:
     """Read the stock, think, write what was read minus what is bought. *grant*: whose fence it passes."""
     if grant:
         return await in_thread(sell_fenced, lines, grant)
@@ -66,23 +66,23 @@ async def sell(lines: Sequence[Line], grant: Grant | None) -> Receipt:
     return await in_thread(sell_seen, lines, seen)
 
 
-def read(lines: Sequence[Line]) -> Mapping[int, int]:
+def read(lines: Sequence[OrderLine]) -> Mapping[int, int]:
     with Session(engine) as session:
         return stocks(session, lines)
 
 
-def sell_seen(lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
+def sell_seen(lines: Sequence[OrderLine], seen: Mapping[int, int]) -> Receipt:
     with transaction_of(None) as session:
         return put(session, lines, seen)
 
 
-def sell_fenced(lines: Sequence[Line], grant: Grant) -> Receipt:
+def sell_fenced(lines: Sequence[OrderLine], grant: Grant) -> Receipt:
     """All of it in one transaction: who reads before the fence may read what another is about to change."""
     with transaction_of(grant) as session:
         return read_and_write(session, lines)
 
 
-def sell_once(asked: Asked, lines: Sequence[Line], grant: Grant | None) -> tuple[int, str, bool]:
+def sell_once(asked: Asked, lines: Sequence[OrderLine], grant: Grant | None) -> tuple[int, str, bool]:
     """Status and body, and whether they were those of an earlier request with this key."""
     try:
         with transaction_of(grant) as session:
@@ -100,17 +100,17 @@ def sell_once(asked: Asked, lines: Sequence[Line], grant: Grant | None) -> tuple
             return found.status, found.body, True
 
 
-def read_and_write(session: Session, lines: Sequence[Line]) -> Receipt:
+def read_and_write(session: Session, lines: Sequence[OrderLine]) -> Receipt:
     seen = stocks(session, lines)
     time.sleep(SHOP.pause)
     return put(session, lines, seen)
 
 
-def stocks(session: Session, lines: Sequence[Line]) -> Mapping[int, int]:
+def stocks(session: Session, lines: Sequence[OrderLine]) -> Mapping[int, int]:
     return {sku: product.stock for sku, product in look_up(session, select(Product), lines).items()}
 
 
-def put(session: Session, lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
+def put(session: Session, lines: Sequence[OrderLine], seen: Mapping[int, int]) -> Receipt:
     for line in lines:
         left = seen[line.sku] - line.quantity
         session.execute(update(Product).where(Product.id == line.sku).values(stock=left))

@@ -23,7 +23,7 @@ from demo_shop.sale import (
     KEY_HEADER,
     PRODUCT_ID,
     REPLAYED,
-    Line,
+    OrderLine,
     Refusal,
     contended,
     lock_names,
@@ -44,7 +44,7 @@ def locked(fenced: bool) -> Decorator:
 
     def decorate(view: View) -> View:
         @functools.wraps(view)
-        async def inside(lines: Sequence[Line]) -> Any:
+        async def inside(lines: Sequence[OrderLine]) -> Any:
             names = [*lock_names(request.headers.get(KEY_HEADER)), *product_names(lines)]
             try:
                 async with locks.lock(*names) as grant:
@@ -81,11 +81,11 @@ def refuse(refusal: Refusal) -> Response:
     return response
 
 
-def seller(shop: Configuration, fenced: bool) -> Callable[[Sequence[Line]], Awaitable[Response]]:
+def seller(shop: Configuration, fenced: bool) -> Callable[[Sequence[OrderLine]], Awaitable[Response]]:
     """What sells, with the guard that *shop* names around it."""
 
     @guarded_async(shop, locked(fenced), product_names, refuse)
-    async def sell(lines: Sequence[Line], grant: Grant | None = None) -> Response:
+    async def sell(lines: Sequence[OrderLine], grant: Grant | None = None) -> Response:
         same = (request.method, request.path, request.query_string, await request.get_data())
         asked = read_asked(request.headers.get(KEY_HEADER), *same)
         if asked is None:
@@ -104,7 +104,7 @@ sell = seller(SHOP, FENCED)
 @shop.post("/products/<int:id>/reduce")
 async def reduce_stock(id: int) -> Response:
     """Sell one unit."""
-    return await sell([Line(id)])
+    return await sell([OrderLine(id)])
 
 
 #: For the page, by the last part of their routes.
@@ -116,7 +116,7 @@ chosen = {
 
 @shop.post(f"/products/<int:id>/reduce/<any({', '.join(chosen)}):slug>")
 async def reduce_stock_by_choice(id: int, slug: str) -> Response:
-    return await chosen[slug]([Line(id)])
+    return await chosen[slug]([OrderLine(id)])
 
 
 @shop.post("/checkout")

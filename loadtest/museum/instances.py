@@ -19,7 +19,7 @@ from demo_shop.museum import MuseumLock
 from demo_shop.museum.zookeeper_unfair import ZooKeeperUnfair
 
 
-class Wire:
+class SlowProxy:
     """Forwards every connection to *port*. Requests always pass; answers wait while they are held."""
 
     def __init__(self, port: int) -> None:
@@ -88,7 +88,7 @@ RedisLock = Callable[[Redis, str, float], MuseumLock]
 class Instance(Protocol):
     """One instance of a shop, with connections of its own over a wire of its own."""
 
-    wire: Wire
+    wire: SlowProxy
 
     def lock(self, name: str, expiry: float = LONG) -> MuseumLock: ...
 
@@ -99,7 +99,7 @@ class Instance(Protocol):
     def close(self) -> None: ...
 
 
-class Bench:
+class InstanceMaker:
     """Instances on one service. Closed by ``with``."""
 
     def __init__(self, url: str, make: Callable[[str], Instance]) -> None:
@@ -128,7 +128,7 @@ class Bench:
 
 class ExhibitOnRedis:
     def __init__(self, url: str, make: RedisLock) -> None:
-        self.wire = Wire(urlsplit(url).port or 6379)
+        self.wire = SlowProxy(urlsplit(url).port or 6379)
         self.redis = Redis(port=self.wire.port)
         self._make = make
 
@@ -145,7 +145,7 @@ class ExhibitOnRedis:
 
 class ExhibitOnZooKeeper:
     def __init__(self, url: str) -> None:
-        self.wire = Wire(urlsplit(url).port or 2181)
+        self.wire = SlowProxy(urlsplit(url).port or 2181)
         self.zookeeper = KazooClient(f"127.0.0.1:{self.wire.port}")
         self.zookeeper.start()
 
@@ -161,12 +161,12 @@ class ExhibitOnZooKeeper:
         self.wire.close()
 
 
-class Distlock:
+class DistlockInstance:
     """The control. *reentrant*: what the run nests."""
 
     def __init__(self, url: str, reentrant: bool = False) -> None:
         service = urlsplit(url)
-        self.wire = Wire(service.port or 0)
+        self.wire = SlowProxy(service.port or 0)
         beyond = service._replace(netloc=f"127.0.0.1:{self.wire.port}").geturl()
         self.locks = distlock.connect(beyond, prefix=PREFIX)
         self._lock: Callable[..., distlock.Lock] = self.locks.lock
@@ -174,7 +174,7 @@ class Distlock:
             self._lock = self.locks.rlock
 
     def lock(self, name: str, expiry: float = LONG) -> MuseumLock:
-        return Ours(self._lock(name, ttl=expiry))
+        return DistlockExhibit(self._lock(name, ttl=expiry))
 
     def taken(self, name: str) -> bool:
         return self.locks.lock(name).locked()
@@ -184,7 +184,7 @@ class Distlock:
         self.wire.close()
 
 
-class Ours:
+class DistlockExhibit:
     """A lock of distlock, with the two methods that the exhibits have."""
 
     def __init__(self, lock: distlock.Lock) -> None:
@@ -204,13 +204,13 @@ class Ours:
             self.lock.release()
 
 
-def on_redis(make: RedisLock) -> Callable[[str], Bench]:
-    return lambda url: Bench(url, lambda url: ExhibitOnRedis(url, make))
+def on_redis(make: RedisLock) -> Callable[[str], InstanceMaker]:
+    return lambda url: InstanceMaker(url, lambda url: ExhibitOnRedis(url, make))
 
 
-def on_zookeeper(url: str) -> Bench:
-    return Bench(url, ExhibitOnZooKeeper)
+def on_zookeeper(url: str) -> InstanceMaker:
+    return InstanceMaker(url, ExhibitOnZooKeeper)
 
 
-def control(url: str, reentrant: bool = False) -> Bench:
-    return Bench(url, lambda url: Distlock(url, reentrant))
+def control(url: str, reentrant: bool = False) -> InstanceMaker:
+    return InstanceMaker(url, lambda url: DistlockInstance(url, reentrant))

@@ -26,8 +26,8 @@ from demo_shop.museum.redis_locks import (
     RedisStep4,
     RedisStep5,
 )
-from loadtest.museum.instances import Bench, control, on_redis, on_zookeeper
-from loadtest.museum.shop import PATIENCE, Shop, Visit
+from loadtest.museum.instances import InstanceMaker, control, on_redis, on_zookeeper
+from loadtest.museum.shop import PATIENCE, MuseumShop, MuseumVisit
 
 #: Seconds that a buyer's lock lives. The buyer thinks longer than that.
 SHORT = 0.5
@@ -35,10 +35,10 @@ SHORT = 0.5
 RENEWED, LONGER = 0.3, 1.8
 
 
-def everybody_at_once(bench: Bench) -> int:
+def everybody_at_once(bench: InstanceMaker) -> int:
     """Ten buyers, ten units. The first one thinks until all others have their answer. Refused buyers."""
-    with Shop(stock=10) as shop:
-        visits = [Visit(bench.instance().lock(bench.name())) for _ in range(10)]
+    with MuseumShop(stock=10) as shop:
+        visits = [MuseumVisit(bench.instance().lock(bench.name())) for _ in range(10)]
         answers = threading.Barrier(len(visits))
         for visit in visits:
             visit.think = visit.turned_away = lambda: meet(answers)
@@ -46,11 +46,11 @@ def everybody_at_once(bench: Bench) -> int:
     return shop.refused
 
 
-def all_in_one_process(bench: Bench) -> int:
+def all_in_one_process(bench: InstanceMaker) -> int:
     """Ten buyers, ten units, one instance. Each thinks until all are inside. Units sold twice."""
     instance = bench.instance()
-    with Shop(stock=10) as shop:
-        visits = [Visit(instance.lock(bench.name())) for _ in range(10)]
+    with MuseumShop(stock=10) as shop:
+        visits = [MuseumVisit(instance.lock(bench.name())) for _ in range(10)]
         everybody = threading.Barrier(len(visits))
         for visit in visits:
             visit.think = lambda: meet(everybody)
@@ -58,12 +58,12 @@ def all_in_one_process(bench: Bench) -> int:
     return shop.sold_twice
 
 
-def stranger_releases(bench: Bench) -> int:
+def stranger_releases(bench: InstanceMaker) -> int:
     """A stranger's ``finally`` releases what it never had. Buyers let in while one was inside."""
     name = bench.name()
-    holder, other = Visit(bench.instance().lock(name)), Visit(bench.instance().lock(name))
+    holder, other = MuseumVisit(bench.instance().lock(name)), MuseumVisit(bench.instance().lock(name))
     stranger = bench.instance().lock(name)
-    with Shop() as shop:
+    with MuseumShop() as shop:
 
         def think() -> None:
             stranger.release()
@@ -75,33 +75,33 @@ def stranger_releases(bench: Bench) -> int:
     return shop.met()
 
 
-def thinks_too_long(bench: Bench) -> int:
+def thinks_too_long(bench: InstanceMaker) -> int:
     """The first of five outlives its expiry; those behind it would not. Units sold twice."""
     return chain(bench, SHORT, 2 * SHORT, followers=4)
 
 
-def outlives_all_renewals(bench: Bench) -> int:
+def outlives_all_renewals(bench: InstanceMaker) -> int:
     """The first of two thinks longer than ten renewals last. Units sold twice."""
     return chain(bench, RENEWED, LONGER, followers=1)
 
 
-def chain(bench: Bench, expiry: float, body: float, followers: int) -> int:
+def chain(bench: InstanceMaker, expiry: float, body: float, followers: int) -> int:
     """Each buyer thinks until the next one is inside too; if nobody comes, as long as its body takes."""
     name = bench.name()
-    visits = [Visit(bench.instance().lock(name, expiry)), *queue(bench, name, followers)]
+    visits = [MuseumVisit(bench.instance().lock(name, expiry)), *queue(bench, name, followers)]
     for visit, follower in itertools.pairwise(visits):
         follower.after = visit.inside
         visit.think = until(follower.inside, body if visit is visits[0] else SHORT)
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(*visits)
     return shop.sold_twice
 
 
-def shared_object(bench: Bench) -> int:
+def shared_object(bench: InstanceMaker) -> int:
     """Two threads share a lock object; the first one outlives its expiry. Locks deleted under a holder."""
     name, instance = bench.name(), bench.instance()
     lock = instance.lock(name, SHORT)
-    slow, other = Visit(lock), Visit(lock)
+    slow, other = MuseumVisit(lock), MuseumVisit(lock)
     deleted = []
 
     def look() -> None:
@@ -110,15 +110,15 @@ def shared_object(bench: Bench) -> int:
 
     slow.think, other.think = until(other.inside, 2 * SHORT), look
     other.after = slow.inside
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(slow, other)
     return sum(deleted)
 
 
-def slow_answer_at_release(bench: Bench) -> int:
+def slow_answer_at_release(bench: InstanceMaker) -> int:
     """The first answer at a release comes after the expiry. Buyers let in while one was inside."""
     name, instance = bench.name(), bench.instance()
-    slow = Visit(instance.lock(name, SHORT))
+    slow = MuseumVisit(instance.lock(name, SHORT))
     second, third = queue(bench, name, 2)
     slow.leave = instance.wire.hold
     second.after, third.after = slow.inside, slow.left
@@ -128,15 +128,15 @@ def slow_answer_at_release(bench: Bench) -> int:
         third.inside.wait(SHORT)
 
     second.think = think
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(slow, second, third)
     return shop.met()
 
 
-def slow_answer_at_renewal(bench: Bench) -> int:
+def slow_answer_at_renewal(bench: InstanceMaker) -> int:
     """The answer to a renewal comes when the lock is another's. Buyers let in while that one was inside."""
     name, instance = bench.name(), bench.instance()
-    slow = Visit(instance.lock(name, SHORT))
+    slow = MuseumVisit(instance.lock(name, SHORT))
     second, third = queue(bench, name, 2)
 
     def stall() -> None:
@@ -149,16 +149,16 @@ def slow_answer_at_renewal(bench: Bench) -> int:
 
     slow.think, second.think = stall, think
     second.after, third.after = slow.inside, second.inside
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(slow, second, third)
     # The first one is cut off: that the lock passes on without it is right. The second one did no wrong.
     return shop.met(second, third)
 
 
-def nested_call(bench: Bench) -> int:
+def nested_call(bench: InstanceMaker) -> int:
     """A function that holds the lock calls another one that takes it. Seconds it waited for itself."""
     name, instance = bench.name(), bench.instance()
-    outer = Visit(instance.lock(name))
+    outer = MuseumVisit(instance.lock(name))
     blocked = []
 
     def call() -> None:
@@ -168,28 +168,31 @@ def nested_call(bench: Bench) -> int:
         blocked.append(time.monotonic() - asked)
 
     outer.think = call
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(outer)
     return round(sum(blocked))
 
 
-def second_name(bench: Bench) -> int:
+def second_name(bench: InstanceMaker) -> int:
     """A holder of one product takes another one, which is taken. Buyers let in while one was inside."""
     cart = bench.instance()
-    first, both = Visit(cart.lock(bench.name(1)), "first"), Visit(cart.lock(bench.name(2)), "second")
-    other = Visit(bench.instance().lock(bench.name(2)), "second")
+    first, both = (
+        MuseumVisit(cart.lock(bench.name(1)), "first"),
+        MuseumVisit(cart.lock(bench.name(2)), "second"),
+    )
+    other = MuseumVisit(bench.instance().lock(bench.name(2)), "second")
     other.think = until(both.inside, SHORT)
     first.after = other.inside
-    with Shop() as shop:
+    with MuseumShop() as shop:
         first.think = lambda: shop.buy(both)
         shop.send(other, first)
     return shop.met(both, other)
 
 
-def enters_again_too_late(bench: Bench) -> int:
+def enters_again_too_late(bench: InstanceMaker) -> int:
     """A holder whose renewals have ended enters again. Entries that were granted beside another holder."""
     name, instance = bench.name(), bench.instance()
-    slow, (other,) = Visit(instance.lock(name, RENEWED)), queue(bench, name, 1)
+    slow, (other,) = MuseumVisit(instance.lock(name, RENEWED)), queue(bench, name, 1)
     again = instance.lock(name, RENEWED)
     beside = []
 
@@ -201,18 +204,20 @@ def enters_again_too_late(bench: Bench) -> int:
 
     slow.think, other.think = think, until(slow.left, SHORT)
     other.after = slow.inside
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(slow, other)
     return sum(beside)
 
 
-def cut_off(bench: Bench, first_sees: Callable[[MuseumLock, MuseumLock], object] = lambda *_: None) -> int:
+def cut_off(
+    bench: InstanceMaker, first_sees: Callable[[MuseumLock, MuseumLock], object] = lambda *_: None
+) -> int:
     """The network is away for longer than a lock lives. Buyers let in while one was inside: no lock helps.
 
     *first_sees* looks at the locks of the first and of the second, while both are inside.
     """
     name, instance = bench.name(), bench.instance()
-    first, (second,) = Visit(instance.lock(name, SHORT)), queue(bench, name, 1)
+    first, (second,) = MuseumVisit(instance.lock(name, SHORT)), queue(bench, name, 1)
 
     def think() -> None:
         instance.wire.hold()
@@ -222,14 +227,14 @@ def cut_off(bench: Bench, first_sees: Callable[[MuseumLock, MuseumLock], object]
 
     first.think, second.think = think, until(first.left, 5 * SHORT)
     second.after = first.inside
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(first, second)
     return shop.met()
 
 
-def queue(bench: Bench, name: str, count: int) -> list[Visit]:
+def queue(bench: InstanceMaker, name: str, count: int) -> list[MuseumVisit]:
     """Buyers at an instance each, whose locks live long enough."""
-    return [Visit(bench.instance().lock(name)) for _ in range(count)]
+    return [MuseumVisit(bench.instance().lock(name)) for _ in range(count)]
 
 
 def until(event: threading.Event, longest: float) -> Callable[[], bool]:
@@ -245,12 +250,12 @@ def meet(everybody: threading.Barrier) -> None:
 WATCHING, FIRED = "zk_watch_count", "zk_sum_node_deleted_watch_count"
 
 
-def ten_in_line(bench: Bench) -> int:
+def ten_in_line(bench: InstanceMaker) -> int:
     """One holder and ten behind it; each leaves when all that are left watch. Buyers woken in vain."""
     first, *others = visits = queue(bench, bench.name(), 11)
     for visit in others:
         visit.after = first.inside
-    with Shop() as shop:
+    with MuseumShop() as shop:
         for visit in visits:
             visit.think = lambda: until_watched(bench, len(others) - len(shop.history))
         before = statistic(bench, FIRED)
@@ -259,11 +264,11 @@ def ten_in_line(bench: Bench) -> int:
     return statistic(bench, FIRED) - before - len(others)
 
 
-def last_comes_first(bench: Bench) -> int:
+def last_comes_first(bench: InstanceMaker) -> int:
     """News of the release is slow to those in line, and a new one comes. Buyers that it overtakes."""
     first, newcomer = queue(bench, bench.name(), 2)
     line = [bench.instance() for _ in range(3)]
-    waiting = [Visit(instance.lock(bench.name()), after=first.inside) for instance in line]
+    waiting = [MuseumVisit(instance.lock(bench.name()), after=first.inside) for instance in line]
 
     def slow_news() -> None:
         until_watched(bench, len(waiting))
@@ -271,7 +276,7 @@ def last_comes_first(bench: Bench) -> int:
             instance.wire.hold()
 
     first.leave, newcomer.after = slow_news, first.left
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(first, newcomer, *waiting)
         first.left.wait(PATIENCE)
         newcomer.inside.wait(SHORT)
@@ -281,7 +286,7 @@ def last_comes_first(bench: Bench) -> int:
     return len(order) - 1 - order.index(newcomer.caller)
 
 
-def until_watched(bench: Bench, watches: int) -> None:
+def until_watched(bench: InstanceMaker, watches: int) -> None:
     pause, deadline = threading.Event(), time.monotonic() + PATIENCE
     while statistic(bench, WATCHING) < watches:
         if time.monotonic() > deadline:
@@ -289,7 +294,7 @@ def until_watched(bench: Bench, watches: int) -> None:
         pause.wait(0.005)
 
 
-def statistic(bench: Bench, name: str) -> int:
+def statistic(bench: InstanceMaker, name: str) -> int:
     with socket.create_connection(("127.0.0.1", urlsplit(bench.url).port or 2181)) as connection:
         connection.sendall(b"mntr")
         said = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
@@ -300,8 +305,8 @@ def statistic(bench: Bench, name: str) -> int:
 class Trial:
     #: A key of `demo_shop.museum.exhibits.EXHIBITS`.
     exhibit: str
-    bench: Callable[[str], Bench]
-    scene: Callable[[Bench], int]
+    bench: Callable[[str], InstanceMaker]
+    scene: Callable[[InstanceMaker], int]
     #: What the scene counts, and how much of it the exhibit does.
     unit: str
     damage: int

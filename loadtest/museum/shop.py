@@ -17,7 +17,7 @@ PATIENCE = 20.0
 
 
 @dataclass(eq=False)
-class Visit:
+class MuseumVisit:
     """One buyer: it enters by *lock*, reads the stock, thinks, writes what it read minus one, and leaves."""
 
     lock: MuseumLock
@@ -37,14 +37,14 @@ class Visit:
         return str(id(self))
 
 
-class Shop:
+class MuseumShop:
     """Open by ``with``; closed when every buyer has gone."""
 
     def __init__(self, stock: int = 100) -> None:
         self.initial = self.stock = stock
         self.orders = 0
         self.history: list[Record] = []
-        self.visits: list[Visit] = []
+        self.visits: list[MuseumVisit] = []
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
         self._mutex = threading.Lock()
@@ -63,7 +63,7 @@ class Shop:
         if any(thread.is_alive() for thread in self._threads):
             raise TimeoutError(f"A buyer did not come back within {PATIENCE:g} s.")
 
-    def send(self, *visits: Visit) -> None:
+    def send(self, *visits: MuseumVisit) -> None:
         """Let these buyers come, all at once."""
         self.visits += visits
         threads = [threading.Thread(target=self._run, args=(visit,), daemon=True) for visit in visits]
@@ -71,7 +71,7 @@ class Shop:
         for thread in threads:
             thread.start()
 
-    def met(self, *visits: Visit) -> int:
+    def met(self, *visits: MuseumVisit) -> int:
         """How many were let in while another one was inside, of *visits* or of all."""
         among = {visit.caller for visit in visits or self.visits}
         return len(check_history(record for record in self.history if record.caller in among))
@@ -90,7 +90,7 @@ class Shop:
             self._entered += 1
             return time.monotonic(), (1, self._entered)
 
-    def _run(self, visit: Visit) -> None:
+    def _run(self, visit: MuseumVisit) -> None:
         try:
             if visit.after is not None and not visit.after.wait(PATIENCE):
                 raise TimeoutError("The buyer before did not get in.")
@@ -98,7 +98,7 @@ class Shop:
         except BaseException as error:
             self._errors.append(error)
 
-    def buy(self, visit: Visit) -> None:
+    def buy(self, visit: MuseumVisit) -> None:
         """Buy in the caller's own thread."""
         asked = time.monotonic()
         if not visit.lock.acquire():

@@ -20,8 +20,8 @@ from loadtest.readers import Reading
 from loadtest.report import words
 from loadtest.report.terminal import where
 from loadtest.report.timeline import legend, rows, timeline
-from loadtest.run import Run
-from loadtest.scenario import Crowd
+from loadtest.run import SaleRun
+from loadtest.scenario import BuyerCrowd
 from loadtest.verdict import Figures
 
 #: How many lines a scale has, at most.
@@ -29,7 +29,7 @@ LINES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class PlotTick:
     label: str
     #: Where it is, in per cent of the plot.
     at: float
@@ -44,11 +44,11 @@ class Plot:
     stock: str
     #: Where all units are sold.
     limit: float
-    seconds: tuple[Tick, ...]
-    units: tuple[Tick, ...]
+    seconds: tuple[PlotTick, ...]
+    units: tuple[PlotTick, ...]
 
 
-def stock_over_time(run: Run) -> Plot:
+def stock_over_time(run: SaleRun) -> Plot:
     """What was sold, and what the shop believed to have, from the first purchase to the last."""
     times, sold, believed = [0.0], [0], [run.figures.initial]
     left = {product: shelf.initial for product, shelf in run.figures.shelves.items()}
@@ -73,8 +73,8 @@ def stock_over_time(run: Run) -> Plot:
         path(sold),
         path(believed),
         down(run.figures.initial),
-        tuple(Tick(f"{value:g}", 100 * value / end) for value in scale(0.0, end)),
-        tuple(Tick(f"{value:g}", down(value)) for value in scale(low, high)),
+        tuple(PlotTick(f"{value:g}", 100 * value / end) for value in scale(0.0, end)),
+        tuple(PlotTick(f"{value:g}", down(value)) for value in scale(low, high)),
     )
 
 
@@ -91,7 +91,7 @@ def scale(low: float, high: float) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class PurchaseTimes:
     """How long purchases took, in milliseconds: half of them no longer than *half*, 95 % than *most*."""
 
     name: str
@@ -99,15 +99,15 @@ class Times:
     most: float
 
 
-def times(run: Run) -> tuple[Times, ...]:
+def times(run: SaleRun) -> tuple[PurchaseTimes, ...]:
     """The wait for the lock, and for the answer, which includes it."""
     return tuple(
-        Times(name, words.percentile(measured, 50), words.percentile(measured, 95))
+        PurchaseTimes(name, words.percentile(measured, 50), words.percentile(measured, 95))
         for name, measured in (("for the lock", words.waits(run)), ("for the answer", words.latencies(run)))
     )
 
 
-def longest(runs: Sequence[Run]) -> float:
+def longest(runs: Sequence[SaleRun]) -> float:
     """What fills the plot of the times."""
     return max((time.most for run in runs for time in times(run)), default=0.0) or 1.0
 
@@ -117,7 +117,7 @@ TEMPLATES = Environment(
 )
 
 
-def write_report(runs: Sequence[Run], file: Path) -> None:
+def write_report(runs: Sequence[SaleRun], file: Path) -> None:
     write(
         file,
         "report.html",
@@ -139,7 +139,7 @@ def write_matrix(matrix: Matrix, file: Path) -> None:
     write(file, "matrix.html", matrix=matrix, in_all=in_all(matrix), cell=cell, doubts=doubts(matrix))
 
 
-def write_rush(runs: Sequence[Run], crowd: Crowd, file: Path) -> None:
+def write_rush(runs: Sequence[SaleRun], crowd: BuyerCrowd, file: Path) -> None:
     write(
         file,
         "rush.html",
@@ -182,7 +182,7 @@ def write(file: Path, template: str, **shown: object) -> None:
     file.write_text(TEMPLATES.get_template(template).render(**shown), "utf-8")
 
 
-def as_json(runs: Sequence[Run]) -> dict[str, object]:
+def as_json(runs: Sequence[SaleRun]) -> dict[str, object]:
     return {"summary": words.in_all(runs), "scenarios": [run_as_json(run) for run in runs]}
 
 
@@ -190,7 +190,7 @@ def matrix_as_json(matrix: Matrix) -> dict[str, object]:
     return {"summary": in_all(matrix), "cells": [run_as_json(run) for _, _, run in matrix]}
 
 
-def rush_as_json(runs: Sequence[Run]) -> dict[str, object]:
+def rush_as_json(runs: Sequence[SaleRun]) -> dict[str, object]:
     paces = {run.scenario.slug: asdict(rush.pace(run)) for run in rush.compared(runs)}
     return {
         "summary": rush.in_all(runs),
@@ -198,7 +198,7 @@ def rush_as_json(runs: Sequence[Run]) -> dict[str, object]:
     }
 
 
-def run_as_json(run: Run) -> dict[str, object]:
+def run_as_json(run: SaleRun) -> dict[str, object]:
     return {
         "scenario": run.scenario.slug,
         "title": run.scenario.title,

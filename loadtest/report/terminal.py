@@ -10,8 +10,8 @@ from typing import TextIO
 from demo_shop.configuration import IN_THE_DATABASE, Configuration
 from demo_shop.sale import Ledger
 from loadtest.report import words
-from loadtest.run import Run
-from loadtest.scenario import Crowd, Scenario, Visit
+from loadtest.run import SaleRun
+from loadtest.scenario import BuyerCrowd, Scenario, Visit
 from loadtest.servers.databases import DATABASES, kind_of
 from loadtest.verdict import Conclusion
 
@@ -67,11 +67,11 @@ class Teller:
         self.out.flush()
 
 
-class Progress(Teller):
+class SaleProgress(Teller):
     """A heading for each scenario, and below it how far it is."""
 
     def open(
-        self, crowd: Crowd, visit: Visit, shop: Configuration, backend: str | None, database: str
+        self, crowd: BuyerCrowd, visit: Visit, shop: Configuration, backend: str | None, database: str
     ) -> None:
         self.say(where(backend, database), last=True)
         self.say(
@@ -91,7 +91,7 @@ class Progress(Teller):
         if self.live:
             self.tell(f"{ledger.sold} of {self.initial} sold, stock {ledger.stock} …")
 
-    def end(self, run: Run) -> None:
+    def end(self, run: SaleRun) -> None:
         self.tell(
             f"{run.verdict.outcome} after {run.duration:.1f} s: "
             f"sold {run.figures.sold} of {run.figures.initial}, stock {run.figures.final}.",
@@ -109,7 +109,7 @@ def where(backend: str | None, database: str) -> str:
     return f"{service}Database: {kind_of(database)}{given}."
 
 
-def table(runs: Sequence[Run]) -> str:
+def table(runs: Sequence[SaleRun]) -> str:
     rows = [COLUMNS, *map(row, runs)]
     if not any(run.figures.absence for run in runs):
         return aligned(rows, ALIGN)
@@ -118,7 +118,7 @@ def table(runs: Sequence[Run]) -> str:
     return aligned(longer, f"{ALIGN[:-1]}><")
 
 
-def row(run: Run) -> tuple[str, ...]:
+def row(run: SaleRun) -> tuple[str, ...]:
     return (
         run.scenario.slug,
         str(run.figures.sold),
@@ -141,7 +141,7 @@ def aligned(rows: Sequence[tuple[str, ...]], align: str) -> str:
     return "\n".join(lines)
 
 
-def summary(runs: Sequence[Run]) -> str:
+def summary(runs: Sequence[SaleRun]) -> str:
     told = [f"{run.scenario.title}: {words.what_happened(run)} {words.told(run)}".strip() for run in runs]
     doubts = [f"  {run.scenario.title}: {reason}" for run in runs for reason in words.why_not(run)]
     folded = [fold(line, indent=4) for line in doubts]

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 
-from loadtest.moments import Moment, Purchase, Stopped, by_purchase
-from loadtest.run import Run
+from loadtest.moments import Moment, PurchaseMoments, StoppedPurchase, by_purchase
+from loadtest.run import SaleRun
 
 TEXTS = {
     "granted": "gets the lock",
@@ -20,7 +20,7 @@ TEXTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TimelineMark:
     #: Unix time.
     at: float
     instance: str
@@ -32,7 +32,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimelineSpan:
     """From one mark to another: "held", "believed" (another has the lock), "stopped" or "committing"."""
 
     what: str
@@ -44,11 +44,11 @@ class Span:
 @dataclass(frozen=True, slots=True)
 class Timeline:
     instances: tuple[str, ...]
-    marks: tuple[Mark, ...]
-    spans: tuple[Span, ...]
+    marks: tuple[TimelineMark, ...]
+    spans: tuple[TimelineSpan, ...]
 
 
-def timeline(run: Run) -> Timeline | None:
+def timeline(run: SaleRun) -> Timeline | None:
     """None where the instances noted nothing that shows it."""
     purchases = by_purchase(run.moments)
     if run.stopped:
@@ -64,12 +64,12 @@ def timeline(run: Run) -> Timeline | None:
     spans = [span for purchase in shown for span in spans_of(purchase, shown, bool(run.stopped))]
     if run.stopped:
         marks += marks_of_stop(run.stopped, purchases, shown)
-        spans.append(Span("stopped", run.stopped.instance, run.stopped.since, run.stopped.until))
+        spans.append(TimelineSpan("stopped", run.stopped.instance, run.stopped.since, run.stopped.until))
     marks.sort(key=lambda mark: mark.at)
     return Timeline(run.figures.instances, tuple(marks), tuple(spans))
 
 
-def neighbours(purchases: dict[str, Purchase]) -> list[Purchase]:
+def neighbours(purchases: dict[str, PurchaseMoments]) -> list[PurchaseMoments]:
     """Two that follow each other at two instances: if there are such, two that sold one unit."""
     pairs = [
         [first, second]
@@ -79,7 +79,7 @@ def neighbours(purchases: dict[str, Purchase]) -> list[Purchase]:
     return max(pairs, key=lambda pair: sell_one_unit(*pair), default=[])
 
 
-def around_stop(purchases: dict[str, Purchase], stopped: Stopped) -> list[Purchase]:
+def around_stop(purchases: dict[str, PurchaseMoments], stopped: StoppedPurchase) -> list[PurchaseMoments]:
     """The stopped one, the first that others made, those of the same unit, and the first one after."""
     mine = purchases[stopped.purchase]
     others = [one for name, one in purchases.items() if name != stopped.purchase]
@@ -91,31 +91,35 @@ def around_stop(purchases: dict[str, Purchase], stopped: Stopped) -> list[Purcha
     return [one for number, one in enumerate(shown) if one not in shown[:number]]
 
 
-def sell_one_unit(one: Purchase, other: Purchase) -> bool:
+def sell_one_unit(one: PurchaseMoments, other: PurchaseMoments) -> bool:
     both = "committed" in one and "committed" in other
     return both and one["read"].stock == other["read"].stock
 
 
-def marks_of(purchase: Purchase, twice: Collection[int | None]) -> Iterator[Mark]:
+def marks_of(purchase: PurchaseMoments, twice: Collection[int | None]) -> Iterator[TimelineMark]:
     refused = refusal(purchase)
     for what, moment in purchase.items():
         # What was lost is not let go.
         if what in TEXTS and not (refused and what == "released"):
             text = TEXTS[what].format(stock=moment.stock)
-            yield Mark(moment.at, moment.instance, what, text, what == "read" and moment.stock in twice)
+            yield TimelineMark(
+                moment.at, moment.instance, what, text, what == "read" and moment.stock in twice
+            )
     if refused:
         # A purchase that has read was let in by the fence, and found its lock lost later.
         why = "rolled back" if "read" in purchase else "refused by the fence"
-        yield Mark(refused.at, refused.instance, "refused", f"{why}: {refused.status} {refused.code}")
+        yield TimelineMark(refused.at, refused.instance, "refused", f"{why}: {refused.status} {refused.code}")
 
 
-def refusal(purchase: Purchase) -> Moment | None:
+def refusal(purchase: PurchaseMoments) -> Moment | None:
     """The answer of the guard, if it was none of the view's."""
     answered = purchase.get("answered")
     return answered if answered and (answered.code or "").startswith("lock_") else None
 
 
-def spans_of(purchase: Purchase, shown: Sequence[Purchase], may_believe: bool) -> Iterator[Span]:
+def spans_of(
+    purchase: PurchaseMoments, shown: Sequence[PurchaseMoments], may_believe: bool
+) -> Iterator[TimelineSpan]:
     end = refusal(purchase) or purchase.get("released")
     if end is None:
         return
@@ -124,27 +128,27 @@ def spans_of(purchase: Purchase, shown: Sequence[Purchase], may_believe: bool) -
     passed_on = min(
         (one["granted"].at for one in shown if began < one["granted"].at < end.at), default=end.at
     )
-    yield Span("held", instance, began, passed_on)
+    yield TimelineSpan("held", instance, began, passed_on)
     if may_believe and purchase is shown[0] and passed_on < end.at:
-        yield Span("believed", instance, passed_on, end.at)
+        yield TimelineSpan("believed", instance, passed_on, end.at)
     if "committed" in purchase and end.at < purchase["committed"].at:
-        yield Span("committing", instance, end.at, purchase["committed"].at)
+        yield TimelineSpan("committing", instance, end.at, purchase["committed"].at)
 
 
 def marks_of_stop(
-    stopped: Stopped, purchases: dict[str, Purchase], shown: Sequence[Purchase]
-) -> Iterator[Mark]:
+    stopped: StoppedPurchase, purchases: dict[str, PurchaseMoments], shown: Sequence[PurchaseMoments]
+) -> Iterator[TimelineMark]:
     seconds = stopped.until - stopped.since
-    yield Mark(stopped.since, stopped.instance, "stop", "SIGSTOP: the process stands still")
-    yield Mark(stopped.until, stopped.instance, "go", f"SIGCONT: goes on after {seconds:.1f} s")
+    yield TimelineMark(stopped.since, stopped.instance, "stop", "SIGSTOP: the process stands still")
+    yield TimelineMark(stopped.until, stopped.instance, "go", f"SIGCONT: goes on after {seconds:.1f} s")
     more = [one for one in sold_meanwhile(purchases, stopped) if one not in shown]
     if more:
         last = more[-1]["committed"]
         text = f"… sells {len(more)} more: {more[-1]['wrote'].stock} left"
-        yield Mark(last.at, last.instance, "more", text)
+        yield TimelineMark(last.at, last.instance, "more", text)
 
 
-def sold_meanwhile(purchases: dict[str, Purchase], stopped: Stopped) -> list[Purchase]:
+def sold_meanwhile(purchases: dict[str, PurchaseMoments], stopped: StoppedPurchase) -> list[PurchaseMoments]:
     """What the others sold while it stood still."""
     return [
         one
@@ -170,7 +174,7 @@ BARS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TimelineCell:
     """One instance at one moment."""
 
     #: What it does then; "" if nothing.
@@ -180,17 +184,17 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TimelineRow:
     #: Since the first moment.
     milliseconds: int
-    cells: tuple[Cell, ...]
+    cells: tuple[TimelineCell, ...]
 
 
-def rows(timeline: Timeline) -> list[Row]:
+def rows(timeline: Timeline) -> list[TimelineRow]:
     """All have one height, however long it took between them."""
     moments = sorted({mark.at for mark in timeline.marks})
     return [
-        Row(
+        TimelineRow(
             round((at - moments[0]) * 1000),
             tuple(cell(timeline, instance, at) for instance in timeline.instances),
         )
@@ -198,15 +202,15 @@ def rows(timeline: Timeline) -> list[Row]:
     ]
 
 
-def cell(timeline: Timeline, instance: str, at: float) -> Cell:
+def cell(timeline: Timeline, instance: str, at: float) -> TimelineCell:
     marks = [mark for mark in timeline.marks if (mark.instance, mark.at) == (instance, at)]
     spans = [span for span in timeline.spans if span.instance == instance]
     styles = [f"is-{mark.what}" for mark in marks] + ["twice"] * any(mark.twice for mark in marks)
     styles += [f"up-{span.what}" for span in spans if span.since < at <= span.until]
     styles += [f"down-{span.what}" for span in spans if span.since <= at < span.until]
-    return Cell(", ".join(mark.text for mark in marks), " ".join(styles))
+    return TimelineCell(", ".join(mark.text for mark in marks), " ".join(styles))
 
 
-def legend(spans: Sequence[Span]) -> dict[str, str]:
+def legend(spans: Sequence[TimelineSpan]) -> dict[str, str]:
     """Of the bars that are there."""
     return {what: name for what, name in BARS.items() if any(span.what == what for span in spans)}

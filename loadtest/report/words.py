@@ -8,9 +8,9 @@ from statistics import quantiles
 
 from demo_shop.guards import DISTRIBUTED, GUARDS
 from demo_shop.storefront import ASYNC_LINES, QUART_LINES
-from loadtest.moments import Purchase, Stopped, by_purchase
+from loadtest.moments import PurchaseMoments, StoppedPurchase, by_purchase
 from loadtest.report.timeline import neighbours, sell_one_unit, sold_meanwhile, stock_before
-from loadtest.run import Run
+from loadtest.run import SaleRun
 from loadtest.scenario import QUART, Outcome
 from loadtest.servers.databases import kind_of
 from loadtest.servers.lock_services import Outage
@@ -41,7 +41,7 @@ WHY = {
 }
 
 
-def why(run: Run) -> str:
+def why(run: SaleRun) -> str:
     return WHY.get(run.scenario.slug) or GUARDS[run.scenario.guard].why
 
 
@@ -53,7 +53,7 @@ def shelf(products: int, stock: int) -> str:
     return f"{units(stock)} of " + ("one product" if products == 1 else f"each of {products} products")
 
 
-def what_happened(run: Run) -> str:
+def what_happened(run: SaleRun) -> str:
     seen = run.figures
     orders = "1 order was" if seen.sold == 1 else f"{seen.sold} orders were"
     sold = f"{orders} confirmed for {units(seen.initial)}."
@@ -73,7 +73,7 @@ def what_happened(run: Run) -> str:
     return f"{sold} {seen.final} are left. This run proves nothing."
 
 
-def away(run: Run) -> str:
+def away(run: SaleRun) -> str:
     """How long the lock service gave nobody the lock; "" where nothing was done to it."""
     absence = run.figures.absence
     if absence is None:
@@ -81,7 +81,7 @@ def away(run: Run) -> str:
     return "for good" if absence.seconds is None else f"{absence.seconds:.2f} s"
 
 
-def what_it_means(run: Run) -> str:
+def what_it_means(run: SaleRun) -> str:
     if run.scenario.must_be is Outcome.EITHER and run.conclusion is Conclusion.SHOWN:
         return "As expected: whether this arrangement oversells is chance."
     must = "oversell" if run.scenario.must_be is Outcome.OVERSOLD else "sell exactly its stock"
@@ -94,7 +94,7 @@ def what_it_means(run: Run) -> str:
             return f"Inconclusive: this arrangement must {must}, and that was not shown."
 
 
-def why_not(run: Run) -> tuple[str, ...]:
+def why_not(run: SaleRun) -> tuple[str, ...]:
     """The reasons where a scenario did not show what it must."""
     if run.conclusion is Conclusion.SHOWN:
         return ()
@@ -110,7 +110,7 @@ def why_not(run: Run) -> tuple[str, ...]:
     )
 
 
-def in_all(runs: Sequence[Run]) -> str:
+def in_all(runs: Sequence[SaleRun]) -> str:
     conclusions = [run.conclusion for run in runs]
     if Conclusion.WRONG in conclusions:
         return "WRONG: a shop that was locked sold units twice."
@@ -133,7 +133,7 @@ def in_all(runs: Sequence[Run]) -> str:
     return "Every scenario went as expected: what all instances share keeps the shop from overselling."
 
 
-def most_sold_unit(run: Run) -> tuple[int, int]:
+def most_sold_unit(run: SaleRun) -> tuple[int, int]:
     sales = Counter((order.product, order.stock_seen) for order in run.ledger.orders)
     (_, unit), times = sales.most_common(1)[0]
     return unit, times
@@ -145,19 +145,19 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-def latencies(run: Run) -> list[float]:
+def latencies(run: SaleRun) -> list[float]:
     return [row["ms"] for row in run.rows]
 
 
-def waits(run: Run) -> list[float]:
+def waits(run: SaleRun) -> list[float]:
     return [row["wait_ms"] for row in run.rows if row["wait_ms"] is not None]
 
 
-def database(run: Run) -> str:
+def database(run: SaleRun) -> str:
     return kind_of(run.database)
 
 
-def told(run: Run) -> str:
+def told(run: SaleRun) -> str:
     """Return the timeline in words; "" if there is none."""
     if run.scenario.outage:
         return told_of_outage(run, run.scenario.outage)
@@ -169,7 +169,7 @@ def told(run: Run) -> str:
     return ""
 
 
-def told_of_outage(run: Run, outage: Outage) -> str:
+def told_of_outage(run: SaleRun, outage: Outage) -> str:
     absence = run.figures.absence
     if absence is None or absence.seconds is None:
         return ""
@@ -185,7 +185,7 @@ def told_of_outage(run: Run, outage: Outage) -> str:
     )
 
 
-def told_of_pair(first: Purchase, second: Purchase) -> str:
+def told_of_pair(first: PurchaseMoments, second: PurchaseMoments) -> str:
     one, other = first["granted"].instance, second["granted"].instance
     gap = (first["committed"].at - first["released"].at) * 1000
     if gap <= 0:
@@ -199,7 +199,7 @@ def told_of_pair(first: Purchase, second: Purchase) -> str:
     return f"{said}."
 
 
-def told_of_stop(run: Run, purchases: dict[str, Purchase], stopped: Stopped) -> str:
+def told_of_stop(run: SaleRun, purchases: dict[str, PurchaseMoments], stopped: StoppedPurchase) -> str:
     mine, me = purchases[stopped.purchase], stopped.instance
     other = next(name for name in run.figures.instances if name != me)
     seconds, sold = stopped.until - stopped.since, len(sold_meanwhile(purchases, stopped))
@@ -244,7 +244,7 @@ LACKING = {
 FENCE = 'DISTLOCK["default"]["FENCE"] = True'
 
 
-def result(run: Run) -> str:
+def result(run: SaleRun) -> str:
     """What came of it, and whether that is right: one mark."""
     match run.conclusion:
         case Conclusion.SHOWN if run.scenario.must_be is Outcome.OVERSOLD:
@@ -259,7 +259,7 @@ def result(run: Run) -> str:
             return "inconclusive: this run proves nothing"
 
 
-def code(run: Run) -> list[str]:
+def code(run: SaleRun) -> list[str]:
     """The lines that differ from the other scenarios."""
     guard = run.scenario.guard
     own = ASYNC_LINES if run.scenario.is_async else {}
@@ -268,7 +268,7 @@ def code(run: Run) -> list[str]:
     return [own.get(guard, GUARDS[guard].line), *[FENCE] * run.scenario.fence]
 
 
-def of_all_sales(runs: Sequence[Run]) -> str:
+def of_all_sales(runs: Sequence[SaleRun]) -> str:
     over = [run for run in runs if run.figures.sold > run.figures.initial]
     if not over:
         return "No sale sold more than there was."
@@ -277,7 +277,7 @@ def of_all_sales(runs: Sequence[Run]) -> str:
     return f"{said}; {len(exact)} sold all units, and each of them once."
 
 
-def of_sale(run: Run) -> str:
+def of_sale(run: SaleRun) -> str:
     """What its two lines show."""
     seen = run.figures
     taken = seen.initial - seen.final
@@ -291,7 +291,7 @@ def of_sale(run: Run) -> str:
     return f"The lines mirror each other: each unit that was sold left the stock, {seen.sold} in all."
 
 
-def of_times(runs: Sequence[Run]) -> str:
+def of_times(runs: Sequence[SaleRun]) -> str:
     """What the guard costs, beside the same shop without it."""
     guarded = [run for run in runs if run.scenario.control]
     if not guarded:
@@ -306,7 +306,7 @@ def of_times(runs: Sequence[Run]) -> str:
     return f"{said}, and {took}; without that guard it took {control.duration:.1f} s."
 
 
-def next_steps(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def next_steps(runs: Sequence[SaleRun]) -> list[tuple[str, str]]:
     """A command, and what it shows."""
     if {run.conclusion for run in runs} != {Conclusion.SHOWN}:
         odd = next(run for run in runs if run.conclusion is not Conclusion.SHOWN)

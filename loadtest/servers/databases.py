@@ -11,7 +11,7 @@ from pathlib import Path
 
 from loadtest.servers.processes import (
     Account,
-    Child,
+    ChildProcess,
     StackError,
     find_account,
     free_port,
@@ -55,7 +55,9 @@ class PostgreSQLServer:
         where = ["-D", str(self._data), "-p", str(self.port)]
         command = [str(self._binaries / "postgres"), *where, *self._given]
         # SIGINT: don't wait until every client has gone.
-        self._server = Child("PostgreSQL", command, self._log, account=self._account, stop_with=signal.SIGINT)
+        self._server = ChildProcess(
+            "PostgreSQL", command, self._log, account=self._account, stop_with=signal.SIGINT
+        )
         try:
             self._server.wait_until(lambda: is_ready(self._binaries, self.port))
         except BaseException:
@@ -155,7 +157,7 @@ class MariaDBServer:
 
     def start(self) -> None:
         # SIGKILL: an orderly end takes seconds, for data that nobody needs.
-        self._server = Child(
+        self._server = ChildProcess(
             "MariaDB",
             [self._command, *self._given],
             self._log,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from demo_shop.configuration import IN_THE_DATABASE
 from demo_shop.sale import PRODUCT_ID
 from loadtest.servers.databases import own_mariadb, own_postgresql, running_mariadb, running_postgresql
-from loadtest.servers.processes import Child
+from loadtest.servers.processes import ChildProcess
 from loadtest.servers.redis_servers import (
-    Watched,
+    WatchedRedis,
     deafen,
     open_sentinels,
     redlock_url,
@@ -166,8 +166,8 @@ def sentinel_replaced(directory: Path) -> Iterator[Struck]:
 
 
 @contextmanager
-def watched(directory: Path) -> Iterator[Watched]:
-    found = Watched(directory, down_after=DOWN_AFTER)
+def watched(directory: Path) -> Iterator[WatchedRedis]:
+    found = WatchedRedis(directory, down_after=DOWN_AFTER)
     try:
         yield found
     finally:
@@ -207,7 +207,7 @@ def redlock_killed(directory: Path) -> Iterator[Struck]:
         yield Struck(redlock_url(servers), lambda: kill(one, two))
 
 
-def kill(*servers: Child) -> None:
+def kill(*servers: ChildProcess) -> None:
     for child in servers:
         child.kill()
 

@@ -20,7 +20,7 @@ from demo_shop.configuration import VAR
 
 PATIENCE = 30.0
 GRACE = 5.0
-#: Nothing that `Child.freeze` stops stands still for longer, seconds, also when we are killed meanwhile.
+#: A child that `ChildProcess.freeze` stops goes on after so many seconds, also when we are killed meanwhile.
 LONGEST = 60
 
 
@@ -36,7 +36,7 @@ class Account:
     gid: int
 
 
-class Child:
+class ChildProcess:
     def __init__(
         self,
         name: str,
@@ -147,7 +147,7 @@ def thread_states(group: int) -> list[str]:
 
 def run_once(name: str, command: Sequence[str], log: Path, account: Account | None = None) -> None:
     """Run a program that ends by itself, and well."""
-    child = Child(name, command, log, account=account)
+    child = ChildProcess(name, command, log, account=account)
     try:
         if child.process.wait(PATIENCE):
             raise StackError(f"{name} failed. It said: {child.last_words()}")

@@ -15,7 +15,7 @@ from redis.retry import Retry
 
 from distlock.backends.cluster.slots import slot_of
 from distlock.backends.redis.scripts import hold_key
-from loadtest.servers.processes import Child, StackError, free_port, thread_states
+from loadtest.servers.processes import ChildProcess, StackError, free_port, thread_states
 
 SLOTS = 16384
 PRIMARIES = 3
@@ -28,7 +28,7 @@ class ClusterNode:
         self.port, self._bus = free_port(), free_port()
         self.folder = directory / f"redis-{self.port}"
         self._server = server
-        self.child: Child | None = None
+        self.child: ChildProcess | None = None
         self.client = Redis(
             port=self.port, socket_timeout=5, retry=Retry(NoBackoff(), 0), decode_responses=True
         )
@@ -38,7 +38,7 @@ class ClusterNode:
         command = [self._server, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         command += ["--cluster-enabled", "yes", "--cluster-port", str(self._bus), "--save", ""]
         command += ["--cluster-node-timeout", str(NODE_TIMEOUT), "--cluster-replica-validity-factor", "0"]
-        self.child = Child(f"redis-{self.port}", command, self.folder / "redis.log")
+        self.child = ChildProcess(f"redis-{self.port}", command, self.folder / "redis.log")
         self.child.wait_until(lambda: self.says("PING", True))
 
     def tell(self, *words: object) -> Any:

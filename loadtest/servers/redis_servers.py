@@ -9,18 +9,18 @@ import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from loadtest.servers.processes import Child, StackError, free_port
+from loadtest.servers.processes import ChildProcess, StackError, free_port
 
 
 @contextlib.contextmanager
-def running_redis(directory: Path) -> Iterator[tuple[Child, int]]:
+def running_redis(directory: Path) -> Iterator[tuple[ChildProcess, int]]:
     """A server that keeps what it has to in *directory*, and its port."""
     server = shutil.which("redis-server")
     if not server:
         raise StackError("redis-server is not installed. Run: apt-get install redis-server, or scripts/demo.")
     port = free_port()
     command = [server, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory)]
-    child = Child("redis", [*command, "--save", "", "--appendonly", "no"], directory / "redis.log")
+    child = ChildProcess("redis", [*command, "--save", "", "--appendonly", "no"], directory / "redis.log")
     try:
         child.wait_until(lambda: redis_answers(port))
         yield child, port
@@ -38,7 +38,7 @@ def redis_answers(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def running_redlock(directory: Path) -> Iterator[dict[int, Child]]:
+def running_redlock(directory: Path) -> Iterator[dict[int, ChildProcess]]:
     """Five Redis servers that know nothing of each other, by their ports."""
     with contextlib.ExitStack() as stop:
         servers = {}
@@ -71,7 +71,7 @@ sentinel parallel-syncs {name} 2
 """
 
 
-class Watched:
+class WatchedRedis:
     """The servers and the sentinels, by their ports. They end with `stop`."""
 
     def __init__(self, directory: Path, *arguments: str, down_after: int = DOWN_AFTER) -> None:
@@ -84,8 +84,8 @@ class Watched:
         self._directory = directory
         self._arguments = arguments
         self._down_after = down_after
-        self.servers: dict[int, Child] = {}
-        self.sentinels: dict[int, Child] = {}
+        self.servers: dict[int, ChildProcess] = {}
+        self.sentinels: dict[int, ChildProcess] = {}
         try:
             self._start()
         except BaseException:
@@ -133,7 +133,7 @@ class Watched:
         if primary is not None:
             command += ["--replicaof", "127.0.0.1", str(primary)]
         log = self._directory / f"redis-{port}.log"
-        self.servers[port] = Child("redis", [*command, *self._arguments], log)
+        self.servers[port] = ChildProcess("redis", [*command, *self._arguments], log)
         self.servers[port].wait_until(lambda: redis_responds(port))
 
     def _start(self) -> None:
@@ -164,7 +164,7 @@ class Watched:
             file = folder / "sentinel.conf"
             file.write_text(settings, encoding="utf-8")
             command = [self._program, str(file), "--sentinel"]
-            self.sentinels[port] = Child("sentinel", command, folder / "sentinel.log")
+            self.sentinels[port] = ChildProcess("sentinel", command, folder / "sentinel.log")
         for port, child in self.sentinels.items():
             child.wait_until(lambda port=port: knows_all(port))  # type: ignore[misc]
 
@@ -213,7 +213,7 @@ def _replication_says(port: int, *signs: str) -> bool:
 @contextlib.contextmanager
 def open_sentinels(directory: Path) -> Iterator[str]:
     """The URL of the primary, by its sentinels."""
-    watched = Watched(directory)
+    watched = WatchedRedis(directory)
     try:
         yield watched.url
     finally:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from loadtest.servers.processes import Child, StackError, free_port
+from loadtest.servers.processes import ChildProcess, StackError, free_port
 
 #: Where Debian's package has the server; its manifest names the jars that it needs. The other is its log.
 JARS = ("/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar")
@@ -34,7 +34,7 @@ def open_zookeeper(directory: Path) -> Iterator[str]:
     """The URL of a server that keeps its data in *directory*."""
     port, settings = free_port(), directory / "zookeeper.cfg"
     settings.write_text(ZOOKEEPER_SETTINGS.format(data=directory / "zookeeper", port=port), encoding="utf-8")
-    child = Child("ZooKeeper", zookeeper_command(settings), directory / "zookeeper.log")
+    child = ChildProcess("ZooKeeper", zookeeper_command(settings), directory / "zookeeper.log")
     try:
         child.wait_until(lambda: zookeeper_answers(port))
         yield f"zookeeper://127.0.0.1:{port}/locks"
@@ -76,7 +76,7 @@ ENSEMBLE_LIMITS = "initLimit=20\nsyncLimit=5\n"
 
 
 class Ensemble:
-    def __init__(self, servers: dict[int, Child]) -> None:
+    def __init__(self, servers: dict[int, ChildProcess]) -> None:
         #: By the port that clients connect to.
         self.servers = servers
 
@@ -84,7 +84,7 @@ class Ensemble:
     def url(self) -> str:
         return f"zookeeper://{','.join(f'127.0.0.1:{port}' for port in self.servers)}/locks"
 
-    def leader(self) -> Child:
+    def leader(self) -> ChildProcess:
         return next(child for port, child in self.servers.items() if b"Mode: leader" in ask(port, b"srvr"))
 
 
@@ -92,7 +92,7 @@ class Ensemble:
 def open_ensemble(directory: Path) -> Iterator[Ensemble]:
     peers = "".join(f"server.{number}=127.0.0.1:{free_port()}:{free_port()}\n" for number in range(1, 4))
     with contextlib.ExitStack() as stop:
-        servers: dict[int, Child] = {}
+        servers: dict[int, ChildProcess] = {}
         for number in range(1, 4):
             port, own = free_port(), directory / f"zookeeper-{number}"
             (own / "data").mkdir(parents=True)
@@ -101,7 +101,7 @@ def open_ensemble(directory: Path) -> Iterator[Ensemble]:
             settings.write_text(
                 ZOOKEEPER_SETTINGS.format(data=own / "data", port=port) + ENSEMBLE_LIMITS + peers
             )
-            servers[port] = Child(
+            servers[port] = ChildProcess(
                 "ZooKeeper", zookeeper_command(settings), directory / f"zookeeper-{number}.log"
             )
             stop.callback(servers[port].stop)

@@ -14,7 +14,7 @@ from typing import Any
 
 from demo_shop.sale import Ledger
 from loadtest.run import LONGEST_SALE
-from loadtest.scenario import Crowd, Visit
+from loadtest.scenario import BuyerCrowd, Visit
 from loadtest.stack import Front, Stack
 
 
@@ -25,7 +25,7 @@ def fill_cart(products: int) -> str:
 
 
 def check_out(
-    stack: Stack, front: Front, visit: Visit, crowd: Crowd, progress: Callable[[Ledger], None]
+    stack: Stack, front: Front, visit: Visit, crowd: BuyerCrowd, progress: Callable[[Ledger], None]
 ) -> dict[str, Any]:
     """In the place of `loadtest.run.load`, for carts: the same record."""
     rows: list[dict[str, Any]] = []

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from loadtest.__main__ import main
-from loadtest.moments import Moment, Stopped
+from loadtest.moments import Moment, StoppedPurchase
 from loadtest.report import words
 from loadtest.report.documents import write_report
 from loadtest.report.terminal import table
-from loadtest.run import Run, absence_of
+from loadtest.run import SaleRun, absence_of
 from loadtest.scenario import Outcome
 from loadtest.servers.lock_services import OUTAGES, Outage
 from loadtest.stories import failover_scenarios
@@ -24,7 +24,7 @@ from tests.loadtest.test_words import run as run_of
 SCENARIOS = {scenario.slug: scenario for scenario in failover_scenarios()}
 FORGETS = next(outage for outage in OUTAGES if outage.forgets)
 KEEPS = next(outage for outage in OUTAGES if not outage.forgets)
-STRUCK = Stopped("django-1", "1", since=10.0, until=14.0)
+STRUCK = StoppedPurchase("django-1", "1", since=10.0, until=14.0)
 AWAY = replace(EXACT, absence=Absence(2.5, 14.0))
 
 
@@ -32,7 +32,7 @@ def granted(*moments: float) -> tuple[Moment, ...]:
     return tuple(Moment(at, "django-2", str(number), "granted") for number, at in enumerate(moments))
 
 
-def told(slug: str, figures: Figures) -> Run:
+def told(slug: str, figures: Figures) -> SaleRun:
     return replace(run_of(figures, []), scenario=SCENARIOS[slug])
 
 

@@ -16,7 +16,7 @@ from loadtest.moments import Moment
 from loadtest.report import documents, words
 from loadtest.report.documents import open_file, write_matrix, write_report
 from loadtest.report.timeline import legend, rows, timeline
-from loadtest.run import Run
+from loadtest.run import SaleRun
 from loadtest.scenario import VISITS, story
 from loadtest.stories import transactions_scenarios
 from loadtest.verdict import Conclusion, Shelf, judge
@@ -34,7 +34,7 @@ def order(number: int, unit: int, instance: str) -> Order:
     return Order(str(number), 1, 1, instance, unit, at)
 
 
-def sale(slug: str, units: list[int], initial: int = 3) -> Run:
+def sale(slug: str, units: list[int], initial: int = 3) -> SaleRun:
     """A made-up run in which the instances sell *units* in turn."""
     instances = ("django-1", "django-2")
     orders = tuple(order(number, unit, instances[number % 2]) for number, unit in enumerate(units))
@@ -71,7 +71,7 @@ def purchase(name: str, instance: str, stock: int, *at: float) -> list[Moment]:
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[Run]:
+def runs() -> list[SaleRun]:
     early = purchase("1", "django-1", 3, 0.0, 0.01, 0.02, 0.03, 0.06)
     early += purchase("2", "django-2", 3, 0.04, 0.05, 0.07, 0.08, 0.09)
     return [
@@ -83,7 +83,7 @@ def runs() -> list[Run]:
 
 
 @pytest.fixture(scope="module")
-def page(runs: list[Run], chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def page(runs: list[SaleRun], chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     file = tmp_path_factory.mktemp("report") / "report.html"
     write_report(runs, file)
     with chromium.tab() as page:
@@ -114,7 +114,7 @@ def test_nothing_bars_a_reader_by_day_or_by_night(page: Page) -> None:
 
 
 def test_the_matrix_fits_a_phone_and_nothing_bars_a_reader(
-    runs: list[Run], tmp_path: Path, browser: Page
+    runs: list[SaleRun], tmp_path: Path, browser: Page
 ) -> None:
     matrix = plan([VISITS["buy"]], ["postgresql"], ["mixed"], ["redis", "zookeeper", "database"])
     (row,) = matrix.rows
@@ -133,7 +133,9 @@ def test_the_matrix_fits_a_phone_and_nothing_bars_a_reader(
     assert faults_everywhere(browser) == []
 
 
-def test_it_begins_with_the_servers_and_says_what_is_right_in_one_mark(page: Page, runs: list[Run]) -> None:
+def test_it_begins_with_the_servers_and_says_what_is_right_in_one_mark(
+    page: Page, runs: list[SaleRun]
+) -> None:
     assert page.text("h1 + p") == "Lock service: file, a directory of this host. Database: sqlite."
     assert [words.result(run) for run in runs] == [
         "sold too much, as it must without a lock",
@@ -146,7 +148,7 @@ def test_it_begins_with_the_servers_and_says_what_is_right_in_one_mark(page: Pag
     assert page.text("#two-distributed pre").strip() == '@distributed_lock("product_<id>")'
 
 
-def test_each_plot_has_a_conclusion_of_its_own(runs: list[Run]) -> None:
+def test_each_plot_has_a_conclusion_of_its_own(runs: list[SaleRun]) -> None:
     assert words.of_all_sales(runs) == (
         "3 of 4 sales sold units that do not exist; 1 sold all units, and each of them once."
     )
@@ -164,14 +166,14 @@ def test_each_plot_has_a_conclusion_of_its_own(runs: list[Run]) -> None:
 
 
 @pytest.mark.parametrize("conclusion", [Conclusion.WRONG, Conclusion.INCONCLUSIVE])
-def test_what_went_wrong_is_run_again_next(conclusion: Conclusion, runs: list[Run]) -> None:
+def test_what_went_wrong_is_run_again_next(conclusion: Conclusion, runs: list[SaleRun]) -> None:
     odd = replace(runs[3], conclusion=conclusion)
     assert words.result(odd).startswith(conclusion.upper() if conclusion == "wrong" else conclusion)
     (step,) = words.next_steps([*runs[:3], odd])
     assert step[0] == "scripts/demo --story transactions commit-plain"
 
 
-def test_a_timeline_has_a_bar_while_the_lock_is_held_and_after(runs: list[Run]) -> None:
+def test_a_timeline_has_a_bar_while_the_lock_is_held_and_after(runs: list[SaleRun]) -> None:
     shown = timeline(runs[3])
     assert shown
     lines = rows(shown)
@@ -195,7 +197,7 @@ def test_a_scale_has_a_few_round_numbers(low: float, high: float) -> None:
     assert 0 in numbers
 
 
-def test_a_stock_below_zero_is_drawn_inside_of_the_plot(runs: list[Run]) -> None:
+def test_a_stock_below_zero_is_drawn_inside_of_the_plot(runs: list[SaleRun]) -> None:
     run = replace(runs[0], ledger=Ledger({1: -1}, (order(1, 1, "a"), order(2, 0, "b"))))
     drawn = documents.stock_over_time(run)
     heights = [float(part.split("H")[0]) for part in drawn.stock.split("V")[1:]]

@@ -13,7 +13,7 @@ import pytest
 from loadtest import rush, stories
 from loadtest.__main__ import main
 from loadtest.report.documents import write_rush
-from loadtest.run import Run
+from loadtest.run import SaleRun
 from loadtest.rush import code_of_view, slow_postgresql
 from loadtest.stories import RUSH_WAYS
 from loadtest.verdict import Conclusion, judge
@@ -26,7 +26,7 @@ from tests.loadtest.test_words import run as run_of
 SCENARIOS = {scenario.slug: scenario for scenario in stories.rush_scenarios("django")}
 
 
-def sale(slug: str, answers: int, seconds: float) -> Run:
+def sale(slug: str, answers: int, seconds: float) -> SaleRun:
     """A made-up one: units are sold evenly, each answered 10 ms after it was asked for."""
     figures = OVERSOLD if slug == stories.RUSH_CONTROL else EXACT
     sold = [
@@ -46,7 +46,7 @@ def sale(slug: str, answers: int, seconds: float) -> Run:
 
 
 @pytest.fixture
-def runs() -> list[Run]:
+def runs() -> list[SaleRun]:
     return [sale(slug, 100, 0.25 if slug == "batched" else 1.0) for slug in SCENARIOS]
 
 
@@ -71,26 +71,26 @@ def test_each_way_is_exact_where_the_shop_without_a_guard_oversells(tmp_path: Pa
     assert "batch=32" in page
 
 
-def test_a_rush_counts_sales_until_the_last_one_and_no_answer_that_sold_nothing(runs: list[Run]) -> None:
+def test_a_rush_counts_sales_until_the_last_one_and_no_answer_that_sold_nothing(runs: list[SaleRun]) -> None:
     pace = rush.pace(runs[1])
     assert pace.sales == pytest.approx(100)
     assert (pace.half, pace.late) == (10.0, 10.0)
 
 
-def test_the_batches_are_told_beside_the_conditional_update(runs: list[Run]) -> None:
+def test_the_batches_are_told_beside_the_conditional_update(runs: list[SaleRun]) -> None:
     assert "sold 4.0 times as many a second as the database's own" in rush.in_all(runs)
     # One way alone has nothing to be compared with.
     assert rush.in_all([runs[0], runs[3]]) == "Each way sold every unit once."
 
 
-def test_no_figure_is_told_where_a_sale_proves_nothing(runs: list[Run]) -> None:
+def test_no_figure_is_told_where_a_sale_proves_nothing(runs: list[SaleRun]) -> None:
     odd = replace(runs[4], conclusion=Conclusion.INCONCLUSIVE)
     assert rush.in_all([*runs[:4], odd]).startswith("INCONCLUSIVE")
     wrong = replace(runs[4], conclusion=Conclusion.WRONG)
     assert rush.in_all([*runs[:4], wrong]).startswith("WRONG")
 
 
-def test_what_sells_units_twice_has_no_pace(runs: list[Run]) -> None:
+def test_what_sells_units_twice_has_no_pace(runs: list[SaleRun]) -> None:
     assert rush.row(runs[0])[5:8] == ("", "", "")
     assert rush.row(runs[4])[5:8] == ("400", "10 ms", "10 ms")
     assert [run.scenario.slug for run in rush.compared(runs)] == [*RUSH_WAYS][1:]
@@ -105,7 +105,7 @@ def test_the_report_shows_the_views_as_they_stand_in_the_shop(framework: str) ->
 
 
 def test_the_report_fits_a_phone_and_nothing_bars_a_reader(
-    runs: list[Run], tmp_path: Path, browser: Page
+    runs: list[SaleRun], tmp_path: Path, browser: Page
 ) -> None:
     file = tmp_path / "rush.html"
     write_rush(runs, stories.STORIES[stories.RUSH].crowd, file)

@@ -11,10 +11,10 @@ import pytest
 
 from loadtest import stories
 from loadtest.__main__ import main
-from loadtest.moments import Moment, Stopped, by_purchase, early_releases, read_moments
+from loadtest.moments import Moment, StoppedPurchase, by_purchase, early_releases, read_moments
 from loadtest.report import words
 from loadtest.report.timeline import timeline
-from loadtest.run import Run
+from loadtest.run import SaleRun
 from loadtest.scenario import Outcome
 from loadtest.verdict import Conclusion, Figures, Stall, conclude, judge
 from tests.loadtest.command import loadtest
@@ -142,7 +142,9 @@ def notes(*lines: str) -> tuple[Moment, ...]:
     return tuple(moments)
 
 
-def noted(slug: str, figures: Figures, moments: tuple[Moment, ...], stop: Stopped | None = None) -> Run:
+def noted(
+    slug: str, figures: Figures, moments: tuple[Moment, ...], stop: StoppedPurchase | None = None
+) -> SaleRun:
     figures = replace(figures, instances=("a", "b"))
     return replace(run_of(figures, [1]), scenario=SCENARIOS[slug], moments=moments, stopped=stop)
 
@@ -190,7 +192,7 @@ def test_a_holder_that_is_refused_by_the_fence_is_drawn_with_what_the_other_sold
         "3.10 a 1 released",
         "3.11 a 1 answered",
     )
-    run = noted("late-fenced", stopped(REFUSED), moments, Stopped("a", "1", 1.01, 3.01))
+    run = noted("late-fenced", stopped(REFUSED), moments, StoppedPurchase("a", "1", 1.01, 3.01))
     shown = timeline(run)
     assert shown is not None
     assert [mark.text for mark in shown.marks] == [

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from distlock.errors import BackendUnavailable
-from loadtest.servers.processes import Child, free_port
+from loadtest.servers.processes import ChildProcess, free_port
 from loadtest.servers.redis_servers import redis_responds
 from tests.backends.redis.contender import ask
 from tests.backends.redis.test_tls import certificate
@@ -47,7 +47,7 @@ def ports(certificate: Path, tmp_path: Path) -> Iterator[Ports]:
     settings.write_text(f"sentinel monitor shop 127.0.0.1 {one.server} 1\n")
     command = ["redis-server", str(settings), "--sentinel", "--bind", "127.0.0.1", *tls]
     for _ in running("--tls-port", str(one.server), *tls):
-        child = Child(
+        child = ChildProcess(
             "sentinel",
             [*command, "--port", str(one.plain), "--tls-port", str(one.sentinel), "--dir", str(tmp_path)],
             tmp_path / "sentinel.log",
