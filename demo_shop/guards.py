@@ -28,17 +28,17 @@ Decorator = Callable[[View], View]
 
 
 class ViewLock(Protocol):
-    """One name's lock, made anew for each purchase."""
+    """The lock of one name, made anew for each purchase."""
 
     def acquire(self) -> object:
-        """Wait for it; false: not got, and the buyer is turned away."""
+        """Wait for the lock. A false result turns the buyer away."""
 
     def release(self) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    #: As the page and the report call it.
+    #: The name on the page and in the report.
     title: str
     #: Why it is enough for several instances, or not.
     why: str
@@ -114,7 +114,7 @@ GUARDS = {
         'with UniqueRow("product_1"):  # inserts a row, and deletes it',
         lock=unique_row,
     ),
-    # None of these is enough.
+    # The museum's locks, none of which is enough.
     **{
         slug: Guard(exhibit.title, exhibit.fault, f"# of the museum: {exhibit.title}", exhibit.lock)
         for slug, exhibit in EXHIBITS.items()
@@ -128,7 +128,7 @@ def guarded(
     names: Callable[..., Iterable[str]],
     refuse: Callable[[Refusal], Any],
 ) -> Decorator:
-    """The guard that *shop* names, around a view.
+    """Return the decorator of a view with the guard that *shop* names.
 
     *distributed* is the framework's own ``@distributed_lock(...)``; *names* tells what the other locks lock,
     from the view's arguments; *refuse* makes the answer of a refusal.
@@ -148,12 +148,12 @@ def guarded(
 def locked(
     view: View, shop: Configuration, make: Callable[[Configuration, str], ViewLock], names: Callable[..., Any]
 ) -> View:
-    """*view* inside the locks of all its names."""
+    """Decorate *view*: run it inside the locks of all its names."""
 
     @functools.wraps(view)
     def inside(*args: Any, **kwargs: Any) -> Any:
         with ExitStack() as held:
-            # In one order: two carts that take their locks in different orders would wait for each other.
+            # Sorted: two carts that take their locks in different orders would wait for each other.
             for name in sorted(set(names(*args, **kwargs))):
                 lock = make(shop, name)
                 if not lock.acquire():
@@ -168,7 +168,7 @@ def locked(
 
 @dataclass(slots=True)
 class PurchaseClock:
-    """Of one purchase: when it was asked for, and when its view began and ended."""
+    """The times at which a purchase was asked for, and at which its view began and ended."""
 
     asked: float
     entered: float
@@ -181,18 +181,18 @@ class PurchaseClock:
         return clock
 
     def __str__(self) -> str:
-        """For ``Server-Timing``: how long a buyer waited, and the view worked."""
+        """Return ``Server-Timing``: how long the buyer waited, and how long the view worked."""
         wait, work = self.entered - self.asked, self.left - self.entered
         return f"wait;dur={wait * 1000:.2f}, work;dur={work * 1000:.2f}"
 
 
-#: Of the purchase that this thread or task carries out.
+#: The clock of the purchase that this thread or task carries out.
 _clock: ContextVar[PurchaseClock] = ContextVar("clock")
 
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """The purchase's view runs in the block."""
+    """Note when the block, which is the purchase's view, begins and ends."""
     clock = _clock.get()
     clock.entered = perf_counter()
     try:
@@ -202,7 +202,7 @@ def at_work() -> Iterator[None]:
 
 
 def timed(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> View:
-    """*view* inside *guard*, with ``Server-Timing``."""
+    """Decorate *view*: run it inside *guard*, and answer with ``Server-Timing``."""
 
     @functools.wraps(view)
     def work(*args: Any, **kwargs: Any) -> Any:
@@ -232,14 +232,15 @@ _process_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
 def process_lock(name: str) -> threading.Lock:
+    """Return the lock of *name* that the threads of this process share, and no other process."""
     # Two threads that make the first lock of a name at once would each get their own.
     with _making:
         return _process_locks[name]
 
 
-#: Those that have an async lock.
+#: The guards that have an async lock.
 ASYNC_GUARDS = ("none", "process", DISTRIBUTED)
-#: Of one event loop, and so of one process.
+#: The locks of one event loop, and so of one process.
 _async_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
 
@@ -249,7 +250,7 @@ def guarded_async(
     names: Callable[..., Iterable[str]],
     refuse: Callable[[Refusal], Any],
 ) -> Decorator:
-    """The guard that *shop* names, around an async view: see `demo_shop.guards.guarded`."""
+    """Return the decorator of an async view with the guard that *shop* names; see `guarded`."""
     if shop.guard not in ASYNC_GUARDS:
         raise SystemExit(f"SHOP_GUARD is {shop.guard!r}. Async views have: {', '.join(ASYNC_GUARDS)}.")
 
@@ -264,12 +265,12 @@ def guarded_async(
 
 
 def locked_async(view: View, names: Callable[..., Iterable[str]]) -> View:
-    """*view* inside the event loop's locks of all its names."""
+    """Decorate *view*: run it inside the event loop's locks of all its names."""
 
     @functools.wraps(view)
     async def inside(*args: Any, **kwargs: Any) -> Any:
         async with AsyncExitStack() as held:
-            # In one order: two carts that take their locks in different orders would wait for each other.
+            # Sorted: two carts that take their locks in different orders would wait for each other.
             for name in sorted(set(names(*args, **kwargs))):
                 await held.enter_async_context(_async_locks[name])
             # A buyer who goes away cancels this, and what writes in a thread goes on: the lock waits for it.
@@ -284,7 +285,7 @@ def locked_async(view: View, names: Callable[..., Iterable[str]]) -> View:
 
 
 def timed_async(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> View:
-    """*view* inside *guard*, with ``Server-Timing``."""
+    """Decorate *view*: run it inside *guard*, and answer with ``Server-Timing``."""
 
     @functools.wraps(view)
     async def work(*args: Any, **kwargs: Any) -> Any:

@@ -25,13 +25,13 @@ DRIVERS = {
 
 
 def database_url(text: str) -> URL:
-    """The URL that SQLAlchemy wants: with the driver that both frameworks use."""
+    """Return the URL for SQLAlchemy, with the driver that both frameworks use."""
     url = make_url(text)
     return url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
 
 
 def isolation(database: str) -> dict[str, str]:
-    """Engine options: as Django has it on its own, so that the two frameworks agree."""
+    """Return options of the engine: the isolation that Django has, so that the two frameworks agree."""
     if database_url(database).get_backend_name() != "mysql":
         return {}
     # MySQL's default would go on showing each transaction the stock that it read first.
@@ -94,7 +94,7 @@ def read_ledger(database: str) -> Ledger:
 
 
 def aware(when: datetime) -> datetime:
-    """SQLite keeps no time zone; both faces write UTC."""
+    """Return *when* in UTC. SQLite keeps no time zone; both frameworks write UTC."""
     return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
@@ -110,7 +110,11 @@ FOR EACH ROW EXECUTE FUNCTION slow_commit()
 
 
 def slow_down(shop: Session, seconds: float) -> None:
-    """Let each COMMIT of an order take *seconds* longer; 0: as long as it takes."""
+    """Let each COMMIT of an order take *seconds* longer, as with real disks and replicas: on PostgreSQL only.
+
+    Elsewhere nothing would be seen: SQLite lets one transaction write at a time, and the next one waits for
+    its COMMIT, lock or no lock.
+    """
     if shop.get_bind().dialect.name != "postgresql":
         return
     shop.execute(text("DROP TRIGGER IF EXISTS slow_commit ON purchase"))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class PlainLock:
-    """One name's lock, for one purchase."""
+    """The distributed lock of one name, whose decorator knows nothing of transactions."""
 
     def __init__(self, client: distlock.Locks, name: str) -> None:
         self.lock = client.lock(name)
@@ -41,7 +41,7 @@ def plain_lock(shop: Configuration, name: str) -> PlainLock:
 
 @functools.cache
 def _client(url: str, ttl: float) -> distlock.Locks:
-    # As `Configuration.distlock` has it: what differs is only when it lets go.
+    # With the settings of `Configuration.distlock`: only the moment of the release differs.
     return distlock.connect(url, prefix="shop", ttl=ttl)
 
 
@@ -53,6 +53,14 @@ PAUSE = 0.01
 
 
 class UniqueRow:
+    """The lock that is a row: insert it to lock, delete it to release.
+
+    The row has an expiry, so that a crash does not lock a product for ever. What this lock lacks: nobody
+    renews the row, so a body that outlives `EXPIRY` shares its product; each machine judges the expiry by its
+    own clock; waiters poll, so the database is busiest where the crowd is largest, and who comes first is
+    luck; and a holder that was overtaken is not told.
+    """
+
     def __init__(self, database: str, name: str) -> None:
         self.engine, self.name, self.owner = connect(database), name, str(uuid.uuid4())
 
@@ -72,12 +80,12 @@ class UniqueRow:
                 connection.execute(expired)
                 connection.execute(row)
         except (IntegrityError, OperationalError):
-            # Somebody has it; or two attempts locked each other's gap, and the database chose one to fail.
+            # The row is there; or two attempts locked each other's gap, and the database chose one to fail.
             return False
         return True
 
     def release(self) -> None:
-        # By owner: after the expiry the row may be somebody else's.
+        # Only our own row: after the expiry another purchase may have inserted one.
         ours = delete(LockRow).where(LockRow.name == self.name, LockRow.owner == self.owner)
         with self.engine.begin() as connection:
             connection.execute(ours)
@@ -85,7 +93,7 @@ class UniqueRow:
 
 @functools.cache
 def connect(database: str) -> Engine:
-    """Connections of the lock's own: the view's may be in a transaction."""
+    """Open connections for the lock: those of the view may be in a transaction."""
     engine = create_engine(database_url(database), poolclass=QueuePool, pool_size=64, **isolation(database))
     prepare_sqlite(engine)
     return engine

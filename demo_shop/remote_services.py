@@ -33,7 +33,7 @@ def connect_goods(url: str) -> Redis:
 
 
 def kill(shop: Configuration) -> str:
-    """Read, think, write what was read minus one."""
+    """Sell one unit of the article's ``/kill``: read, think, write what was read minus one."""
     redis = connect_goods(shop.goods)
     amount = int(redis.get(GOODS) or 0)
     if amount <= 0:
@@ -57,14 +57,14 @@ def read_goods_ledger(url: str) -> Ledger:
     return Ledger({PRODUCT_ID: left}, tuple(sorted(orders, key=lambda order: order.created_at)))
 
 
-#: How many payments it takes at once; it refuses those above.
+#: The gateway takes so many payments at once, and refuses more.
 GATEWAY_LIMIT = 5
 #: Longest wait for its answer, seconds.
 GATEWAY_PATIENCE = 30.0
 
 
 def charge(shop: Configuration) -> bool:
-    """Whether the gateway took the payment."""
+    """Ask the gateway for a payment, and return whether it took it."""
     asked = urllib.request.Request(shop.gateway, data=b"", method="POST")
     try:
         with urllib.request.urlopen(asked, timeout=GATEWAY_PATIENCE):

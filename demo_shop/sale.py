@@ -34,7 +34,7 @@ CATALOGUE = {
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One product of one order: a cart has a line for each."""
+    """One product of one order in the database: a cart has a row for each."""
 
     number: str
     product: int
@@ -46,7 +46,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What is left of each product, and every line of every order, oldest first."""
+    """What is left of each product, and every row of every order, oldest first."""
 
     left: Mapping[int, int]
     orders: tuple[Order, ...]
@@ -62,7 +62,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, order=True)
 class OrderLine:
-    """So many of one product."""
+    """A quantity of one product."""
 
     sku: int
     quantity: int = 1
@@ -116,14 +116,14 @@ def no_goods() -> Refusal:
 
 
 def read_id(text: str | None) -> int:
-    """A number as anybody writes it."""
+    """Read the number of a product; raise `Refusal` where *text* is none."""
     if not text or not text.isascii() or not text.isdecimal():
         raise bad_id()
     return int(text)
 
 
 def read_cart(body: str | bytes) -> list[OrderLine]:
-    """One line for each product, in one order: two carts then never wait for each other's rows."""
+    """Return a line for each product, by number: two carts then never wait for each other's rows."""
     try:
         cart = json.loads(body)
         wanted: dict[int, int] = {}
@@ -140,12 +140,12 @@ def read_cart(body: str | bytes) -> list[OrderLine]:
 
 
 def product_names(lines: Sequence[OrderLine]) -> list[str]:
-    """The locks of what is bought."""
+    """Return the names of the locks of what is bought."""
     return [f"product_{line.sku}" for line in lines]
 
 
 def check_stock(lines: Sequence[OrderLine], stock: Mapping[int, int]) -> None:
-    """All of the cart or nothing."""
+    """Raise `Refusal` unless there is enough of each product: all of the cart is sold, or nothing."""
     for line in lines:
         if line.sku not in stock:
             raise no_such_product()
@@ -161,10 +161,16 @@ LONGEST_KEY = 255
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request with a key. Digests: they have one length, and no collation takes two for one."""
+    """A request with an ``Idempotency-Key``: a repetition of it gets the first answer, and makes no order.
+
+    The header is that of https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/. The
+    answer is a row, committed together with the order: there are both, or neither. See
+    docs/how-to/idempotency.md. The fields are digests: they have one length, and no collation takes two for
+    one.
+    """
 
     key: str
-    #: Of everything that makes it the same request.
+    #: The digest of everything that makes two requests the same.
     fingerprint: str
 
     def refuse_another(self, fingerprint: str) -> None:
@@ -175,7 +181,7 @@ class Asked:
 
 
 def read_key(header: str | None) -> str | None:
-    """The key that *header* has, as it is stored; None: the client sent none."""
+    """Return the key of *header*, as it is stored; None: the client sent none."""
     if header is None:
         return None
     # The draft's is a string of structured fields, in quotes; most clients send it bare.
@@ -187,13 +193,13 @@ def read_key(header: str | None) -> str | None:
 
 
 def read_asked(header: str | None, *request: str | bytes) -> Asked | None:
-    """What was asked with a key. *request*: all that makes it the same one: method, URL and body."""
+    """Return what was asked with a key, or None. *request*: what makes two the same: method, URL, body."""
     key = read_key(header)
     return None if key is None else Asked(key, digest(*request))
 
 
 def lock_names(header: str | None) -> list[str]:
-    """The lock of the key. A second request waits there for the first, and not in the database."""
+    """Return the lock of the key. A second request waits for it, and not in the database."""
     key = read_key(header)
     return [] if key is None else [f"key_{key}"]
 
@@ -208,18 +214,23 @@ def digest(*parts: str | bytes) -> str:
 
 #: What the buyer calls this purchase.
 PURCHASE_HEADER = "X-Purchase"
-#: How long a purchase stays where nobody stops it, seconds.
+#: A purchase waits so long at most for the listener of ``SHOP_STALL``, seconds.
 STALL_PATIENCE = 30.0
 _purchase: ContextVar[str] = ContextVar("purchase", default="")
 _first = threading.Lock()
 
 
 def begin_purchase(purchase: str) -> None:
-    """The moments of this thread are those of *purchase* from now on."""
+    """Take the moments of this thread or task for those of *purchase* from now on."""
     _purchase.set(purchase)
 
 
 def reach(shop: Configuration, what: str, **details: object) -> None:
+    """Note that the purchase has reached a moment: the report's timelines are drawn from these notes.
+
+    Nothing is written unless ``SHOP_JOURNAL`` names a file. ``SHOP_STALL`` lets the load test stop an
+    instance in a moment, so that no test has to hope for the right millisecond.
+    """
     if shop.journal:
         moment = {"at": time.time(), "instance": shop.instance, "purchase": _purchase.get(), "what": what}
         # One write for each line: those of two instances don't mix.
@@ -242,7 +253,7 @@ def _journal(file: str) -> int:
 
 
 def _stall(port: int) -> None:
-    """Say which purchase it is, and stay until the listener there has hung up."""
+    """Tell the listener which purchase it is, and wait until it has hung up."""
     with socket.create_connection(("127.0.0.1", port), timeout=STALL_PATIENCE) as harness:
         harness.sendall(_purchase.get().encode())
         harness.shutdown(socket.SHUT_WR)

@@ -38,12 +38,12 @@ class Choice:
         return self.late or self.why
 
     def furnish(self, shop: Configuration) -> Configuration:
-        """*shop* with this guard."""
+        """Return *shop* with this guard."""
         return replace(shop, guard=self.guard)
 
 
 def plainly(guard: str, title: str, fence: bool | None = None) -> Choice:
-    """The guard as the load test has it."""
+    """Return the guard as the load test has it."""
     found = GUARDS[guard]
     return Choice(guard, title, found.line, guard, found.why, fence)
 
@@ -65,7 +65,7 @@ WITH_FENCE = Choice(
     late="The purchase's transaction begins with the fence's row in the database. The next holder waited "
     "there, until the late purchase had found its lock gone and was rolled back.",
 )
-#: What stands in an async view in the place of a choice's line, by slug.
+#: The code of an async view in the place of a choice's line, by slug.
 ASYNC_LINES = {
     PROCESS.slug: 'async with process_lock("product_1"):  # an asyncio.Lock',
     FENCED: '@distributed_lock("product_<id>")  # and atomic(grant) where it sells',
@@ -79,7 +79,7 @@ QUART_LINES = {
 
 
 def choices(shop: Configuration) -> dict[str, Choice]:
-    """By slug. The guard that the shop was opened with is among them, whichever it is."""
+    """Return the choices by slug. The guard that the shop was opened with is among them."""
     if shop.row_is_lock:
         # The fence's row is the lock there: the two are one.
         offered = [NONE, PROCESS, replace(LOCKED, fence=None)]
@@ -91,7 +91,7 @@ def choices(shop: Configuration) -> dict[str, Choice]:
 
 
 def chosen(shop: Configuration) -> str:
-    """The slug of the one that the shop was opened with."""
+    """Return the slug of the choice that the shop was opened with."""
     return FENCED if shop.guard == DISTRIBUTED and shop.fence and not shop.row_is_lock else shop.guard
 
 
@@ -149,16 +149,16 @@ def describe(
 
 
 def page(shop: Configuration, lines: Mapping[str, str] = MappingProxyType({})) -> dict[str, object]:
-    """What the page has besides: whether it sends buyers, and what can be chosen to keep them apart.
+    """Return what the page has besides: whether it sends buyers, and the guards to choose from.
 
-    *lines*: those of the choices, by slug, that are others in this instance.
+    *lines*: the code of the choices that have another in this instance, by slug.
     """
     offered = [replace(one, line=lines.get(slug, one.line)) for slug, one in choices(shop).items()]
     return {"sales": shop.sales, "choices": offered, "chosen": chosen(shop)}
 
 
 def bought(shop: Configuration, receipt: Receipt) -> dict[str, object]:
-    """What a buyer of one product, or of a cart, is told."""
+    """Return what the buyer of one product, or of a cart, is told."""
     return {
         "order": receipt.number,
         "instance": shop.instance,

@@ -49,18 +49,18 @@ class Purchase(Base):
 
 
 class LockRow(Base):
-    """The lock of the guard ``unique-row``: the request that can insert the name has it."""
+    """The lock of the guard ``unique-row``: the request that inserts the name has the lock."""
 
     __tablename__ = "lock_row"
 
     name: Mapped[str] = mapped_column(String(100), primary_key=True)
     owner: Mapped[str] = mapped_column(String(36))
-    #: By the clock of its writer, Unix seconds.
+    #: Unix seconds, by the writer's clock.
     expires_at: Mapped[float]
 
 
 class KeptAnswer(Base):
-    """What was answered to the first request with a key: see `demo_shop.sale.Asked`."""
+    """The answer to the first request with a key: see `demo_shop.sale.Asked`."""
 
     __tablename__ = "answer"
 
@@ -72,7 +72,7 @@ class KeptAnswer(Base):
     created_at: Mapped[datetime] = mapped_column(Moment)
 
 
-#: What the distributed lock has in the database, where it is there.
+#: The fence's rows, which are the distributed lock itself where there is no lock service.
 FENCE = fence_table(Base.metadata)
 
 
@@ -82,7 +82,7 @@ AnySession = Session | scoped_session[Any]
 def look_up(
     session: AnySession, products: Select[Product], lines: Sequence[OrderLine]
 ) -> Mapping[int, Product]:
-    """Those of *products* that are bought. Raises `Refusal` where one is not there, or not enough of it."""
+    """Return the *products* that are bought; raise `Refusal` where one is missing, or not enough of it."""
     wanted = products.where(Product.id.in_([line.sku for line in lines]))
     found = {product.id: product for product in session.scalars(wanted)}
     check_stock(lines, {sku: product.stock for sku, product in found.items()})
@@ -114,7 +114,7 @@ class KeyTaken(Exception):
 
 
 def write_answer(session: AnySession, asked: Asked, status: int = 0, body: str = "") -> None:
-    """Raises `Taken`; then the transaction has to be rolled back."""
+    """Write the row of a key. Raises `KeyTaken`; then the transaction has to be rolled back."""
     row = {"status": status, "body": body, "created_at": datetime.now(UTC)}
     try:
         session.execute(insert(KeptAnswer).values(key=asked.key, fingerprint=asked.fingerprint, **row))
@@ -123,7 +123,7 @@ def write_answer(session: AnySession, asked: Asked, status: int = 0, body: str =
 
 
 def keep_answer(session: AnySession, asked: Asked, status: int, body: str) -> None:
-    """What is answered to each later request with this key. A failure of the shop's is not."""
+    """Keep the answer for each later request with this key, unless it is a failure of the shop's."""
     if status >= 500:
         return
     done = session.execute(
@@ -136,7 +136,7 @@ def keep_answer(session: AnySession, asked: Asked, status: int, body: str) -> No
 
 
 def first_answer(session: AnySession, asked: Asked) -> KeptAnswer:
-    """What was answered first. Raises `Refusal` if that was to another request."""
+    """Return the answer to the first request. Raises `Refusal` if that was another request."""
     found = session.get_one(KeptAnswer, asked.key)
     asked.refuse_another(found.fingerprint)
     return found

@@ -95,7 +95,7 @@ def tell_story(options: argparse.Namespace) -> int:
 
 @contextmanager
 def servers(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """The lock service and the database of all scenarios: servers that take seconds are started once."""
+    """Start the servers of all scenarios that take seconds to start; yield lock service and database."""
     # A lock service that is to fail is each scenario's own, with a database that has seen no other's fences.
     if options.database in SERVERS and options.story != FAILOVER:
         with (
@@ -155,7 +155,7 @@ def show_readers(options: argparse.Namespace) -> int:
 
 
 def show_matrix_of_readers(options: argparse.Namespace) -> int:
-    """The story on each lock service that has readers and permits, for each framework."""
+    """Tell the story of readers for each framework, on each lock service with shared locks and permits."""
     frameworks = [options.framework] if options.framework else list(FRAMEWORKS)
     backends = [options.backend] if options.backend else list(stories.READERS_BACKENDS)
     cells = readers.ReadersCells()
@@ -171,7 +171,7 @@ def show_matrix_of_readers(options: argparse.Namespace) -> int:
 
 
 def read_story(options: argparse.Namespace) -> list[readers.Reading]:
-    """The story of readers on one lock service, and its report."""
+    """Tell the story of readers on one lock service, and write its report."""
     scenarios, teller = choose(told(options), options.scenarios), Teller()
     shop = replace(furnished(options), products=stories.READERS_PRODUCTS)
     teller.say(f"{where(options.backend, options.database)} Framework: {options.framework}.", last=True)
@@ -207,7 +207,7 @@ def open_shop(options: argparse.Namespace) -> NoReturn:
 
 
 def choose(scenarios: tuple[Scenario, ...], wanted: list[str]) -> list[Scenario]:
-    """The wanted ones, each with its control before it: alone, a locked run proves nothing."""
+    """Return the wanted scenarios, each with its control before it: alone, a locked run proves nothing."""
     if not wanted:
         return list(scenarios)
     controls = {scenario.control for scenario in scenarios if scenario.slug in wanted}

@@ -24,13 +24,13 @@ BUYERS = 50
 PATIENCE = 30.0
 #: A buyer who was turned away comes again, after so many seconds at most.
 PAUSE = 2.0
-#: What a purchase came to.
+#: The outcomes of a purchase.
 ANSWERS = (BOUGHT, MISSED, REFUSED, FAILED) = ("sold", "sold_out", "refused", "failed")
 
 
 @dataclass(frozen=True, slots=True)
 class SaleTally:
-    """What a sale sold of the product, and to how many twice."""
+    """How many units a sale sold of the product, and how many of them twice."""
 
     initial: int
     left: int
@@ -40,12 +40,12 @@ class SaleTally:
 
     @property
     def repeated(self) -> int:
-        """Units that were sold more than once."""
+        """Count the units that were sold more than once."""
         return sum(times > 1 for times in self.units.values())
 
     @property
     def excess(self) -> int:
-        """Orders for units that had been sold already."""
+        """Count the orders for units that had been sold already."""
         return self.sold - len(self.units)
 
 
@@ -57,11 +57,11 @@ def count(ledger: Ledger, initial: int) -> SaleTally:
 
 @dataclass(slots=True)
 class PageSale:
-    """One rush: what was chosen, and what the buyers were told."""
+    """One sale that the page asked for: the chosen guard, and what the buyers were told."""
 
     number: int
     choice: Choice
-    #: All keys from the start: they are read while buyers add to them.
+    #: It has all keys from the start: the page reads it while buyers add to it.
     answers: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(ANSWERS, 0)))
     #: Whether a process is to stand still, and what came of that.
     stands_still: bool = False
@@ -71,7 +71,7 @@ class PageSale:
 
 @dataclass(frozen=True, slots=True)
 class SaleAnswer:
-    """What the shop said to one attempt."""
+    """The shop's answer to one attempt."""
 
     #: One of `ANSWERS`.
     told: str
@@ -85,11 +85,11 @@ class LiveSale:
     """The sales of one `Stack`, one at a time."""
 
     def __init__(self, stack: Stack) -> None:
-        """Before the instances of *stack* are started."""
+        """Call this before the instances of *stack* are started: they are told where to ask."""
         self.stack, self.choices = stack, choices(stack.shop)
         self.standstill = Standstill(stack)
         self.sale: PageSale | None = None
-        #: By slug: the last sale with each choice, and what came of it.
+        #: The last sale with each choice, by slug, and its outcome.
         self.last: dict[str, tuple[PageSale, SaleTally]] = {}
         self._thread: threading.Thread | None = None
         self._mutex = threading.Lock()
@@ -133,7 +133,7 @@ class LiveSale:
             buyer.join()
 
     def _send_around(self, sale: PageSale) -> None:
-        """One buyer first, whose process stands still while the others come."""
+        """Send one buyer first, whose process stands still while the others come."""
         standstill = self.standstill
         port, purchase = standstill.port, {PURCHASE_HEADER: standstill.purchase}
         first = threading.Thread(target=self._buy, args=(sale, port, purchase))
@@ -144,7 +144,7 @@ class LiveSale:
             buyer.join()
 
     def _come(self, sale: PageSale, number: int) -> list[threading.Thread]:
-        """So many buyers at once."""
+        """Start *number* buyers at once."""
         together, port = threading.Barrier(number), self.stack.front.port
 
         def buy() -> None:
@@ -174,7 +174,7 @@ class LiveSale:
             sale.answers[answer.told] += 1
 
     def _ask(self, slug: str, port: int, headers: Mapping[str, str]) -> SaleAnswer:
-        """What one purchase comes to."""
+        """Ask for one purchase, and return what it comes to."""
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
             connection.request("POST", f"/products/{PRODUCT_ID}/reduce/{slug}", headers=dict(headers))
             answer = connection.getresponse()
@@ -190,7 +190,7 @@ class LiveSale:
 
 
 def offer(live: LiveSale) -> str:
-    """Beside the box to tick; "": nothing can stand still here."""
+    """Return the sentence beside the box to tick; "" where no process can stand still."""
     if not live.standstill.offered:
         return ""
     lease = f"{live.stack.shop.lock_ttl:g} s"
@@ -198,7 +198,7 @@ def offer(live: LiveSale) -> str:
 
 
 def told_meanwhile(standing: StoppedHolder) -> str:
-    """Changes only when there is something new: each change is read aloud."""
+    """Say what happens while a process stands still. A screen reader speaks each change, so there are few."""
     who = standing.instance
     if not standing.locked:
         return f"{who} stands still. It has read {standing.unit} in stock, and others buy meanwhile."
@@ -211,7 +211,7 @@ def told_meanwhile(standing: StoppedHolder) -> str:
 
 
 def told_of_standstill(standing: StoppedHolder) -> str:
-    """What happened, in the order in which it did."""
+    """Say what happened, in the order in which it did."""
     who, long = standing.instance, f"{standing.seconds:.0f} s"
     if not standing.locked:
         said = f"{who} stood still for {long} after it had read {standing.unit} in stock"
@@ -229,7 +229,7 @@ def told_of_standstill(standing: StoppedHolder) -> str:
 
 
 def why(sale: PageSale) -> str:
-    """Below the sentence of what happened; while a process stands still, for how long."""
+    """Return the reason, which stands below what happened; while a process stands still, for how long."""
     if not sale.runs:
         return sale.choice.why_late if sale.standing else sale.choice.why
     standing = sale.standing
@@ -241,7 +241,7 @@ RECENT = 8
 
 
 def state(live: LiveSale) -> dict[str, object]:
-    """All that the page shows."""
+    """Return all that the page shows."""
     sale, ledger = live.sale, live.ledger()
     tally = count(ledger, live.stack.shop.stock)
     return {
@@ -265,7 +265,7 @@ def state(live: LiveSale) -> dict[str, object]:
 
 
 def told_of_sale(sale: PageSale | None, tally: SaleTally) -> str:
-    """One sentence, or two, of what just happened."""
+    """Say what just happened, in one sentence or a few."""
     if sale and sale.runs:
         if sale.standing and sale.standing.lasted is None:
             return told_meanwhile(sale.standing)
@@ -299,7 +299,7 @@ def told_of_answers(sale: PageSale | None) -> list[str]:
 
 
 def one_instance(name: str, ledger: Ledger, tally: SaleTally) -> dict[str, object]:
-    """Which units it sold, and which of them were sold more than once, by whichever instance."""
+    """Return the units that an instance sold, and which of them any instance sold again."""
     mine = Counter(
         order.stock_seen for order in ledger.orders if order.instance == name and order.product == PRODUCT_ID
     )
@@ -311,7 +311,7 @@ def one_instance(name: str, ledger: Ledger, tally: SaleTally) -> dict[str, objec
 
 
 def in_short(sale: PageSale, tally: SaleTally) -> str:
-    """What came of a sale, beside its guard."""
+    """Return the outcome of a sale in short, for beside its guard."""
     stood = "One process stood still: " if sale.standing else ""
     said = f"{stood}{tally.sold} orders for {tally.initial} units"
     return f"{said}, {tally.excess} for units already sold" if tally.excess else f"{said}, none twice"

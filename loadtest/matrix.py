@@ -25,7 +25,7 @@ from loadtest.verdict import Conclusion
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
-    """The cells that share a control: what differs between them is the lock service."""
+    """The cells that share a control: they differ in the lock service only."""
 
     visit: Visit
     database: str
@@ -43,11 +43,11 @@ class Matrix:
         return len(self.rows) * (1 + len(self.backends))
 
     def runs(self, row: MatrixRow) -> list[SaleRun | None]:
-        """The control, and the cell of each lock service; None where it was not run."""
+        """Return the control, and the cell of each lock service; None where it was not run."""
         return [self.controls.get(row), *(self.cells.get((row, backend)) for backend in self.backends)]
 
     def __iter__(self) -> Iterator[tuple[MatrixRow, str | None, SaleRun]]:
-        """Every cell that was run, row by row, each control first."""
+        """Iterate over the cells that were run, row by row, each control first."""
         for row in self.rows:
             if row in self.controls:
                 yield row, None, self.controls[row]
@@ -62,13 +62,13 @@ class MatrixTerms:
 
     shop: Configuration
     crowd: BuyerCrowd
-    #: Of each product, and between read and write; None: as the visit says.
+    #: Units of each product, and seconds between read and write; None: as the visit says.
     stock: int | None = None
     pause: float | None = None
 
 
 class MatrixWatcher(Protocol):
-    """It is told how far the matrix is."""
+    """An observer that is told how far the matrix is."""
 
     def starting(self, what: str) -> None: ...
     def begin(self, row: MatrixRow, backend: str | None) -> None: ...
@@ -109,7 +109,7 @@ def fill_column(
     terms: MatrixTerms,
     watcher: MatrixWatcher,
 ) -> None:
-    """The cells that can share instances: all that have the same database and lock service."""
+    """Run the cells that can share instances: all that have the same database and lock service."""
     backend, url = lock
     watcher.starting(f"the instances for {rows[0].database} and {backend or 'the control'}")
     shop = replace(terms.shop, guard=DISTRIBUTED if backend else "process")
@@ -143,7 +143,7 @@ def fill_cell(
 
 
 def instances_for(frameworks: set[str]) -> tuple[str, ...]:
-    """The fewest instances that can serve all of *frameworks*, two for each sale."""
+    """Return the fewest instances that can serve all of *frameworks*, two for each sale."""
     pairs = [PAIRS[framework] for framework in frameworks]
     return tuple(
         name for name in ("django", "flask") for _ in range(max(names.count(name) for names in pairs))
@@ -155,12 +155,12 @@ def unique(names: Iterable[str]) -> list[str]:
 
 
 def conclusions(matrix: Matrix) -> list[Conclusion]:
-    """Of all cells; one that was not run is no proof."""
+    """Return the conclusions of all cells; a cell that was not run is inconclusive."""
     found = [run.conclusion for _, _, run in matrix]
     return found + [Conclusion.INCONCLUSIVE] * (len(matrix) - len(found))
 
 
-#: How many doubts the terminal is told: where all is odd, there are hundreds.
+#: The terminal shows so many doubts: where all is odd, there are hundreds.
 DOUBTS = 20
 VISIT_WORDS = {"buy": "one unit", "cart": "a cart"}
 #: The table's; the progress and the report say it in full.
@@ -169,7 +169,7 @@ LEGEND = {Conclusion.WRONG: "!: WRONG, a unit was sold twice", Conclusion.INCONC
 
 
 class MatrixProgress(Teller):
-    """One line for each cell."""
+    """A line for each cell at the terminal."""
 
     def open(self, matrix: Matrix, crowd: BuyerCrowd) -> None:
         self.number, self.of, self.began = 0, len(matrix), time.monotonic()
@@ -200,7 +200,7 @@ class MatrixProgress(Teller):
 
 
 def outcome(run: SaleRun) -> str:
-    """What became of one sale: in capitals where it is not what it must be."""
+    """Return the outcome of a sale: in capitals where it is not what it must be."""
     sold = f"{run.figures.sold} of {run.figures.initial}"
     match run.conclusion:
         case Conclusion.SHOWN:
@@ -212,14 +212,14 @@ def outcome(run: SaleRun) -> str:
 
 
 def cell(run: SaleRun | None) -> str:
-    """How many units were sold in it, marked where that is not what it must be."""
+    """Return how many units were sold in the cell, marked where that is not what it must be."""
     if run is None:
         return "NOT RUN"
     return f"{MARKS[run.conclusion]}{run.figures.sold}"
 
 
 def table(matrix: Matrix) -> str:
-    """A table for each visit: how many units there were, and how many each sale sold."""
+    """Return a table for each visit: how many units there were, and how many each sale sold."""
     tables = []
     for visit in dict.fromkeys(row.visit.slug for row in matrix.rows):
         rows = [("database", "framework", "units", "control", *matrix.backends)]
@@ -246,7 +246,7 @@ def in_all(matrix: Matrix) -> str:
 
 
 def doubts(matrix: Matrix) -> list[str]:
-    """Why a cell is not what it must be."""
+    """Return the reasons where a cell is not what it must be."""
     return [
         f"{row.database}, {row.framework}, {VISIT_WORDS[row.visit.slug]}, {backend or 'control'}: {reason}"
         for row, backend, run in matrix

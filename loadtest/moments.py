@@ -31,13 +31,18 @@ from loadtest.servers.lock_services import Struck
 from loadtest.servers.processes import PATIENCE
 from loadtest.stack import Stack
 
+#: The others have done what they can if nothing was sold for so long, seconds.
+AT_REST = 1.5
+
 
 @dataclass(frozen=True, slots=True)
 class Moment:
+    """A moment that a purchase reached, as its instance noted it."""
+
     #: Unix time; all instances are on one machine.
     at: float
     instance: str
-    #: What its buyer calls it.
+    #: The buyer's name for the purchase.
     purchase: str
     what: str
     stock: int | None = None
@@ -50,7 +55,7 @@ PurchaseMoments = dict[str, Moment]
 
 
 def read_moments(journal: str) -> tuple[Moment, ...]:
-    """Oldest first."""
+    """Return the moments in *journal*, oldest first."""
     if not journal or not Path(journal).exists():
         return ()
     # An instance that is being stopped may have written half a line, which it ends later.
@@ -65,7 +70,7 @@ def read_moment(line: str) -> Moment:
 
 
 def by_purchase(moments: Iterable[Moment]) -> dict[str, PurchaseMoments]:
-    """In the order in which they were granted the lock; those that never were are left out."""
+    """Return the moments of each purchase that was granted the lock, in the order of the grants."""
     found: dict[str, PurchaseMoments] = {}
     for moment in moments:
         if moment.what == "granted":
@@ -76,19 +81,15 @@ def by_purchase(moments: Iterable[Moment]) -> dict[str, PurchaseMoments]:
 
 
 def early_releases(moments: Iterable[Moment]) -> int:
-    """Purchases that let go of the lock before their COMMIT was done."""
+    """Count the purchases that released the lock before their COMMIT was done."""
     purchases = by_purchase(moments).values()
     both = [one for one in purchases if "released" in one and "committed" in one]
     return sum(one["released"].at < one["committed"].at for one in both)
 
 
-#: The others have done what they can if nothing was sold for so long, seconds.
-STANDSTILL = 1.5
-
-
 @dataclass(frozen=True, slots=True)
 class StoppedPurchase:
-    """An instance stood still from *since* to *until*, Unix times."""
+    """A purchase whose instance stood still from *since* to *until*, Unix times."""
 
     instance: str
     #: The purchase that was under way, as its buyer calls it.
@@ -98,11 +99,11 @@ class StoppedPurchase:
 
 
 class InstanceStopper:
-    """Stops *instance* once; closed by leaving the ``with``."""
+    """Stops *instance* once, in the middle of a purchase, while the sale goes on. Use it by ``with``."""
 
     def __init__(self, stop: Stop, instance: str) -> None:
         self.stop, self.instance = stop, instance
-        #: What was done; None until it is over.
+        #: The purchase that was stopped; None until that is over.
         self.stopped: StoppedPurchase | None = None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(0.2)
@@ -118,12 +119,12 @@ class InstanceStopper:
 
     @property
     def where(self) -> str:
-        """``SHOP_STALL`` of the instances."""
+        """Return ``SHOP_STALL`` for the instances."""
         return f"{self.instance}:{self.stop.at}:{self._listener.getsockname()[1]}"
 
     @contextmanager
     def beside(self, stack: Stack) -> Iterator[None]:
-        """While the block, which is a sale, runs."""
+        """Stop the instance once while the block, which is a sale, runs."""
         thread = threading.Thread(target=self._run, args=[stack])
         thread.start()
         try:
@@ -142,7 +143,7 @@ class InstanceStopper:
 
     @contextmanager
     def _interrupted(self, stack: Stack, purchase: socket.socket) -> Iterator[float]:
-        """The purchase goes no further in the block. Gives the time since when."""
+        """Hold the purchase in the block. Yields the time at which it was stopped."""
         victim = stack.instances[stack.names.index(self.instance)]
         try:
             victim.freeze()
@@ -160,14 +161,14 @@ class InstanceStopper:
         return None
 
     def _let_others_buy(self, stack: Stack, since: float) -> None:
-        """Until they have the lock, and then until enough is sold or nothing moves any more."""
+        """Wait until the others have the lock, and then until enough is sold or nothing moves any more."""
         before, patience = stack.ledger(), time.monotonic() + PATIENCE
         enough = before.sold + (before.stock if self.stop.sold is None else self.stop.sold)
         while not self._passed_on(stack, since) and time.monotonic() < patience:
             if self._sale_is_over.wait(0.05):
                 return
         sold, moved = before.sold, time.monotonic()
-        while sold < enough and time.monotonic() - moved < STANDSTILL:
+        while sold < enough and time.monotonic() - moved < AT_REST:
             if self._sale_is_over.wait(0.02):
                 return
             if (now := stack.ledger().sold) > sold:
@@ -180,7 +181,10 @@ class InstanceStopper:
 
 
 class ServiceStriker(InstanceStopper):
-    """The purchase goes on at once; where *forgets*, when the others have had their turn."""
+    """Strikes the lock service while one purchase is inside, and many wait for the lock.
+
+    The purchase goes on at once; where the service *forgets*, after the others have had their turn.
+    """
 
     def __init__(self, struck: Struck, forgets: bool, stop: Stop, instance: str) -> None:
         super().__init__(stop, instance)
@@ -194,7 +198,7 @@ class ServiceStriker(InstanceStopper):
 
     def _run(self, stack: Stack) -> None:
         super()._run(stack)
-        # What a thread has started the kernel ends with it: see `loadtest.servers.processes`.
+        # The kernel ends what this thread has started when the thread ends: see `ChildProcess`.
         self._sale_is_over.wait()
 
     @contextmanager
@@ -209,19 +213,17 @@ class ServiceStriker(InstanceStopper):
 
 
 STANDS_AT = "read"
-#: How long the one buyer has to get there, seconds: nobody else has come yet.
+#: The one buyer has so long to get to that moment, seconds: the others have not come yet.
 ARRIVAL = 10.0
-#: What comes to us says what it is at once, seconds.
+#: A purchase that connects tells its name within this time, seconds.
 AT_ONCE = 1.0
-#: The others have done what they can if nothing was sold for so long, seconds.
-AT_REST = 1.5
-#: It goes on so long after its lease at the latest, seconds.
+#: The process goes on so long after its lease at the latest, seconds.
 LATEST = 10.0
 
 
 @dataclass(slots=True)
 class StoppedHolder:
-    """What came of it, while it goes on."""
+    """A holder that stands still in a sale of the page, and what has come of it so far."""
 
     instance: str
     #: How long a holder that stands still keeps its lock, seconds.
@@ -237,7 +239,7 @@ class StoppedHolder:
     passed_on: bool = False
     #: How many units the others sold meanwhile.
     sold: int = 0
-    #: What its buyer was told then: the status, and the code of a refusal.
+    #: The answer to its buyer: the status, and the code of a refusal.
     status: int = 0
     code: str = ""
 
@@ -247,11 +249,16 @@ class StoppedHolder:
 
 
 class Standstill:
-    """Of one `Stack`, and made before its instances are: they are told where to ask."""
+    """Stops one process of a `Stack` for longer than its lease, while it holds the lock.
+
+    SIGSTOP, between reading the stock and writing it: as a virtual machine that is moved, or a laptop that is
+    closed. The process is one of Django: elsewhere the lock checks its lease right before COMMIT, and finds
+    out without the fence, too. Make it before the instances are started: they are told where to ask.
+    """
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
-        #: What the buyer calls its purchase. Nobody else knows it, and so nobody else can stop an instance.
+        #: The buyer's secret name for its purchase: nobody else can stop an instance.
         self.purchase = secrets.token_hex(16)
         django = [number for number, framework in enumerate(stack.frameworks) if framework == "django"]
         #: Whether there is a process to stop, and a lock that doesn't stay with it.
@@ -270,7 +277,7 @@ class Standstill:
 
     @property
     def port(self) -> int:
-        """Of the instance itself: nginx would choose."""
+        """Return the port of the instance itself: nginx would choose another one."""
         return self.stack.instance_ports[self.number]
 
     def close(self) -> None:
@@ -281,7 +288,7 @@ class Standstill:
     def held(self, choice: Choice) -> Iterator[StoppedHolder | None]:
         """Stop the instance in the purchase that was sent to it, until the others have had their turn.
 
-        They come in the block. *choice*: what guards them. Gives None where no purchase got so far.
+        The others come in the block. *choice*: their guard. Yields None where no purchase got so far.
         """
         purchase = self._purchase()
         if purchase is None:
@@ -298,7 +305,7 @@ class Standstill:
                 locked = choice.guard == DISTRIBUTED
                 standing = StoppedHolder(self.instance, lease, unit, locked, time.monotonic())
                 yield standing
-                # Where it has passed the fence they wait for it in the database.
+                # Where the purchase has passed the fence, the others wait for it in the database.
                 least = 0 if choice.fence else 1
                 self._let_others_buy(standing, least, ledger.sold, locks, number)
             standing.lasted = standing.seconds
@@ -306,7 +313,7 @@ class Standstill:
             victim.thaw()
 
     def _purchase(self) -> socket.socket | None:
-        """The one that has got there; None: none has. Whatever else comes to our port is hung up on."""
+        """Return the connection of the purchase that is to stop, or None. Hang up on any other connection."""
         deadline = time.monotonic() + ARRIVAL
         while time.monotonic() < deadline:
             try:
@@ -324,9 +331,9 @@ class Standstill:
     def _let_others_buy(
         self, standing: StoppedHolder, least: int, before: int, locks: distlock.Locks, number: int | None
     ) -> None:
-        """Until nothing moves any more, and they have the lock and have bought *least* units.
+        """Wait until nothing moves any more, and the others have the lock and have bought *least* units.
 
-        *before*: what was sold, and *number*: which hold there was, when it began to stand still.
+        *before*: how much was sold, and *number*: the hold's fence, when the process began to stand still.
         """
         moved, pause = time.monotonic(), Event()
         victim = self.stack.instances[self.number].process
@@ -342,13 +349,13 @@ class Standstill:
 
 
 def has_lease(lock: str) -> bool:
-    """Whether a lock there passes on when its holder stands still."""
+    """Return whether a lock at the URL *lock* passes on when its holder stands still."""
     scheme, separator, _ = lock.partition("://")
     return bool(separator) and capabilities_of(scheme).lease
 
 
 def number_of(locks: distlock.Locks) -> int | None:
-    """What names the hold of the product; None: nobody holds it."""
+    """Return the fence number of the product's hold; None: nobody holds it."""
     with contextlib.suppress(LockError):
         fence = locks.inspect(f"product_{PRODUCT_ID}").fence
         return fence.number if fence is not None else None

@@ -30,7 +30,7 @@ SERVERS = {
 
 
 def needs(options: argparse.Namespace) -> list[str]:
-    """The packages, by the names that ``scripts/setup.sh`` knows."""
+    """Return the packages, by the names that ``scripts/setup.sh`` knows."""
     # The matrix has every lock service and database, unless one is chosen; that of failovers what goes on.
     every = lock_services.STRUCK_BACKENDS if options.story == FAILOVER else BACKENDS
     started = {options.backend} if options.backend else set(every)

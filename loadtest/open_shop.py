@@ -75,13 +75,13 @@ def keep_open(scenario: Scenario, visit: Visit, stack: Stack, crowd: BuyerCrowd)
 
 
 def has_desktop() -> bool:
-    """Whether a person is there to see a browser. Without a desktop one could take the terminal."""
+    """Return whether a person would see a browser. Without a desktop a browser could take the terminal."""
     desktop = sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
     return bool(desktop) and sys.stdout.isatty()
 
 
 def asked_to_restock(patience: float) -> bool:
-    """Whether Enter was pressed. Without a keyboard, only the pause."""
+    """Return whether Enter was pressed within *patience* seconds. Without a keyboard, only wait."""
     if not sys.stdin.isatty():
         time.sleep(patience)
         return False
@@ -93,13 +93,14 @@ PATH, STANDS_STILL = "/sale", "stands-still"
 
 @contextmanager
 def serve_sales(stack: Stack) -> Iterator[int]:
-    """The port at which `PATH` answers. ``GET`` tells; ``POST /sale/<choice>`` begins a sale.
+    """Serve `PATH`, and yield the port. ``GET`` tells of the sale; ``POST /sale/<choice>`` begins one.
 
-    ``POST /sale/<choice>?stands-still``: one process stands still in it.
+    ``POST /sale/<choice>?stands-still``: one process stands still in it. This is no part of the shop, whose
+    instances are busy with the buyers: nginx sends to it what the page asks.
     """
     live = LiveSale(stack)
 
-    class Handler(BaseHTTPRequestHandler):
+    class SaleHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path == PATH:
                 self.answer(200, state(live))
@@ -130,7 +131,7 @@ def serve_sales(stack: Stack) -> Iterator[int]:
         def log_message(self, *_: object) -> None:
             """The terminal tells what is sold, not what is asked."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SaleHandler) as server:
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="sale server", daemon=True)
         thread.start()

@@ -31,7 +31,7 @@ from loadtest.stories import (
 
 
 def objection(options: argparse.Namespace) -> str:
-    """Why this can't be run; "" if it can."""
+    """Return why this can't be run; "" if it can."""
     if options.is_async and (refused := object_to_async(options)):
         return refused
     if options.framework == QUART and not options.is_async:
@@ -82,7 +82,7 @@ def objection(options: argparse.Namespace) -> str:
 
 
 def _others(unknown: str, known: list[str]) -> str:
-    """What was meant perhaps, and what there is."""
+    """Return what was meant perhaps, and what there is."""
     close = difflib.get_close_matches(unknown, known, n=1)
     meant = f". Did you mean {close[0]!r}? There" if close else "; there"
     return f"{meant} are: {', '.join(known)}"

@@ -32,7 +32,7 @@ PAYMENT = 0.02
 
 
 class Gateway:
-    """What it has seen since `begin`."""
+    """A payment gateway that counts how many are inside at once, and refuses those above its limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,13 +44,13 @@ class Gateway:
         self.most = self.taken = self.refused = 0
 
     def pay(self) -> bool:
-        """Whether there was room; if so the payment is done."""
+        """Take a payment if there is room, and return whether there was."""
         with self._lock:
             self._inside += 1
             self.most = max(self.most, self._inside)
             room = self._inside <= GATEWAY_LIMIT
         if room:
-            # Nobody sets it: a payment takes its time.
+            # No code sets the event: a payment takes its time.
             threading.Event().wait(PAYMENT)
         # Out before it is told, so that who takes its place is never counted beside it.
         with self._lock:
@@ -64,7 +64,7 @@ class Gateway:
 def open_gateway() -> Iterator[Gateway]:
     gateway = Gateway()
 
-    class Handler(BaseHTTPRequestHandler):
+    class GatewayHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.send_response(200 if gateway.pay() else 429)
             self.send_header("Content-Length", "0")
@@ -73,12 +73,12 @@ def open_gateway() -> Iterator[Gateway]:
         def log_message(self, *_: object) -> None:
             """The verdict tells what was refused."""
 
-    class Server(ThreadingHTTPServer):
+    class GatewayServer(ThreadingHTTPServer):
         daemon_threads = True
-        #: All who come at once are to be counted, and not to wait before the door.
+        #: The gateway has to count all who come at once, so none may wait to be accepted.
         request_queue_size = 128
 
-    with Server(("127.0.0.1", 0), Handler) as server:
+    with GatewayServer(("127.0.0.1", 0), GatewayHandler) as server:
         gateway.url = f"http://127.0.0.1:{server.server_port}/"
         thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="gateway", daemon=True)
         thread.start()
@@ -96,13 +96,13 @@ PATHS = {
     UNLIMITED: "/readers/pay",
     LIMITED: "/readers/pay/limited",
 }
-#: How many have to be inside at once, or a lock for one alone would look the same.
+#: So many have to be inside at once, or a lock for a single one would look the same.
 TOGETHER = {SHARED: 2, LIMITED: GATEWAY_LIMIT}
 
 
 @dataclass(frozen=True, slots=True)
 class ReadersFigures:
-    """The numbers of one run."""
+    """The numbers of one scenario."""
 
     #: Reports or payments that were answered, and how many of them were wrong: torn, or refused.
     answered: int
@@ -134,7 +134,7 @@ class Reading:
 
 
 def judge(scenario: Scenario, seen: ReadersFigures, control: Conclusion | None) -> Reading:
-    """*control* is what became of the same run without the guard."""
+    """Judge *seen*. *control*: what became of the same run without the guard."""
     doubts = tuple(doubts_of(scenario, seen))
     harmless = Outcome.INCONCLUSIVE if doubts else Outcome.EXACT
     outcome = Outcome.BROKEN if seen.wrong else harmless
@@ -164,9 +164,9 @@ def doubts_of(scenario: Scenario, seen: ReadersFigures) -> Iterator[str]:
 
 
 TAKEN, REFUSED = 200, 502
-#: Asks the shop: the method, and the path.
+#: A function that asks the shop, given a method and a path.
 AskShop = Callable[[str, str], None]
-#: For one answer, seconds.
+#: A visitor waits so long for an answer, seconds.
 PATIENCE = 60.0
 
 
@@ -188,7 +188,7 @@ class Visitors:
     over: threading.Event = field(default_factory=threading.Event)
 
     def invite(self, users: int, visit: Callable[[AskShop], None]) -> list[threading.Thread]:
-        """*users* who do *visit*, which is given what asks the shop."""
+        """Make threads for *users* who do *visit*, which is given a function that asks the shop."""
         invited = [threading.Thread(target=self._come, args=(visit,), daemon=True) for _ in range(users)]
         self.crowds += invited
         return invited
@@ -209,7 +209,7 @@ class Visitors:
                 self.errors.append(error)
 
     def wait_for(self, threads: Iterable[threading.Thread], until: float) -> bool:
-        """Whether all of *threads* have gone home by *until*."""
+        """Return whether all *threads* have ended by *until*."""
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
@@ -224,7 +224,7 @@ def run_scenarios(
     begin: Callable[[int, int, Scenario], None],
     end: Callable[[Reading], None],
 ) -> list[Reading]:
-    """Each scenario, in the same shop. *begin* and *end* are told how far it is."""
+    """Run each scenario, in the same shop. *begin* and *end* are told how far it is."""
     done: dict[str, Reading] = {}
     with open_gateway() as gateway:
         shop = replace(shop, gateway=gateway.url)
@@ -242,7 +242,7 @@ def run_scenarios(
 
 
 def visit_reports(stack: Stack, path: str, crowd: BuyerCrowd, _: Gateway) -> ReadersFigures:
-    """Reports are asked for until all purchases are made."""
+    """Send readers, who ask for reports until all purchases are made."""
     visitors = Visitors(stack.front.port)
 
     def buy(ask: AskShop) -> None:
@@ -306,8 +306,8 @@ def figures_of(
 
 
 def most(times: Iterable[tuple[float, float]]) -> int:
-    """How many of *times*, each from and to, share one moment."""
-    # At the same moment one ends before another begins.
+    """Return how many of *times*, each from and to, share one moment."""
+    # At one moment, ends come before beginnings.
     turns = sorted(turn for began, ended in times for turn in ((began, 1), (ended, -1)))
     inside = highest = 0
     for _, change in turns:
@@ -322,7 +322,7 @@ HEADINGS = ("scenario", "answered", "wrong", "at once", "must be", "is", "")
 
 
 def row(reading: Reading) -> tuple[str, ...]:
-    """One of the table, under `HEADINGS`."""
+    """Return a row of the table, under `HEADINGS`."""
     seen, scenario = reading.seen, reading.scenario
     figures = (str(seen.answered), str(seen.wrong), str(seen.together))
     return scenario.slug, *figures, scenario.must_be, reading.outcome, MARKS[reading.conclusion]
@@ -357,7 +357,7 @@ def in_all(readings: Sequence[Reading]) -> str:
 
 
 def why_not(reading: Reading) -> tuple[str, ...]:
-    """The reasons where a scenario did not show what it must."""
+    """Return the reasons where a scenario did not show what it must."""
     if reading.conclusion is Conclusion.SHOWN:
         return ()
     if reading.scenario.must_be is Outcome.BROKEN and reading.outcome is not Outcome.BROKEN:
@@ -373,12 +373,12 @@ def summary(readings: Sequence[Reading]) -> str:
 
 
 def in_every_cell(cells: ReadersCells) -> str:
-    """Of the matrix."""
+    """Return the conclusion of the matrix."""
     return in_all([reading for done in cells.values() for reading in done])
 
 
 def matrix_summary(cells: ReadersCells) -> str:
-    """A row for each framework, and what went wrong without its guard and with it."""
+    """Return a row for each framework: what went wrong without the guard and with it."""
     backends = list(dict.fromkeys(backend for _, backend in cells))
     frameworks = dict.fromkeys(framework for framework, _ in cells)
     rows = [(one, *(cell(cells[one, backend]) for backend in backends)) for one in frameworks]

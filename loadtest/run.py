@@ -51,9 +51,9 @@ class SaleRun:
     #: One row for each answer, as `loadtest.locustfile` writes it.
     rows: list[dict[str, Any]]
     ledger: Ledger
-    #: Where the servers' logs were kept, if anything was odd.
+    #: The directory of the servers' logs, which are kept if anything was odd.
     logs: Path | None = None
-    #: What the instances noted, where they were asked to.
+    #: The moments that the instances noted, where they were asked to.
     moments: tuple[Moment, ...] = ()
     stopped: StoppedPurchase | None = None
 
@@ -98,12 +98,12 @@ def hold_sale(
     progress: Callable[[Ledger], None] | None,
     stopping: InstanceStopper | None = None,
 ) -> SaleRun:
-    """One sale in a shop that is open. Without *progress* nobody looks into its database meanwhile."""
+    """Hold one sale in a shop that is open. Without *progress* nothing reads its database meanwhile."""
     with stopping.beside(stack) if stopping else nullcontext():
         record = load(stack, front, visit, crowd, progress)
     ledger, rows, stopped = stack.ledger(), record["rows"], stopping.stopped if stopping else None
     moments, outage = read_moments(stack.shop.journal), scenario.outage
-    # One that only strikes while somebody is inside leaves the lock with its holder.
+    # An outage after which the service remembers the hold leaves the lock with its holder.
     stops = outage.forgets if outage else scenario.stop is not None
     figures = replace(
         figures_of(visit, stack.shop.stock, crowd, front.names, rows, ledger),
@@ -128,7 +128,7 @@ def hold_sale(
         ledger,
         stack.keep_logs(f"{visit.slug}-{scenario.slug}") if verdict.doubts else None,
         moments,
-        # What was struck is not an instance.
+        # An outage strikes the lock service, and stops no instance.
         None if outage else stopped,
     )
 
@@ -223,17 +223,17 @@ def stall_of(
 def absence_of(
     outage: Outage, struck: StoppedPurchase | None, ttl: float, moments: Sequence[Moment]
 ) -> Absence:
-    """The longest time in which nobody was granted the lock, from the outage on."""
+    """Return the longest time in which nobody was granted the lock, from the outage on."""
     expected = ttl + outage.takes
     if struck is None:
         return Absence(None, expected)
     granted = [moment.at for moment in moments if moment.what == "granted" and moment.at > struck.since]
-    # Where one that is inside keeps the others out of the database, only the first one shows the service.
+    # A purchase that is inside keeps the others out of the database: only the first grant shows the service.
     shown = [struck.since, *(granted[:1] if outage.forgets else granted)]
     gaps = [after - before for before, after in pairwise(shown)]
     return Absence(max(gaps, default=None), expected)
 
 
 def is_refusal(code: str | None) -> bool:
-    """Whether the guard turned the buyer away: by distlock's codes, or by the shop's own."""
+    """Return whether the guard turned the buyer away: by distlock's codes, or by the shop's own."""
     return code == "overtaken" or str(code).startswith("lock_")

@@ -21,7 +21,7 @@ from loadtest.verdict import SOLD, Conclusion
 
 
 def code_of_view(framework: str, name: str) -> str:
-    """A function of ``rush.py`` as it stands in the shop, for the report."""
+    """Return a function of ``rush.py`` as it stands in the shop, for the report."""
     text = (ROOT / "demo_shop" / f"{framework}_shop" / "rush.py").read_text("utf-8")
     found = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}[name]
     first = min([found.lineno, *(decorator.lineno for decorator in found.decorator_list)])
@@ -30,7 +30,7 @@ def code_of_view(framework: str, name: str) -> str:
 
 @contextmanager
 def slow_postgresql() -> Iterator[str]:
-    """The URL of a server in which each COMMIT takes `COMMIT_PAUSE` longer, as for a disk or a replica.
+    """Start a server in which each COMMIT takes `RUSH_COMMIT_PAUSE` longer, as for a disk or a replica.
 
     ``commit_delay`` is waited with the rows still locked, once for each COMMIT, and where it is durable.
     One that comes meanwhile is written along, as on a disk.
@@ -105,22 +105,22 @@ def why(run: SaleRun) -> str:
 
 
 def source(run: SaleRun) -> str:
-    """The view, in the framework of the first instance."""
+    """Return the view's code, in the framework of the first instance."""
     return code_of_view(run.scenario.instances[0], run.scenario.slug)
 
 
 def order(run: SaleRun) -> str:
-    """What all views call at their end."""
+    """Return the code of the function that all views call at their end."""
     return code_of_view(run.scenario.instances[0], "order")
 
 
 def compared(runs: Sequence[SaleRun]) -> list[SaleRun]:
-    """All but the control: what sells units twice sells none of them fast."""
+    """Return all runs but the control: what sells units twice sells none of them fast."""
     return [run for run in runs if run.scenario.slug != RUSH_CONTROL]
 
 
 def fastest(runs: Sequence[SaleRun]) -> float:
-    """What fills the picture."""
+    """Return the pace that fills the picture, sales a second."""
     return max((pace(run).sales for run in compared(runs)), default=0.0) or 1.0
 
 
@@ -142,7 +142,7 @@ def in_all(runs: Sequence[SaleRun]) -> str:
 
 
 def of_control(run: SaleRun) -> str:
-    """What the same shop does without a guard."""
+    """Say what the same shop does without a guard."""
     if run.verdict.outcome is not Outcome.OVERSOLD:
         return "Without any guard the same shop did not oversell, so the figures of the others say nothing."
     seen = run.figures
@@ -153,7 +153,7 @@ def of_control(run: SaleRun) -> str:
 
 
 def row(run: SaleRun) -> tuple[str, ...]:
-    """One of the table, under `HEADINGS`."""
+    """Return a row of the table, under `HEADINGS`."""
     seen, measured = run.figures, pace(run)
     times = (f"{measured.sales:.0f}", f"{measured.half:.0f} ms", f"{measured.late:.0f} ms")
     shown = times if run.scenario.slug != RUSH_CONTROL else ("",) * len(times)
@@ -162,7 +162,7 @@ def row(run: SaleRun) -> tuple[str, ...]:
 
 
 def summary(runs: Sequence[SaleRun]) -> str:
-    """For the terminal."""
+    """Return what the terminal shows."""
     doubts = [f"  {title(run)}: {reason}" for run in runs for reason in words.why_not(run)]
     folded = [fold(line, indent=4) for line in doubts]
     table = aligned([HEADINGS, *map(row, runs)], "<>>><>>><")

@@ -81,7 +81,10 @@ NGINX_SALES = Template("""\
 
 
 def configure_nginx(directory: Path, port: int, upstreams: Sequence[int], sales: int = 0) -> list[str]:
-    """Write the configuration, and return the command that serves it. *sales*: the port of ``/sale``."""
+    """Write nginx's configuration, and return the command that serves it.
+
+    Round robin; nothing is sent twice; all files of nginx are in *directory*. *sales*: the port of ``/sale``.
+    """
     servers = "\n".join(f"        server 127.0.0.1:{upstream} max_fails=0;" for upstream in upstreams)
     file = directory / "nginx.conf"
     more = NGINX_SALES.substitute(port=sales) if sales else ""
@@ -106,7 +109,7 @@ THREADS = 16
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """nginx before some of the instances."""
+    """The nginx in front of some of the instances."""
 
     port: int
     #: The instances behind it.
@@ -118,7 +121,7 @@ class Front:
 
 
 class Stack:
-    """Started by ``with``; ended, with everything that it started, by leaving it.
+    """Database, lock service, instances and nginx. Leaving the ``with`` ends everything that it started.
 
     *shop* configures all instances; its ``instance``, ``database``, ``lock`` and ``goods`` are filled in.
     *backend* and *database* are what to start, or the URL of what runs already. *applications*: what gunicorn
@@ -274,7 +277,7 @@ class Stack:
 
 
 def answers(port: int) -> bool:
-    """Whether the shop answers there, with the shop's own words."""
+    """Return whether the shop itself answers at *port*."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", "/products/1")

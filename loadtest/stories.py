@@ -51,8 +51,8 @@ STORIES = {
     # committed. On Redis: its locks end when nobody renews them. In Django: elsewhere the lock checks its
     # lease right before COMMIT, and finds a stopped holder without the fence, unless it is stopped there.
     TRANSACTIONS: Story(
-        # So few that those of the other instance are all inside or in line when one is stopped: later ones
-        # would be refused at once, because behind a holder that stands still they would wait in vain.
+        # So few that the buyers at the other instance all wait or are inside when one instance is stopped: a
+        # later one would be refused at once, since it would wait in vain behind a holder that stands still.
         BuyerCrowd(users=16, purchases=15),
         "redis",
         "postgresql",
@@ -86,7 +86,7 @@ WHERE = {
 
 
 def told(options: argparse.Namespace) -> tuple[Scenario, ...]:
-    """The scenarios of the story that was asked for; where a shop is to be opened, also the unlocked one."""
+    """Return the scenarios of the story in *options*; where a shop is to be opened, also the unlocked one."""
     if options.story == TRANSACTIONS:
         return transactions_scenarios()
     if options.story == FAILOVER:
@@ -101,21 +101,21 @@ def told(options: argparse.Namespace) -> tuple[Scenario, ...]:
 
 
 def opened_first(options: argparse.Namespace) -> str:
-    """The scenario that ``up`` opens where none is named: what goes wrong, or the guard asked for."""
+    """Return the scenario that ``up`` opens by default: one that goes wrong, or the guard asked for."""
     if options.story == TRANSACTIONS:
         return transactions_scenarios()[0].slug
     pair = "mixed" if options.framework == "mixed" else "two"
     return f"{pair}-{'unlocked' if options.guard == DISTRIBUTED else options.guard}"
 
 
-#: What COMMIT takes longer where that is the story, seconds.
+#: COMMIT takes so much longer where that is the story, seconds.
 TRANSACTIONS_COMMIT_PAUSE = 0.02
 #: Lifetime of the lock without renewal, seconds: a stop is longer.
 TRANSACTIONS_TTL = 1.0
 
 
 def transactions_scenarios() -> tuple[Scenario, ...]:
-    """A lock that ends before COMMIT, and a holder that stands still past its lease."""
+    """Return the story of locks that end before COMMIT, and of holders that stand still past their lease."""
     instances = PAIRS["django"]
     committed = pair("commit", "ATOMIC_REQUESTS", instances, "plain", DISTRIBUTED)
     stopped = fenced_pair("stopped", "stopped between read and write", Stop("read"))
@@ -129,7 +129,7 @@ def transactions_scenarios() -> tuple[Scenario, ...]:
 
 
 def fenced_pair(slug: str, where: str, stop: Stop) -> tuple[Scenario, ...]:
-    """The same lock in both: what differs is the fence."""
+    """Return two scenarios with the same lock, which differ in the fence."""
     instances = PAIRS["django"]
     control = Scenario(f"{slug}-unfenced", where, instances, DISTRIBUTED, Outcome.OVERSOLD, stop=stop)
     return control, replace(
@@ -142,7 +142,7 @@ def with_short_lease(shop: Configuration) -> Configuration:
 
 
 def failover_scenarios(backend: str | None = None) -> tuple[Scenario, ...]:
-    """A lock service loses a server in the middle of a sale: without the fence, and with it.
+    """Return the story of a lock service that loses a server during a sale: without the fence, and with it.
 
     *backend*: the lock service; None: each that can be struck.
     """
@@ -173,7 +173,7 @@ class RushWay:
     """A way to sell one hot product: a view in ``rush.py`` of each framework, under ``/rush/<way>/<id>``."""
 
     title: str
-    #: What it does in the time that a COMMIT takes.
+    #: What the way does in the time that a COMMIT takes.
     why: str
 
 
@@ -206,7 +206,7 @@ RUSH_WAYS = {
 }
 
 
-#: What COMMIT takes longer, seconds.
+#: COMMIT takes so much longer, seconds.
 RUSH_COMMIT_PAUSE = 0.005
 RUSH_GUARDS = {
     "unlocked": "none",
@@ -219,7 +219,7 @@ RUSH_CONTROL = "unlocked"
 
 
 def rush_scenarios(framework: str) -> tuple[Scenario, ...]:
-    """The control, which must oversell, and the ways to be compared; each slug is the name of its view."""
+    """Return the control, which must oversell, and the ways to compare; each slug is its view's name."""
     return tuple(
         Scenario(
             slug,
@@ -235,7 +235,7 @@ def rush_scenarios(framework: str) -> tuple[Scenario, ...]:
 
 
 def rush_visit(scenario: Scenario) -> Visit:
-    """What the buyers of one sale ask for: nobody thinks between the read and the write."""
+    """Return what the buyers of one sale ask for: the shop does not think between read and write."""
     return Visit(
         f"rush-{scenario.slug}",
         "buys one unit",
@@ -245,7 +245,7 @@ def rush_visit(scenario: Scenario) -> Visit:
     )
 
 
-#: Those that have readers and permits: a row has neither here.
+#: The lock services with shared locks and permits, which the matrix shows; and services without them.
 READERS_BACKENDS = ("file", "redis", "zookeeper")
 READERS_WITHOUT = (IN_THE_DATABASE, "postgresql", "redlock")
 READERS_PRODUCTS = 4
@@ -260,7 +260,7 @@ READERS_CONTROLS = {SHARED: TORN, LIMITED: UNLIMITED}
 
 
 def readers_scenarios(framework: str) -> tuple[Scenario, ...]:
-    """Each control, which must go wrong, before the one that differs only in the guard."""
+    """Return each control, which must go wrong, before the scenario that differs only in the guard."""
     return tuple(
         Scenario(
             slug,

@@ -29,7 +29,7 @@ from django_distlock import distributed_lock
 
 
 async def sell_lines(lines: Sequence[OrderLine], grant: Grant | None) -> Receipt:
-    """Read the stock, think, write what was read minus what is bought. *grant*: whose fence it passes."""
+    """Read the stock, think, write what was read minus what is bought, and pass the fence of *grant*."""
     if grant:
         return await sync_to_async(sell_fenced)(lines, grant)
     seen = await sync_to_async(read)(lines)
@@ -50,22 +50,22 @@ def write(lines: Sequence[OrderLine], seen: Mapping[int, int]) -> Receipt:
 
 
 def sell_fenced(lines: Sequence[OrderLine], grant: Grant) -> Receipt:
-    """All of it in one transaction: who reads before the fence may read what another is about to change."""
+    """Sell in one transaction: who reads before the fence may read what another is about to change."""
     with transaction_of(grant):
         return read_and_write(lines)
 
 
 def transaction_of(grant: Grant | None) -> AbstractContextManager[None]:
-    """The outermost transaction, which passes the fence of *grant*."""
+    """Open the outermost transaction, which passes the fence of *grant*."""
     return django_distlock.atomic(grant) if grant else transaction.atomic()
 
 
-#: What async views can't pass, and the functions that they run in a thread can.
+#: Whether sales pass the fence: async views can't, but the functions that they run in a thread can.
 FENCED = SHOP.guard == DISTRIBUTED and SHOP.fence
 
 
 def reduce_stock_with(shop: Configuration, fenced: bool) -> Callable[..., Coroutine[Any, Any, HttpResponse]]:
-    """The view that sells one unit, with the guard that *shop* names around it."""
+    """Return the view that sells one unit, with the guard that *shop* names around it."""
 
     @require_POST
     @guarded_async(shop, distributed_lock("product_<id>", key_name, fence=False), product_name, refuse)
@@ -77,7 +77,7 @@ def reduce_stock_with(shop: Configuration, fenced: bool) -> Callable[..., Corout
 
 
 reduce_stock = reduce_stock_with(SHOP, FENCED)
-#: For the page, by the last part of their routes.
+#: The views that the page offers, by the last part of their routes.
 CHOSEN = {
     slug: reduce_stock_with(choice.furnish(SHOP), FENCED if choice.fence is None else choice.fence)
     for slug, choice in choices(SHOP).items()

@@ -17,7 +17,7 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
 class ConnectionMiddleware:
-    """Open the thread's connection before the guard.
+    """Middleware that opens the thread's connection to the database before the guard.
 
     Otherwise the first buyers of each thread hold the lock while they connect, and an instance that sells so
     slowly hardly meets the other one.
@@ -32,7 +32,7 @@ class ConnectionMiddleware:
 
 
 class InstanceNameMiddleware:
-    """Every answer says which instance gave it."""
+    """Middleware that writes into each answer which instance gave it."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -58,7 +58,7 @@ def name_instance_async(
 
 
 class Journal:
-    """Notes whose purchase it is, when the guard has its lock, and what is answered."""
+    """Middleware that notes whose purchase it is, when the guard has its lock, and what is answered."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -66,7 +66,7 @@ class Journal:
         lock_released.connect(self.released)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        # Also where it has no name: a thread would go on with that of its last one.
+        # Also where the request has no name: the thread would go on with the name of its last request.
         begin_purchase(request.headers.get(PURCHASE_HEADER, ""))
         response = self.get_response(request)
         if PURCHASE_HEADER not in request.headers:

@@ -37,7 +37,7 @@ def shared_report(request: HttpRequest) -> HttpResponse:
 
 
 def add_up() -> HttpResponse:
-    """The stock of one product after the other, then the orders: a purchase in between is seen by half."""
+    """Read the stock of each product in turn, then the orders: of a purchase in between it sees half."""
     began, stock = time.time(), 0
     for number in range(PRODUCT_ID, PRODUCT_ID + SHOP.products):
         stock += Product.objects.get(pk=number).stock

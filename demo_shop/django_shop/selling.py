@@ -55,7 +55,7 @@ def read_and_write(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def subtract(lines: Sequence[OrderLine]) -> Receipt:
-    """The article's way: read, check, and let the database subtract. Only a lock makes this safe."""
+    """Read, check, and let the database subtract, as the article does. Only a lock makes this safe."""
     products = look_up(Product.objects.all(), lines)
     time.sleep(SHOP.pause)
     with transaction.atomic():
@@ -65,7 +65,7 @@ def subtract(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def for_update(lines: Sequence[OrderLine]) -> Receipt:
-    """The database locks the rows until COMMIT."""
+    """Have the database lock the rows until COMMIT."""
     with transaction.atomic():
         products = look_up(Product.objects.select_for_update().order_by("pk"), lines)
         time.sleep(SHOP.pause)
@@ -76,7 +76,7 @@ def for_update(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def conditional(lines: Sequence[OrderLine]) -> Receipt:
-    """One statement checks and writes."""
+    """Check and write in one statement."""
     time.sleep(SHOP.pause)
     seen = {}
     with transaction.atomic():
@@ -89,7 +89,7 @@ def conditional(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def optimistic(lines: Sequence[OrderLine]) -> Receipt:
-    """A purchase that finds another version than it read begins again."""
+    """Write if the version is the one that was read; otherwise begin again."""
     for _ in range(RETRIES):
         products = look_up(Product.objects.all(), lines)
         time.sleep(SHOP.pause)
@@ -99,13 +99,13 @@ def optimistic(lines: Sequence[OrderLine]) -> Receipt:
                     write_version(products[line.sku], line.quantity)
                 return record(lines, {sku: product.stock for sku, product in products.items()})
         except StaleVersion:
-            # Not all at once again.
+            # A random pause, or all would try again at once.
             time.sleep(random.random() * SHOP.pause)
     raise overtaken()
 
 
 class StaleVersion(Exception):
-    """Somebody wrote since we read."""
+    """Another purchase wrote since this one read."""
 
 
 def write_version(read: Product, quantity: int) -> None:
@@ -150,7 +150,7 @@ def key_name(request: HttpRequest, **_: Any) -> Iterable[str]:
 
 
 def once(view: View) -> View:
-    """*view*, whose answer is kept for clients that ask again. Stands below the lock."""
+    """Decorate *view*: keep its answer for clients that ask again. Stands below the lock."""
 
     @functools.wraps(view)
     def answer(request: HttpRequest, **kwargs: Any) -> HttpResponse:
@@ -176,7 +176,7 @@ def once(view: View) -> View:
 
 
 def claimed(asked: Asked) -> bool:
-    """Whether the key was new."""
+    """Store the key, and return whether it was new."""
     try:
         with transaction.atomic():
             KeptAnswer.objects.create(

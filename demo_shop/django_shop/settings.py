@@ -60,7 +60,7 @@ else:
         "PORT": _url.port or "",
         "USER": unquote(_url.username or ""),
         "PASSWORD": unquote(_url.password or ""),
-        # For the driver, as SQLAlchemy takes them.
+        # The URL's query goes to the driver, as with SQLAlchemy.
         "OPTIONS": dict(parse_qsl(_url.query)),
     }
 # A connection for each thread, kept: opening one for each request would be most of the work.

@@ -42,7 +42,7 @@ def cart_names(request: HttpRequest) -> Iterable[str]:
 
 
 def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callable[..., HttpResponse]:
-    """The view that sells one unit, with the guard that *shop* names around it."""
+    """Return the view that sells one unit, with the guard that *shop* names around it."""
     sell = WAYS[GUARDS[shop.guard].way]
 
     @require_POST
@@ -56,7 +56,7 @@ def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callabl
 
 
 reduce_stock = reduce_stock_with(SHOP)
-#: For the page, by the last part of their routes.
+#: The views that the page offers, by the last part of their routes.
 CHOSEN = {
     slug: reduce_stock_with(choice.furnish(SHOP), choice.fence) for slug, choice in choices(SHOP).items()
 }
@@ -78,7 +78,7 @@ def show_product(request: HttpRequest, id: int) -> HttpResponse:
 
 @require_safe
 def storefront(request: HttpRequest, **lines: str) -> HttpResponse:
-    """*lines*: of the choices that have others in this instance."""
+    """Show the page. *lines*: the code of the choices that have another in this instance, by slug."""
     product = Product.objects.get(pk=PRODUCT_ID)
     shown = {"product": describe(product), "page": words.page(SHOP, lines)}
     return render(request, "storefront.html", shown)
@@ -91,6 +91,7 @@ def describe(product: Product) -> dict[str, object]:
     return words.describe(SHOP, product, shelf, sold, recent)
 
 
+# The two pages of the articles, as they are described there; only the guard is ours.
 log = logging.getLogger("shop")
 # The article's way to write, unless the guard is another way.
 take = subtract if sell is WAYS["read_and_write"] else sell
@@ -107,7 +108,7 @@ def goods_name(request: HttpRequest) -> Iterable[str]:
 @require_GET
 @guarded(SHOP, distributed_lock("product_<int:query.id>"), stock_name, refuse)
 def reduce_stock_of_query(request: HttpRequest) -> HttpResponse:
-    """``GET /stock/reduce?id=1`` says OK to everybody; only the log knows which buyers got nothing."""
+    """Answer ``GET /stock/reduce?id=1`` with OK to everybody; only the log knows which buyers got nothing."""
     line = OrderLine(read_id(request.GET.get("id")))
     try:
         take([line])

@@ -36,7 +36,7 @@ def shared_report() -> Response:
 
 
 def add_up() -> Response:
-    """The stock of one product after the other, then the orders: a purchase in between is seen by half."""
+    """Read the stock of each product in turn, then the orders: of a purchase in between it sees half."""
     began, stock = time.time(), 0
     for number in range(PRODUCT_ID, PRODUCT_ID + SHOP.products):
         stock += db.session.scalar(select(Product.stock).where(Product.id == number)) or 0

@@ -43,7 +43,7 @@ def read_and_write(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def subtract(lines: Sequence[OrderLine]) -> Receipt:
-    """The article's way: read, check, and let the database subtract. Only a lock makes this safe."""
+    """Read, check, and let the database subtract, as the article does. Only a lock makes this safe."""
     seen = {sku: product.stock for sku, product in look_up(db.session, select(Product), lines).items()}
     time.sleep(SHOP.pause)
     for line in lines:
@@ -52,14 +52,14 @@ def subtract(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def for_update(lines: Sequence[OrderLine]) -> Receipt:
-    """The database locks the rows until COMMIT."""
+    """Have the database lock the rows until COMMIT."""
     products = look_up(db.session, select(Product).order_by(Product.id).with_for_update(), lines)
     time.sleep(SHOP.pause)
     return write(products, lines)
 
 
 def conditional(lines: Sequence[OrderLine]) -> Receipt:
-    """One statement checks and writes."""
+    """Check and write in one statement."""
     time.sleep(SHOP.pause)
     seen = {}
     for line in lines:
@@ -75,7 +75,7 @@ def conditional(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def optimistic(lines: Sequence[OrderLine]) -> Receipt:
-    """A purchase that finds another version than it read begins again."""
+    """Write if the version is the one that was read; otherwise begin again."""
     for _ in range(RETRIES):
         products = look_up(db.session, select(Product), lines)
         seen = {sku: product.stock for sku, product in products.items()}
@@ -84,7 +84,7 @@ def optimistic(lines: Sequence[OrderLine]) -> Receipt:
         if all(write_version(line, seen[line.sku], versions[line.sku]) for line in lines):
             return record(db.session, SHOP.instance, lines, seen)
         db.session.rollback()
-        # Not all at once again.
+        # A random pause, or all would try again at once.
         time.sleep(random.random() * SHOP.pause)
     raise overtaken()
 
@@ -122,7 +122,7 @@ def key_name(*_: Any, **__: Any) -> Iterable[str]:
 
 
 def once(view: View) -> View:
-    """*view*, whose changes are committed together with its answer. Stands below the lock."""
+    """Decorate *view*: commit its changes together with its answer. Stands below the lock."""
 
     @functools.wraps(view)
     def answer(**kwargs: Any) -> Response:
@@ -152,7 +152,7 @@ def sell_or_refuse(view: View, kwargs: dict[str, Any]) -> Response:
     except Refusal as refusal:
         response = refuse(refusal)
     if response.status_code >= 400:
-        # What it changed before it refused.
+        # Undo what the view changed before it refused.
         db.session.rollback()
     return response
 

@@ -40,7 +40,7 @@ def cart_names(*_: object) -> Iterable[str]:
 
 
 def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callable[..., Response]:
-    """The view that sells one unit, with the guard that *shop* names around it."""
+    """Return the view that sells one unit, with the guard that *shop* names around it."""
     sell = WAYS[GUARDS[shop.guard].way]
 
     @guarded(shop, distributed_lock("product_<id>", key_name, fence=fence), product_name, refuse)
@@ -54,7 +54,7 @@ def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callabl
 
 shop.post("/products/<int:id>/reduce")(reduce_stock_with(SHOP))
 for slug, choice in choices(SHOP).items():
-    # Each has a guard of its own, for the page.
+    # The page offers each of these views, which differ in their guards.
     view = reduce_stock_with(choice.furnish(SHOP), choice.fence)
     shop.add_url_rule(f"/products/<int:id>/reduce/{slug}", f"reduce-{slug}", view, methods=["POST"])
 
@@ -86,6 +86,7 @@ def describe(product: Product) -> dict[str, object]:
     return words.describe(SHOP, product, shelf, sold or 0, recent)
 
 
+# The two pages of the articles, as they are described there; only the guard is ours.
 log = logging.getLogger("shop")
 article = Blueprint("article", __name__)
 # The article's way to write, unless the guard is another way.
@@ -103,7 +104,7 @@ def goods_name() -> Iterable[str]:
 @article.get("/stock/reduce")
 @guarded(SHOP, distributed_lock("product_<int:query.id>"), stock_name, refuse)
 def reduce_stock() -> Response:
-    """``GET /stock/reduce?id=1`` says OK to everybody; only the log knows which buyers got nothing."""
+    """Answer ``GET /stock/reduce?id=1`` with OK to everybody; only the log knows which buyers got nothing."""
     line = OrderLine(read_id(request.args.get("id")))
     try:
         take([line])

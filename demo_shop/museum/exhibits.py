@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ProcessAnew:
-    """A lock of its own for each request; nobody asks whether it was got."""
+    """A process lock that each request makes for itself; nobody asks whether it was got."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -10,7 +10,7 @@ from redis import Redis
 
 
 class RedisStep0:
-    """SETNX with an expiry; DEL."""
+    """Step 0, SETNX with an expiry, and DEL: the caller that sets the key has the lock."""
 
     #: What the key holds. Nobody looks at it yet.
     value = "OK"
@@ -34,7 +34,7 @@ PAUSE = 0.1
 
 
 class RedisStep1(RedisStep0):
-    """As step 0, retried every 100 ms for 2 s."""
+    """Step 1: a caller that finds the lock taken asks again, every 100 ms for 2 s."""
 
     def acquire(self) -> bool:
         deadline = time.monotonic() + PATIENCE
@@ -46,7 +46,7 @@ class RedisStep1(RedisStep0):
 
 
 class RedisStep2(RedisStep1):
-    """As step 1; the value is a UUID, and the key is deleted only if it has that value."""
+    """Step 2: the value is a UUID, and the key is deleted only if it has that value."""
 
     def __init__(self, redis: Redis, name: str, expiry: float = 30.0) -> None:
         super().__init__(redis, name, expiry)
@@ -64,7 +64,7 @@ RENEWALS = 10
 
 
 class RedisStep3(RedisStep2):
-    """As step 2; renewed every third of the expiry, at most 10 times."""
+    """Step 3: a thread renews the lock every third of the expiry, at most 10 times."""
 
     def __init__(self, redis: Redis, name: str, expiry: float = 30.0) -> None:
         super().__init__(redis, name, expiry)
@@ -105,7 +105,7 @@ return 0
 
 
 class RedisStep4(RedisStep3):
-    """As step 3; compare-and-delete and compare-and-expire are Lua scripts."""
+    """Step 4: compare-and-delete and compare-and-expire are Lua scripts, each one step in the server."""
 
     def release(self) -> None:
         self.released.set()
@@ -116,13 +116,13 @@ class RedisStep4(RedisStep3):
 
 
 class Inside(threading.local):
-    """How often this thread is inside."""
+    """How often the current thread is inside."""
 
     count = 0
 
 
 class RedisStep5(RedisStep4):
-    """As step 4; each thread counts its entries, and only the first and the last ask Redis."""
+    """Step 5: each thread counts its entries, and only the first and the last ask Redis."""
 
     inside = Inside()
 

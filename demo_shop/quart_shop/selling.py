@@ -44,20 +44,20 @@ async def in_thread(function: Callable[[*Arguments], Result], *arguments: *Argum
             cancelled = error
     if cancelled is None:
         return work.result()
-    # Nobody hears of its error any more, and asyncio would log that.
+    # No caller is left to hear of its error, and asyncio would log an error that nobody has read.
     work.exception()
     raise cancelled
 
 
 @contextmanager
 def transaction_of(grant: Grant | None) -> Iterator[Session]:
-    """A transaction, which passes the fence of *grant*."""
+    """Open a transaction, which passes the fence of *grant*."""
     with Session(engine) as session, transaction(grant, session) if grant else session.begin():
         yield session
 
 
 async def sell(lines: Sequence[OrderLine], grant: Grant | None) -> Receipt:
-    """Read the stock, think, write what was read minus what is bought. *grant*: whose fence it passes."""
+    """Read the stock, think, write what was read minus what is bought, and pass the fence of *grant*."""
     if grant:
         return await in_thread(sell_fenced, lines, grant)
     seen = await in_thread(read, lines)
@@ -77,13 +77,13 @@ def sell_seen(lines: Sequence[OrderLine], seen: Mapping[int, int]) -> Receipt:
 
 
 def sell_fenced(lines: Sequence[OrderLine], grant: Grant) -> Receipt:
-    """All of it in one transaction: who reads before the fence may read what another is about to change."""
+    """Sell in one transaction: who reads before the fence may read what another is about to change."""
     with transaction_of(grant) as session:
         return read_and_write(session, lines)
 
 
 def sell_once(asked: Asked, lines: Sequence[OrderLine], grant: Grant | None) -> tuple[int, str, bool]:
-    """Status and body, and whether they were those of an earlier request with this key."""
+    """Return status and body, and whether an earlier request with this key had them."""
     try:
         with transaction_of(grant) as session:
             # Before everything else: where no lock helps, a second one waits here for the first.

@@ -40,7 +40,7 @@ locks = distlock.connect(SHOP.lock, backend=SHOP.lock_backend or None, prefix="s
 
 
 def locked(fenced: bool) -> Decorator:
-    """The lock of all products of a sale. *fenced*: the view is given the grant, to pass its fence."""
+    """Return the decorator that locks all products of a sale. *fenced*: give the view the grant."""
 
     def decorate(view: View) -> View:
         @functools.wraps(view)
@@ -58,7 +58,7 @@ def locked(fenced: bool) -> Decorator:
 
 
 def refusal(error: distlock.LockError) -> Refusal:
-    """What a buyer is told. Raises *error* itself where it is a mistake of ours."""
+    """Return what a buyer is told. Raises *error* itself where it is a mistake of the shop's."""
     match error:
         case distlock.LockTimeout() | distlock.TooManyWaiters():
             return contended()
@@ -82,7 +82,7 @@ def refuse(refusal: Refusal) -> Response:
 
 
 def seller(shop: Configuration, fenced: bool) -> Callable[[Sequence[OrderLine]], Awaitable[Response]]:
-    """What sells, with the guard that *shop* names around it."""
+    """Return the function that sells, with the guard that *shop* names around it."""
 
     @guarded_async(shop, locked(fenced), product_names, refuse)
     async def sell(lines: Sequence[OrderLine], grant: Grant | None = None) -> Response:
@@ -107,7 +107,7 @@ async def reduce_stock(id: int) -> Response:
     return await sell([OrderLine(id)])
 
 
-#: For the page, by the last part of their routes.
+#: The sellers that the page offers, by the last part of their routes.
 chosen = {
     slug: seller(choice.furnish(SHOP), FENCED if choice.fence is None else choice.fence)
     for slug, choice in choices(SHOP).items()

@@ -20,7 +20,7 @@ from demo_shop.museum.zookeeper_unfair import ZooKeeperUnfair
 
 
 class SlowProxy:
-    """Forwards every connection to *port*. Requests always pass; answers wait while they are held."""
+    """A way to the server at *port* that can hold back answers, as a slow network does."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -43,7 +43,7 @@ class SlowProxy:
         self.abandon()
         end(self._listener)
         self._accepting.join()
-        # From here on there are no new ones.
+        # From here on no new connections come.
         for one in self._sockets:
             end(one)
         for thread in self._forwarding:
@@ -74,7 +74,7 @@ class SlowProxy:
 
 
 def end(one: socket.socket) -> None:
-    """A thread that is blocked in it wakes up by shutdown only."""
+    """Shut a socket down: nothing else wakes a thread that is blocked in it."""
     with contextlib.suppress(OSError):
         one.shutdown(socket.SHUT_RDWR)
 
@@ -93,14 +93,14 @@ class Instance(Protocol):
     def lock(self, name: str, expiry: float = LONG) -> MuseumLock: ...
 
     def taken(self, name: str) -> bool:
-        """Whether the service knows of a holder."""
+        """Return whether the lock service knows of a holder."""
         ...
 
     def close(self) -> None: ...
 
 
 class InstanceMaker:
-    """Instances on one service. Closed by ``with``."""
+    """Makes the instances of a scene on one lock service. Leaving the ``with`` closes them."""
 
     def __init__(self, url: str, make: Callable[[str], Instance]) -> None:
         self.url, self._make = url, make
@@ -162,7 +162,7 @@ class ExhibitOnZooKeeper:
 
 
 class DistlockInstance:
-    """The control. *reentrant*: what the run nests."""
+    """An instance with locks of distlock, which is the control. *reentrant*: the scene nests locks."""
 
     def __init__(self, url: str, reentrant: bool = False) -> None:
         service = urlsplit(url)

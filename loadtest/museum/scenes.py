@@ -36,7 +36,7 @@ RENEWED, LONGER = 0.3, 1.8
 
 
 def everybody_at_once(bench: InstanceMaker) -> int:
-    """Ten buyers, ten units. The first one thinks until all others have their answer. Refused buyers."""
+    """Count refused buyers. Ten come for ten units; the first thinks until all others have their answer."""
     with MuseumShop(stock=10) as shop:
         visits = [MuseumVisit(bench.instance().lock(bench.name())) for _ in range(10)]
         answers = threading.Barrier(len(visits))
@@ -47,7 +47,7 @@ def everybody_at_once(bench: InstanceMaker) -> int:
 
 
 def all_in_one_process(bench: InstanceMaker) -> int:
-    """Ten buyers, ten units, one instance. Each thinks until all are inside. Units sold twice."""
+    """Count units sold twice. Ten buyers at one instance each think until all are inside."""
     instance = bench.instance()
     with MuseumShop(stock=10) as shop:
         visits = [MuseumVisit(instance.lock(bench.name())) for _ in range(10)]
@@ -59,7 +59,7 @@ def all_in_one_process(bench: InstanceMaker) -> int:
 
 
 def stranger_releases(bench: InstanceMaker) -> int:
-    """A stranger's ``finally`` releases what it never had. Buyers let in while one was inside."""
+    """Count buyers let in beside a holder. A stranger's ``finally`` releases a lock that it never had."""
     name = bench.name()
     holder, other = MuseumVisit(bench.instance().lock(name)), MuseumVisit(bench.instance().lock(name))
     stranger = bench.instance().lock(name)
@@ -76,17 +76,17 @@ def stranger_releases(bench: InstanceMaker) -> int:
 
 
 def thinks_too_long(bench: InstanceMaker) -> int:
-    """The first of five outlives its expiry; those behind it would not. Units sold twice."""
+    """Count units sold twice. The first of five buyers outlives its expiry; the others would not."""
     return chain(bench, SHORT, 2 * SHORT, followers=4)
 
 
 def outlives_all_renewals(bench: InstanceMaker) -> int:
-    """The first of two thinks longer than ten renewals last. Units sold twice."""
+    """Count units sold twice. The first of two buyers thinks longer than ten renewals last."""
     return chain(bench, RENEWED, LONGER, followers=1)
 
 
 def chain(bench: InstanceMaker, expiry: float, body: float, followers: int) -> int:
-    """Each buyer thinks until the next one is inside too; if nobody comes, as long as its body takes."""
+    """Let each buyer think until the next one is inside too, or as long as its body takes."""
     name = bench.name()
     visits = [MuseumVisit(bench.instance().lock(name, expiry)), *queue(bench, name, followers)]
     for visit, follower in itertools.pairwise(visits):
@@ -98,7 +98,7 @@ def chain(bench: InstanceMaker, expiry: float, body: float, followers: int) -> i
 
 
 def shared_object(bench: InstanceMaker) -> int:
-    """Two threads share a lock object; the first one outlives its expiry. Locks deleted under a holder."""
+    """Count locks deleted under a holder. Two threads share a lock object; the first outlives its expiry."""
     name, instance = bench.name(), bench.instance()
     lock = instance.lock(name, SHORT)
     slow, other = MuseumVisit(lock), MuseumVisit(lock)
@@ -116,7 +116,7 @@ def shared_object(bench: InstanceMaker) -> int:
 
 
 def slow_answer_at_release(bench: InstanceMaker) -> int:
-    """The first answer at a release comes after the expiry. Buyers let in while one was inside."""
+    """Count buyers let in beside a holder. The first answer at a release comes after the expiry."""
     name, instance = bench.name(), bench.instance()
     slow = MuseumVisit(instance.lock(name, SHORT))
     second, third = queue(bench, name, 2)
@@ -134,7 +134,7 @@ def slow_answer_at_release(bench: InstanceMaker) -> int:
 
 
 def slow_answer_at_renewal(bench: InstanceMaker) -> int:
-    """The answer to a renewal comes when the lock is another's. Buyers let in while that one was inside."""
+    """Count buyers let in beside a holder. The answer to a renewal comes when the lock is another's."""
     name, instance = bench.name(), bench.instance()
     slow = MuseumVisit(instance.lock(name, SHORT))
     second, third = queue(bench, name, 2)
@@ -156,7 +156,7 @@ def slow_answer_at_renewal(bench: InstanceMaker) -> int:
 
 
 def nested_call(bench: InstanceMaker) -> int:
-    """A function that holds the lock calls another one that takes it. Seconds it waited for itself."""
+    """Count the seconds that a function waits for itself: it holds the lock, and calls one that takes it."""
     name, instance = bench.name(), bench.instance()
     outer = MuseumVisit(instance.lock(name))
     blocked = []
@@ -174,7 +174,7 @@ def nested_call(bench: InstanceMaker) -> int:
 
 
 def second_name(bench: InstanceMaker) -> int:
-    """A holder of one product takes another one, which is taken. Buyers let in while one was inside."""
+    """Count buyers let in beside a holder. A holder of one lock asks for another, which is taken."""
     cart = bench.instance()
     first, both = (
         MuseumVisit(cart.lock(bench.name(1)), "first"),
@@ -190,7 +190,7 @@ def second_name(bench: InstanceMaker) -> int:
 
 
 def enters_again_too_late(bench: InstanceMaker) -> int:
-    """A holder whose renewals have ended enters again. Entries that were granted beside another holder."""
+    """Count entries granted beside another holder. A holder whose renewals have ended enters again."""
     name, instance = bench.name(), bench.instance()
     slow, (other,) = MuseumVisit(instance.lock(name, RENEWED)), queue(bench, name, 1)
     again = instance.lock(name, RENEWED)
@@ -212,7 +212,7 @@ def enters_again_too_late(bench: InstanceMaker) -> int:
 def cut_off(
     bench: InstanceMaker, first_sees: Callable[[MuseumLock, MuseumLock], object] = lambda *_: None
 ) -> int:
-    """The network is away for longer than a lock lives. Buyers let in while one was inside: no lock helps.
+    """Count buyers let in beside a holder. The network is away for longer than a lock lives: no lock helps.
 
     *first_sees* looks at the locks of the first and of the second, while both are inside.
     """
@@ -233,7 +233,7 @@ def cut_off(
 
 
 def queue(bench: InstanceMaker, name: str, count: int) -> list[MuseumVisit]:
-    """Buyers at an instance each, whose locks live long enough."""
+    """Make *count* buyers, each at an instance of its own, whose locks live long enough."""
     return [MuseumVisit(bench.instance().lock(name)) for _ in range(count)]
 
 
@@ -251,7 +251,7 @@ WATCHING, FIRED = "zk_watch_count", "zk_sum_node_deleted_watch_count"
 
 
 def ten_in_line(bench: InstanceMaker) -> int:
-    """One holder and ten behind it; each leaves when all that are left watch. Buyers woken in vain."""
+    """Count buyers woken in vain. Ten wait behind a holder; each leaves when all that are left watch."""
     first, *others = visits = queue(bench, bench.name(), 11)
     for visit in others:
         visit.after = first.inside
@@ -265,7 +265,7 @@ def ten_in_line(bench: InstanceMaker) -> int:
 
 
 def last_comes_first(bench: InstanceMaker) -> int:
-    """News of the release is slow to those in line, and a new one comes. Buyers that it overtakes."""
+    """Count buyers that a newcomer overtakes. The others hear late of the release."""
     first, newcomer = queue(bench, bench.name(), 2)
     line = [bench.instance() for _ in range(3)]
     waiting = [MuseumVisit(instance.lock(bench.name()), after=first.inside) for instance in line]
@@ -303,11 +303,13 @@ def statistic(bench: InstanceMaker, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
+    """A scene that breaks an exhibit, and how much damage that does."""
+
     #: A key of `demo_shop.museum.exhibits.EXHIBITS`.
     exhibit: str
     bench: Callable[[str], InstanceMaker]
     scene: Callable[[InstanceMaker], int]
-    #: What the scene counts, and how much of it the exhibit does.
+    #: The unit of the damage, and how much damage the exhibit does.
     unit: str
     damage: int
     #: Whether the scene nests, so that distlock's re-entrant lock is its control.
@@ -319,7 +321,7 @@ class Trial:
 
     @property
     def service(self) -> str:
-        """Where it runs. A process lock needs none, and its control is the lock on Redis."""
+        """Return the lock service. A process lock needs none, and its control is the lock on Redis."""
         return "zookeeper" if self.bench is on_zookeeper else "redis"
 
     def try_exhibit(self, url: str) -> int:

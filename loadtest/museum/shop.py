@@ -18,14 +18,14 @@ PATIENCE = 20.0
 
 @dataclass(eq=False)
 class MuseumVisit:
-    """One buyer: it enters by *lock*, reads the stock, thinks, writes what it read minus one, and leaves."""
+    """A buyer that enters by *lock*, reads the stock, thinks, writes what it read minus one, and leaves."""
 
     lock: MuseumLock
     name: str = "product"
-    #: What it waits for before it asks.
+    #: The buyer asks for the lock after this event.
     after: threading.Event | None = None
     think: Callable[[], object] = lambda: None
-    #: Between its work and the release.
+    #: Called between the buyer's work and the release.
     leave: Callable[[], object] = lambda: None
     turned_away: Callable[[], object] = lambda: None
     inside: threading.Event = field(default_factory=threading.Event)
@@ -38,7 +38,7 @@ class MuseumVisit:
 
 
 class MuseumShop:
-    """Open by ``with``; closed when every buyer has gone."""
+    """A shop of one shelf. Leaving the ``with`` waits until every buyer has gone."""
 
     def __init__(self, stock: int = 100) -> None:
         self.initial = self.stock = stock
@@ -72,7 +72,7 @@ class MuseumShop:
             thread.start()
 
     def met(self, *visits: MuseumVisit) -> int:
-        """How many were let in while another one was inside, of *visits* or of all."""
+        """Count the buyers, of *visits* or of all, that were let in while another one was inside."""
         among = {visit.caller for visit in visits or self.visits}
         return len(check_history(record for record in self.history if record.caller in among))
 
@@ -85,7 +85,7 @@ class MuseumShop:
         return sum(visit.refused for visit in self.visits)
 
     def enter(self) -> tuple[float, tuple[int, int]]:
-        """When, and as the how-manieth: the flawed locks have no fences, so the door gives them."""
+        """Return the time, and a fence: the flawed locks have none, so the door counts who enters."""
         with self._mutex:
             self._entered += 1
             return time.monotonic(), (1, self._entered)

@@ -24,14 +24,14 @@ from loadtest.run import SaleRun
 from loadtest.scenario import BuyerCrowd
 from loadtest.verdict import Figures
 
-#: How many lines a scale has, at most.
+#: A scale has so many lines at most.
 LINES = 6
 
 
 @dataclass(frozen=True, slots=True)
 class PlotTick:
     label: str
-    #: Where it is, in per cent of the plot.
+    #: The position in per cent of the plot.
     at: float
 
 
@@ -42,14 +42,14 @@ class Plot:
     #: SVG paths.
     sold: str
     stock: str
-    #: Where all units are sold.
+    #: The height at which all units are sold.
     limit: float
     seconds: tuple[PlotTick, ...]
     units: tuple[PlotTick, ...]
 
 
 def stock_over_time(run: SaleRun) -> Plot:
-    """What was sold, and what the shop believed to have, from the first purchase to the last."""
+    """Plot what was sold, and what the shop believed to have, from the first purchase to the last."""
     times, sold, believed = [0.0], [0], [run.figures.initial]
     left = {product: shelf.initial for product, shelf in run.figures.shelves.items()}
     for order in run.ledger.orders:
@@ -79,7 +79,7 @@ def stock_over_time(run: SaleRun) -> Plot:
 
 
 def scale(low: float, high: float) -> list[float]:
-    """Round numbers from *low* to *high*, at most `LINES` of them."""
+    """Return round numbers from *low* to *high*, at most `LINES` of them."""
     step = next(
         base * 10.0**power
         for power in count(-3)
@@ -100,7 +100,7 @@ class PurchaseTimes:
 
 
 def times(run: SaleRun) -> tuple[PurchaseTimes, ...]:
-    """The wait for the lock, and for the answer, which includes it."""
+    """Return the wait for the lock, and for the answer, which includes it."""
     return tuple(
         PurchaseTimes(name, words.percentile(measured, 50), words.percentile(measured, 95))
         for name, measured in (("for the lock", words.waits(run)), ("for the answer", words.latencies(run)))
@@ -108,7 +108,7 @@ def times(run: SaleRun) -> tuple[PurchaseTimes, ...]:
 
 
 def longest(runs: Sequence[SaleRun]) -> float:
-    """What fills the plot of the times."""
+    """Return the time that fills the plot of the times."""
     return max((time.most for run in runs for time in times(run)), default=0.0) or 1.0
 
 
@@ -157,13 +157,13 @@ def write_readers(readings: Sequence[Reading], backend: str, database: str, file
 
 
 def one_of(backends: Iterable[str]) -> str | None:
-    """The one that all are; None: they are several, and each scenario's name says which."""
+    """Return the one backend of all scenarios; None: they have several, which their names tell."""
     found = set(backends)
     return found.pop() if len(found) == 1 else None
 
 
 def open_file(wanted: Path, what: str) -> Path:
-    """*wanted*, or, where that is a directory, a file of its own in it: no run takes another's place."""
+    """Return *wanted*, or a new file in it where it is a directory: no run overwrites another's report."""
     if not wanted.is_dir():
         return wanted
     for number in count(1):

@@ -39,7 +39,7 @@ WIDTH = 80
 
 
 def fold(text: str, indent: int = 0) -> str:
-    """*text* in lines of `WIDTH`, all but the first of each paragraph indented. Paths and URLs stay whole."""
+    """Fold *text* into lines of `WIDTH`, and indent all but the first of each paragraph. Keep paths whole."""
     return "\n".join(
         textwrap.fill(
             line, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
@@ -49,7 +49,7 @@ def fold(text: str, indent: int = 0) -> str:
 
 
 def crop(text: str) -> str:
-    """*text* in one line: a longer one could not be rewritten in place."""
+    """Crop *text* to one line: a longer one could not be rewritten in place."""
     return text if len(text) < WIDTH else f"{text[: WIDTH - 2]}…"
 
 
@@ -103,7 +103,7 @@ class SaleProgress(Teller):
 
 
 def where(backend: str | None, database: str) -> str:
-    """What keeps the lock, where that is one thing, and what the stock."""
+    """Say what keeps the lock, where that is one thing, and what the stock."""
     given = "" if database in DATABASES else ", a server of yours"
     service = f"Lock service: {SERVICES[backend]}. " if backend else ""
     return f"{service}Database: {kind_of(database)}{given}."
@@ -131,7 +131,7 @@ def row(run: SaleRun) -> tuple[str, ...]:
 
 
 def aligned(rows: Sequence[tuple[str, ...]], align: str) -> str:
-    """The rows as a table, the first one above a line."""
+    """Return the rows as a table, the first one above a line."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(align))]
     lines = [
         "  ".join(f"{cell:{to}{width}}" for cell, to, width in zip(row, align, widths, strict=True)).rstrip()

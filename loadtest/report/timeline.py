@@ -24,7 +24,7 @@ class TimelineMark:
     #: Unix time.
     at: float
     instance: str
-    #: What the moment is, or "stop", "go", "more", "refused".
+    #: The name of the moment, or "stop", "go", "more", "refused".
     what: str
     text: str
     #: Whether it belongs to a unit that is sold twice.
@@ -33,7 +33,7 @@ class TimelineMark:
 
 @dataclass(frozen=True, slots=True)
 class TimelineSpan:
-    """From one mark to another: "held", "believed" (another has the lock), "stopped" or "committing"."""
+    """A bar between two marks: "held", "believed" (another has the lock), "stopped" or "committing"."""
 
     what: str
     instance: str
@@ -49,7 +49,7 @@ class Timeline:
 
 
 def timeline(run: SaleRun) -> Timeline | None:
-    """None where the instances noted nothing that shows it."""
+    """Return the timeline of *run*; None where the instances noted nothing that shows it."""
     purchases = by_purchase(run.moments)
     if run.stopped:
         shown = around_stop(purchases, run.stopped)
@@ -70,7 +70,7 @@ def timeline(run: SaleRun) -> Timeline | None:
 
 
 def neighbours(purchases: dict[str, PurchaseMoments]) -> list[PurchaseMoments]:
-    """Two that follow each other at two instances: if there are such, two that sold one unit."""
+    """Return two purchases in a row at two instances: if there are such, two that sold one unit."""
     pairs = [
         [first, second]
         for first, second in pairwise(one for one in purchases.values() if "committed" in one)
@@ -80,7 +80,7 @@ def neighbours(purchases: dict[str, PurchaseMoments]) -> list[PurchaseMoments]:
 
 
 def around_stop(purchases: dict[str, PurchaseMoments], stopped: StoppedPurchase) -> list[PurchaseMoments]:
-    """The stopped one, the first that others made, those of the same unit, and the first one after."""
+    """Return the stopped purchase, the first by others, those of the same unit, and the first one after."""
     mine = purchases[stopped.purchase]
     others = [one for name, one in purchases.items() if name != stopped.purchase]
     shown = [mine, *[one for one in others if one["granted"].at > stopped.since][:1]]
@@ -99,7 +99,7 @@ def sell_one_unit(one: PurchaseMoments, other: PurchaseMoments) -> bool:
 def marks_of(purchase: PurchaseMoments, twice: Collection[int | None]) -> Iterator[TimelineMark]:
     refused = refusal(purchase)
     for what, moment in purchase.items():
-        # What was lost is not let go.
+        # A lost lock is not released.
         if what in TEXTS and not (refused and what == "released"):
             text = TEXTS[what].format(stock=moment.stock)
             yield TimelineMark(
@@ -112,7 +112,7 @@ def marks_of(purchase: PurchaseMoments, twice: Collection[int | None]) -> Iterat
 
 
 def refusal(purchase: PurchaseMoments) -> Moment | None:
-    """The answer of the guard, if it was none of the view's."""
+    """Return the guard's answer, if it refused the purchase."""
     answered = purchase.get("answered")
     return answered if answered and (answered.code or "").startswith("lock_") else None
 
@@ -124,7 +124,7 @@ def spans_of(
     if end is None:
         return
     began, instance = purchase["granted"].at, end.instance
-    # From then on somebody else has it.
+    # From then on another purchase has the lock.
     passed_on = min(
         (one["granted"].at for one in shown if began < one["granted"].at < end.at), default=end.at
     )
@@ -149,7 +149,7 @@ def marks_of_stop(
 
 
 def sold_meanwhile(purchases: dict[str, PurchaseMoments], stopped: StoppedPurchase) -> list[PurchaseMoments]:
-    """What the others sold while it stood still."""
+    """Return the purchases that the others made while the instance stood still."""
     return [
         one
         for one in purchases.values()
@@ -158,7 +158,7 @@ def sold_meanwhile(purchases: dict[str, PurchaseMoments], stopped: StoppedPurcha
 
 
 def stock_before(moments: Sequence[Moment], at: float) -> int | None:
-    """What the last COMMIT before *at* left on the shelf."""
+    """Return the stock that the last COMMIT before *at* left."""
     wrote = {moment.purchase: moment.stock for moment in moments if moment.what == "wrote"}
     earlier = [moment for moment in moments if moment.what == "committed" and moment.at < at]
     return wrote[earlier[-1].purchase] if earlier else None
@@ -177,7 +177,7 @@ BARS = {
 class TimelineCell:
     """One instance at one moment."""
 
-    #: What it does then; "" if nothing.
+    #: What the instance does then; "" if nothing.
     text: str
     #: The styles of text and bar: the bar's halves above and below the moment have one each.
     styles: str
@@ -191,7 +191,7 @@ class TimelineRow:
 
 
 def rows(timeline: Timeline) -> list[TimelineRow]:
-    """All have one height, however long it took between them."""
+    """Return the timeline as rows of one height: time goes down, with a column for each instance."""
     moments = sorted({mark.at for mark in timeline.marks})
     return [
         TimelineRow(
@@ -212,5 +212,5 @@ def cell(timeline: Timeline, instance: str, at: float) -> TimelineCell:
 
 
 def legend(spans: Sequence[TimelineSpan]) -> dict[str, str]:
-    """Of the bars that are there."""
+    """Return the names of the bars that are there."""
     return {what: name for what, name in BARS.items() if any(span.what == what for span in spans)}

@@ -16,7 +16,7 @@ from loadtest.servers.databases import kind_of
 from loadtest.servers.lock_services import Outage
 from loadtest.verdict import SOLD_OUT, Conclusion
 
-#: Where the guard alone does not say it.
+#: Reasons by scenario, where the guard's own reason does not say it.
 WHY = {
     "one-process": "The process lock lets one buyer at a time read and write the stock. "
     "With one instance that is enough.",
@@ -74,7 +74,7 @@ def what_happened(run: SaleRun) -> str:
 
 
 def away(run: SaleRun) -> str:
-    """How long the lock service gave nobody the lock; "" where nothing was done to it."""
+    """Say how long the lock service gave nobody the lock; "" where nothing was done to it."""
     absence = run.figures.absence
     if absence is None:
         return ""
@@ -95,7 +95,7 @@ def what_it_means(run: SaleRun) -> str:
 
 
 def why_not(run: SaleRun) -> tuple[str, ...]:
-    """The reasons where a scenario did not show what it must."""
+    """Return the reasons where a scenario did not show what it must."""
     if run.conclusion is Conclusion.SHOWN:
         return ()
     reasons = run.verdict.doubts
@@ -234,7 +234,7 @@ def told_of_stop(run: SaleRun, purchases: dict[str, PurchaseMoments], stopped: S
     )
 
 
-#: Beside a guard that is not enough: what it must oversell for.
+#: Why a guard that is not enough must oversell.
 LACKING = {
     "none": "without a lock",
     "process": "with a lock in each instance alone",
@@ -245,7 +245,7 @@ FENCE = 'DISTLOCK["default"]["FENCE"] = True'
 
 
 def result(run: SaleRun) -> str:
-    """What came of it, and whether that is right: one mark."""
+    """Say in short what came of the sale, and whether that is right."""
     match run.conclusion:
         case Conclusion.SHOWN if run.scenario.must_be is Outcome.OVERSOLD:
             return f"sold too much, as it must {LACKING.get(run.scenario.guard, 'with this guard')}"
@@ -260,7 +260,7 @@ def result(run: SaleRun) -> str:
 
 
 def code(run: SaleRun) -> list[str]:
-    """The lines that differ from the other scenarios."""
+    """Return the lines of code that differ from the other scenarios."""
     guard = run.scenario.guard
     own = ASYNC_LINES if run.scenario.is_async else {}
     if run.scenario.instances[0] == QUART:
@@ -278,7 +278,7 @@ def of_all_sales(runs: Sequence[SaleRun]) -> str:
 
 
 def of_sale(run: SaleRun) -> str:
-    """What its two lines show."""
+    """Say what the two lines of a sale's plot show."""
     seen = run.figures
     taken = seen.initial - seen.final
     if seen.sold > taken:
@@ -292,7 +292,7 @@ def of_sale(run: SaleRun) -> str:
 
 
 def of_times(runs: Sequence[SaleRun]) -> str:
-    """What the guard costs, beside the same shop without it."""
+    """Say what the guard costs, beside the same shop without it."""
     guarded = [run for run in runs if run.scenario.control]
     if not guarded:
         return ""
@@ -307,7 +307,7 @@ def of_times(runs: Sequence[SaleRun]) -> str:
 
 
 def next_steps(runs: Sequence[SaleRun]) -> list[tuple[str, str]]:
-    """A command, and what it shows."""
+    """Return the commands to run next, each with what it shows."""
     if {run.conclusion for run in runs} != {Conclusion.SHOWN}:
         odd = next(run for run in runs if run.conclusion is not Conclusion.SHOWN)
         story = "--story transactions " if odd.scenario.is_timed else ""

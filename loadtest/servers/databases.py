@@ -32,7 +32,7 @@ POSTGRESQL_OPTIONS = {
 
 
 def find_postgresql() -> Path:
-    """Where Debian keeps the newest server; elsewhere, where the command is."""
+    """Return where Debian keeps the newest server; elsewhere, where the command is."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     if found:
         return found[-1]
@@ -81,7 +81,7 @@ class PostgreSQLServer:
 
 @contextlib.contextmanager
 def own_postgresql(options: Mapping[str, str] = POSTGRESQL_OPTIONS) -> Iterator[PostgreSQLServer]:
-    """With a database ``shop`` that belongs to the superuser ``shop``."""
+    """Start a server with a database ``shop`` that belongs to the superuser ``shop``."""
     account = find_account()
     with home_of(account) as home:
         server = PostgreSQLServer(home, account, options)
@@ -95,13 +95,13 @@ def own_postgresql(options: Mapping[str, str] = POSTGRESQL_OPTIONS) -> Iterator[
 
 @contextlib.contextmanager
 def running_postgresql(options: Mapping[str, str] = POSTGRESQL_OPTIONS) -> Iterator[str]:
-    """The URL of its database."""
+    """Start a server, and yield the URL of its database."""
     with own_postgresql(options) as server:
         yield server.url
 
 
 def is_ready(binaries: Path, port: int) -> bool:
-    """Its port is open before it lets anybody in."""
+    """Return whether the server lets clients in. Its port is open before that."""
     asked = [str(binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
     return subprocess.run(asked, check=False).returncode == 0
 
@@ -138,7 +138,7 @@ def find_mariadb(command: str) -> str:
 
 
 class MariaDBServer:
-    """In *home*, on a port of its own. It can be stopped and started again."""
+    """A server with its data in *home*, on a port of its own. It can be stopped and started again."""
 
     def __init__(self, home: Path, account: Account | None, options: Sequence[str]) -> None:
         install, self._command = find_mariadb("mariadb-install-db"), find_mariadb("mariadbd")
@@ -181,7 +181,7 @@ class MariaDBServer:
 
 @contextlib.contextmanager
 def own_mariadb(options: Sequence[str] = MARIADB_OPTIONS) -> Iterator[MariaDBServer]:
-    """With a database ``shop``, whose user ``shop`` may do everything."""
+    """Start a server with a database ``shop``, whose user ``shop`` may do everything."""
     account = find_account()
     with home_of(account) as home:
         server = MariaDBServer(home, account, options)
@@ -194,13 +194,13 @@ def own_mariadb(options: Sequence[str] = MARIADB_OPTIONS) -> Iterator[MariaDBSer
 
 @contextlib.contextmanager
 def running_mariadb() -> Iterator[str]:
-    """The URL of its database."""
+    """Start a server, and yield the URL of its database."""
     with own_mariadb() as server:
         yield server.url
 
 
 def check_is_ours(url: str) -> None:
-    """A sale empties its tables: `StackError` if some of them are somebody else's, or can't be reached."""
+    """Raise `StackError` unless the database lets us in, and is empty or ours: a sale empties its tables."""
     # The options are read before SQLAlchemy is installed.
     from sqlalchemy import create_engine, inspect
     from sqlalchemy.exc import SQLAlchemyError
@@ -229,7 +229,7 @@ SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
 def kind_of(database: str) -> str:
-    """Which of `DATABASES` a name or URL is. ValueError, with what there is, if it is none."""
+    """Return which of `DATABASES` a name or URL is. Raises ValueError, with what there is, if it is none."""
     scheme, separator, _ = database.partition("://")
     scheme = scheme.partition("+")[0]
     if database in DATABASES:
@@ -242,7 +242,7 @@ def kind_of(database: str) -> str:
 
 @contextlib.contextmanager
 def open_database(database: str, directory: Path) -> Iterator[str]:
-    """The URL of *database*, which is one of `DATABASES` or a URL already."""
+    """Yield the URL of *database*, which is one of `DATABASES` or a URL already."""
     if database == "sqlite":
         yield f"sqlite:///{directory / 'shop.sqlite3'}"
     elif database in SERVERS:

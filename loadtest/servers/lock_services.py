@@ -43,11 +43,11 @@ def open_redis(directory: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def open_nothing(directory: Path) -> Iterator[str]:
-    """The lock is a row of the shop's own database."""
+    """Start nothing: the lock is a row of the shop's own database."""
     yield IN_THE_DATABASE
 
 
-#: Each makes, in the run's directory, what the lock's URL then leads to.
+#: The functions that start a lock service in the run's directory, and yield its URL.
 BACKENDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "file": open_file,
     "redis": open_redis,
@@ -58,7 +58,7 @@ BACKENDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
 
 @contextlib.contextmanager
 def open_cluster(directory: Path) -> Iterator[str]:
-    # What a bare Python has to run is told before there is a client of redis-py.
+    # The options are read before redis-py is installed.
     from loadtest.servers.redis_cluster import RedisCluster
 
     with RedisCluster(directory) as cluster:
@@ -73,7 +73,7 @@ def open_redlock(directory: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def open_postgresql(directory: Path) -> Iterator[str]:
-    """A server beside that of the shop's database, with what locks need."""
+    """Start a server beside the one of the shop's database, and create what locks need."""
     with running_postgresql() as url:
         prepare(url)
         yield url
@@ -81,7 +81,7 @@ def open_postgresql(directory: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def open_mysql(directory: Path) -> Iterator[str]:
-    """A MariaDB, as `open_postgresql`."""
+    """Start a MariaDB, as `open_postgresql` does."""
     with running_mariadb() as url:
         prepare(url)
         yield url
@@ -94,7 +94,7 @@ def prepare(url: str) -> None:
         locks.namespace.prepare()
 
 
-#: Those of several servers, and what is one of the databases, too, which the matrix leaves out.
+#: Lock services of several servers, and databases as lock services: the matrix leaves both out.
 TOPOLOGIES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "cluster": open_cluster,
     "mysql": open_mysql,
@@ -106,7 +106,7 @@ TOPOLOGIES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
 
 @contextlib.contextmanager
 def open_lock_service(backend: str, directory: Path) -> Iterator[str]:
-    """The URL of *backend*, which is one of `BACKENDS` or `TOPOLOGIES`, or a URL already."""
+    """Yield the URL of *backend*, which is one of `BACKENDS` or `TOPOLOGIES`, or a URL already."""
     if "://" in backend:
         yield backend
     else:
@@ -136,8 +136,10 @@ class Struck:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
+    """What is done to a lock service while a shop sells out, and what the service makes of it."""
+
     slug: str
-    #: Of `loadtest.lock_services`.
+    #: A key of `BACKENDS` or `TOPOLOGIES`.
     backend: str
     #: What happens.
     what: str
@@ -188,7 +190,7 @@ def cluster_moved(directory: Path) -> Iterator[Struck]:
 
 
 def cluster(directory: Path) -> RedisCluster:
-    # What a bare Python has to run is told before there is a client of redis-py.
+    # The options are read before redis-py is installed.
     from loadtest.servers.redis_cluster import RedisCluster
 
     return RedisCluster(directory)

@@ -30,13 +30,15 @@ class StackError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Another user than ours."""
+    """A user other than ours, whom a server runs as."""
 
     uid: int
     gid: int
 
 
 class ChildProcess:
+    """A program that the load test starts and ends: in a session of its own, and gone when we are."""
+
     def __init__(
         self,
         name: str,
@@ -70,7 +72,7 @@ class ChildProcess:
             )
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Ask until it is *ready*. `StackError` if it ends first or never gets there."""
+        """Wait until the program is *ready*. Raises `StackError` if it ends first, or after `PATIENCE`."""
         deadline = time.monotonic() + PATIENCE
         while not ready():
             if self.process.poll() is not None:
@@ -85,10 +87,10 @@ class ChildProcess:
         return said[-1] if said else "nothing"
 
     def stop(self) -> None:
-        """End it and whatever it started: politely, and if need be not."""
+        """End the program and whatever it started: by a signal, and if need be by SIGKILL."""
         if self.process.poll() is None:
             self.process.send_signal(self.stop_with)
-            # What stands still hears of it only when it goes on.
+            # A process that stands still receives the signal only when it goes on.
             self.thaw()
             try:
                 self.process.wait(GRACE)
@@ -97,7 +99,7 @@ class ChildProcess:
         self.kill()
 
     def freeze(self) -> None:
-        """SIGSTOP to the whole session that this child leads, and to nobody else. `thaw` ends it.
+        """Send SIGSTOP to the whole session that this child leads, and to nobody else. `thaw` ends it.
 
         Returns when every thread of it stands still: the signal alone leaves time for a query or two.
         """
@@ -107,7 +109,7 @@ class ChildProcess:
         self.wait_until(lambda: all(state in "TZX" for state in thread_states(group)))
 
     def thaw(self) -> None:
-        """Nothing, where it doesn't stand still or is gone."""
+        """Let the session go on. Does nothing where it does not stand still or is gone."""
         for group, what in ((self.process, signal.SIGCONT), (self._waker, signal.SIGKILL)):
             if group is not None:
                 with contextlib.suppress(ProcessLookupError):
@@ -117,7 +119,7 @@ class ChildProcess:
             self._waker = None
 
     def kill(self) -> None:
-        """SIGKILL to the whole session that this child leads, and to nobody else."""
+        """Send SIGKILL to the whole session that this child leads, and to nobody else."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -126,16 +128,16 @@ class ChildProcess:
 
 
 def waking(group: int, seconds: int) -> list[str]:
-    """The command that lets a process group go on after *seconds*, also when nobody else is left to do it."""
+    """Return the command that lets a process group go on after *seconds*, also when we are gone."""
     # Without -s the sh of Debian takes the group for an option.
     return ["sh", "-c", f"sleep {seconds}; kill -s CONT -- -{group} 2>/dev/null"]
 
 
 def thread_states(group: int) -> list[str]:
-    """The letter of each thread of a process group, as Linux tells it; elsewhere nothing is told."""
+    """Return the state of each thread of a process group, a letter, on Linux; elsewhere nothing."""
     states = []
     for process in Path("/proc").glob("[0-9]*"):
-        # One that ends while we look has no states any more.
+        # A process that ends while we look has no states any more.
         with contextlib.suppress(OSError):
             # After the name, which may have any characters in it: state, parent, group.
             _, _, pgrp = (process / "stat").read_text().rpartition(")")[2].split()[:3]
@@ -158,7 +160,7 @@ def run_once(name: str, command: Sequence[str], log: Path, account: Account | No
 
 
 def check_free(port: int) -> None:
-    """`StackError` if nginx could not listen on *port*."""
+    """Raise `StackError` if nginx could not listen on *port*."""
     try:
         socket.create_server(("127.0.0.1", port)).close()
     except OSError as error:
@@ -168,7 +170,7 @@ def check_free(port: int) -> None:
 
 
 def free_port() -> int:
-    """A port that nobody else is given in the next minute, so that runs side by side don't meet in one.
+    """Return a port that nobody else is given in the next minute, so that runs side by side don't collide.
 
     The kernel keeps it: a connection that this end has closed first stays in TIME_WAIT, and its port is no
     longer among those that are free to choose from. A server may listen there by name, as all do that start
@@ -186,7 +188,7 @@ def free_port() -> int:
 
 
 def listens(port: int) -> bool:
-    """Whether a server lets us in and speaks, or waits for us to."""
+    """Return whether a server accepts connections at *port*."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
@@ -196,6 +198,7 @@ def listens(port: int) -> bool:
 
 @contextlib.contextmanager
 def workspace() -> Iterator[Path]:
+    """Make the directory of a run, which is gone when the run ends, or when the next one starts."""
     VAR.mkdir(exist_ok=True)
     sweep(VAR, "run-")
     sweep(Path(tempfile.gettempdir()), "distlock-run-")
@@ -230,7 +233,7 @@ ACCOUNTS = ("postgres", "mysql", "nobody")
 
 
 def find_account() -> Account | None:
-    """Whom to become; None to stay who we are."""
+    """Return the user that a database runs as; None: ours. Servers refuse to run as root."""
     if os.getuid() != ROOT_UID:
         return None
     for name in ACCOUNTS:
@@ -242,7 +245,7 @@ def find_account() -> Account | None:
 
 @contextlib.contextmanager
 def home_of(account: Account | None) -> Iterator[Path]:
-    """A directory for the server's data, gone in the end. Its name tells which run it belongs to."""
+    """Make a directory for a server's data, which *account* owns. Its name says which run it belongs to."""
     home = Path(tempfile.mkdtemp(prefix=f"distlock-run-{os.getpid()}-"))
     try:
         if account:

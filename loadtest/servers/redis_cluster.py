@@ -46,7 +46,7 @@ class ClusterNode:
         return self.client.execute_command(*words)  # type: ignore[no-untyped-call]
 
     def says(self, command: str, *expected: object) -> bool:
-        """Whether its answer to *command* is one of *expected*, or has one of them in it."""
+        """Return whether the answer to *command* is one of *expected*, or contains one of them."""
         try:
             answer = self.tell(*command.split())
         except RedisError:
@@ -67,7 +67,7 @@ class ClusterNode:
         return bool(self.client.info("replication")["role"] == "master")
 
     def replicates(self) -> bool:
-        """Whether it follows its primary, or a replica follows it."""
+        """Return whether the node follows its primary, or a replica follows it."""
         found = self.client.info("replication")
         return bool(found["connected_slaves"] or found.get("master_link_status") == "up")
 
@@ -75,17 +75,17 @@ class ClusterNode:
         self.tell("MIGRATE", "127.0.0.1", other.port, "", 0, 5000, "KEYS", *keys)
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """End the node at once, as a power cut would."""
         assert self.child is not None
         self.child.kill()
 
     def stand_still(self) -> None:
-        """Let it hang, until it is stopped."""
+        """Let the node hang, until it is stopped."""
         assert self.child is not None
         self.child.freeze()
 
     def lives(self) -> bool:
-        """Whether any thread of it neither has ended nor stands still."""
+        """Return whether any thread of the node neither has ended nor stands still."""
         assert self.child is not None
         return any(state not in "TZX" for state in thread_states(self.child.process.pid))
 
@@ -96,7 +96,7 @@ class ClusterNode:
 
 
 class RedisCluster:
-    """Started by ``with``; ended by leaving it."""
+    """Three primaries with a replica each. The ``with`` starts them, and leaving it ends them."""
 
     def __init__(self, directory: Path) -> None:
         server = shutil.which("redis-server")
@@ -109,7 +109,7 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """Two of the nodes tell of the others."""
+        """Return a URL with two of the nodes, which tell of the others."""
         return f"redis+cluster://{','.join(f'127.0.0.1:{node.port}' for node in self.nodes[:2])}"
 
     def __enter__(self) -> RedisCluster:
@@ -140,7 +140,7 @@ class RedisCluster:
         self.wait_until(ClusterNode.replicates)
 
     def node_of(self, key: str) -> ClusterNode:
-        """The primary that has the lock *key*."""
+        """Return the primary that has the lock *key*."""
         slot = slot_of(key)
         for node in self.nodes:
             if node.serves():
@@ -156,7 +156,7 @@ class RedisCluster:
 
     @contextlib.contextmanager
     def moving(self, key: str) -> Iterator[None]:
-        """In the block the fence of the lock *key* is on its new primary already, and the rest is not."""
+        """Move the slot of the lock *key*. In the block only its fence is on the new primary already."""
         slot, source = slot_of(key), self.node_of(key)
         target = next(node for node in self.primaries if node is not source and node.serves())
         target.tell("CLUSTER", "SETSLOT", slot, "IMPORTING", source.name)
@@ -169,7 +169,7 @@ class RedisCluster:
             node.tell("CLUSTER", "SETSLOT", slot, "NODE", target.name)
 
     def wait_until(self, ready: Callable[[ClusterNode], bool]) -> None:
-        """Until each node is *ready*."""
+        """Wait until each node is *ready*."""
         for node in self.nodes:
             assert node.child is not None
             node.child.wait_until(partial(ready, node))

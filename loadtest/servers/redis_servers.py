@@ -14,7 +14,7 @@ from loadtest.servers.processes import ChildProcess, StackError, free_port
 
 @contextlib.contextmanager
 def running_redis(directory: Path) -> Iterator[tuple[ChildProcess, int]]:
-    """A server that keeps what it has to in *directory*, and its port."""
+    """Start a server that keeps its files in *directory*; yield it and its port."""
     server = shutil.which("redis-server")
     if not server:
         raise StackError("redis-server is not installed. Run: apt-get install redis-server, or scripts/demo.")
@@ -39,7 +39,7 @@ def redis_answers(port: int) -> bool:
 
 @contextlib.contextmanager
 def running_redlock(directory: Path) -> Iterator[dict[int, ChildProcess]]:
-    """Five Redis servers that know nothing of each other, by their ports."""
+    """Start five servers that know nothing of each other; yield them by their ports."""
     with contextlib.ExitStack() as stop:
         servers = {}
         for number in range(1, 6):
@@ -54,7 +54,7 @@ def redlock_url(ports: Iterable[int]) -> str:
     return f"redlock://{','.join(f'127.0.0.1:{port}' for port in ports)}/0"
 
 
-#: What the sentinels call the primary.
+#: The sentinels' name for the primary.
 PRIMARY_NAME = "shop"
 #: A server that is silent for so long is down; a failover takes no longer than the second. Milliseconds.
 DOWN_AFTER, FAILOVER_TIMEOUT = 5000, 3000
@@ -72,10 +72,10 @@ sentinel parallel-syncs {name} 2
 
 
 class WatchedRedis:
-    """The servers and the sentinels, by their ports. They end with `stop`."""
+    """A Redis server with two replicas, and three sentinels over them, by their ports. `stop` ends them."""
 
     def __init__(self, directory: Path, *arguments: str, down_after: int = DOWN_AFTER) -> None:
-        """*arguments*: of each ``redis-server``. *down_after*: see `DOWN_AFTER`."""
+        """*arguments*: for each ``redis-server``. *down_after*: see `DOWN_AFTER`."""
         self._program = shutil.which("redis-server") or ""
         if not self._program:
             raise StackError(
@@ -98,7 +98,7 @@ class WatchedRedis:
         return f"redis+sentinel://{hosts}/{PRIMARY_NAME}/0"
 
     def primary(self) -> int:
-        """The port of the one that a sentinel that lives calls so."""
+        """Return the primary's port, as a sentinel that lives has it."""
         for port, child in self.sentinels.items():
             if child.process.poll() is None:
                 said = tell(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", PRIMARY_NAME).split("\r\n")
@@ -106,19 +106,19 @@ class WatchedRedis:
         raise StackError("No sentinel lives.")
 
     def replicas(self) -> list[int]:
-        """The ports of the servers that live and follow the primary."""
+        """Return the ports of the servers that live and follow the primary."""
         return [port for port in self.living() if _replication_says(port, "slave", "master_link_status:up")]
 
     def living(self) -> list[int]:
         return [port for port, child in self.servers.items() if child.process.poll() is None]
 
     def notice(self, within: int) -> None:
-        """Have the sentinels count as down what is silent for *within* milliseconds."""
+        """Have the sentinels take a server for down that is silent for *within* milliseconds."""
         for port in self.sentinels:
             tell(port, "SENTINEL", "SET", PRIMARY_NAME, "down-after-milliseconds", str(within))
 
     def fail_over(self) -> None:
-        """Have a replica take the primary's place, which lives."""
+        """Have a replica take the place of the primary, which goes on running."""
         said = tell(next(iter(self.sentinels)), "SENTINEL", "FAILOVER", PRIMARY_NAME)
         if not said.startswith("+OK"):
             raise StackError(f"The sentinels begin no failover: {said}")
@@ -128,7 +128,7 @@ class WatchedRedis:
             child.stop()
 
     def start_server(self, port: int, primary: int | None = None) -> None:
-        """Start it (again), empty."""
+        """Start the server of *port*, for the first time or again, empty."""
         command = [self._program, "--port", str(port), "--dir", str(self._directory), *REPLICATED]
         if primary is not None:
             command += ["--replicaof", "127.0.0.1", str(primary)]
@@ -170,7 +170,7 @@ class WatchedRedis:
 
 
 def tell(port: int, *words: str) -> str:
-    """What the server at *port* answers, as it comes over the wire; "" if it does not."""
+    """Send a command to *port*, and return the answer as it comes over the wire; "" if none comes."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(f"{' '.join(words)}\r\n".encode())
@@ -185,7 +185,7 @@ def tell(port: int, *words: str) -> str:
 
 
 def deafen(primary: int) -> None:
-    """Its replicas hear nothing more of what the server at this port is told."""
+    """Cut the server at this port off from its replicas."""
     for words in (("ACL", "SETUSER", "default", "-psync", "-sync"), ("CLIENT", "KILL", "TYPE", "replica")):
         tell(primary, *words)
 
@@ -195,7 +195,7 @@ def redis_responds(port: int) -> bool:
 
 
 def knows_all(port: int) -> bool:
-    """Whether the sentinel at *port* sees the primary, its replicas and the other sentinels."""
+    """Return whether the sentinel at *port* sees the primary, its replicas and the other sentinels."""
     said = tell(port, "SENTINEL", "CKQUORUM", PRIMARY_NAME)
     about = tell(port, "SENTINEL", "MASTER", PRIMARY_NAME).split("\r\n")
     counts = {about[at]: about[at + 2] for at in range(2, len(about) - 2, 4)}
@@ -212,7 +212,7 @@ def _replication_says(port: int, *signs: str) -> bool:
 
 @contextlib.contextmanager
 def open_sentinels(directory: Path) -> Iterator[str]:
-    """The URL of the primary, by its sentinels."""
+    """Start a `WatchedRedis`, and yield the URL of its primary, by the sentinels."""
     watched = WatchedRedis(directory)
     try:
         yield watched.url

@@ -31,7 +31,7 @@ forceSync=no
 
 @contextlib.contextmanager
 def open_zookeeper(directory: Path) -> Iterator[str]:
-    """The URL of a server that keeps its data in *directory*."""
+    """Start a server that keeps its data in *directory*, and yield its URL."""
     port, settings = free_port(), directory / "zookeeper.cfg"
     settings.write_text(ZOOKEEPER_SETTINGS.format(data=directory / "zookeeper", port=port), encoding="utf-8")
     child = ChildProcess("ZooKeeper", zookeeper_command(settings), directory / "zookeeper.log")
@@ -43,7 +43,7 @@ def open_zookeeper(directory: Path) -> Iterator[str]:
 
 
 def zookeeper_command(settings: Path) -> list[str]:
-    """What runs a server with the file *settings*."""
+    """Return the command that runs a server with the file *settings*."""
     java = shutil.which("java")
     if not java or not all(Path(jar).exists() for jar in JARS):
         raise StackError(
@@ -54,12 +54,12 @@ def zookeeper_command(settings: Path) -> list[str]:
 
 
 def zookeeper_answers(port: int) -> bool:
-    """Whether it serves. One that asks too early may never be answered."""
+    """Return whether the server serves clients. A client that asks too early may never be answered."""
     return ask(port, b"srvr").startswith(b"Zookeeper version")
 
 
 def ask(port: int, word: bytes) -> bytes:
-    """What it says to one of its words of four letters; b"" if nothing."""
+    """Return the answer to a command of four letters; b"" if none comes."""
     said = b""
     with (
         contextlib.suppress(OSError),
@@ -76,6 +76,8 @@ ENSEMBLE_LIMITS = "initLimit=20\nsyncLimit=5\n"
 
 
 class Ensemble:
+    """Three servers that elect a leader."""
+
     def __init__(self, servers: dict[int, ChildProcess]) -> None:
         #: By the port that clients connect to.
         self.servers = servers
