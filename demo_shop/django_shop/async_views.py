@@ -13,17 +13,19 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import path
 from django.views.decorators.http import require_POST
 
 import django_distlock
 from demo_shop import storefront as words
 from demo_shop.configuration import Configuration
+from demo_shop.django_shop import views
 from demo_shop.django_shop.models import Product
 from demo_shop.django_shop.selling import SHOP, key_name, look_up, once, read_and_write, record, refuse
 from demo_shop.django_shop.views import cart_names, product_name
 from demo_shop.guards import DISTRIBUTED, guarded_async
 from demo_shop.sale import KEY_HEADER, OrderLine, Receipt, read_cart
-from demo_shop.storefront import choices
+from demo_shop.storefront import ASYNC_LINES, choices
 from distlock import Grant, current_grant
 from django_distlock import distributed_lock
 
@@ -108,3 +110,13 @@ def sell_once(request: HttpRequest, lines: Sequence[OrderLine], grant: Grant | N
 
     with transaction_of(grant):
         return answer(request)
+
+
+#: A view that waits for no lock is not async, and gets a thread.
+urlpatterns = [
+    path("", views.storefront, dict(ASYNC_LINES), name="storefront"),
+    path("products/<int:id>", views.show_product, name="product"),
+    path("products/<int:id>/reduce", reduce_stock, name="reduce-stock"),
+    *(path(f"products/<int:id>/reduce/{slug}", view) for slug, view in CHOSEN.items()),
+    path("checkout", checkout, name="checkout"),
+]
