@@ -22,7 +22,6 @@ from demo_shop.sale import Refusal, contended, reach
 if TYPE_CHECKING:
     from demo_shop.configuration import Configuration
 
-
 View = Callable[..., Any]
 Decorator = Callable[[View], View]
 
@@ -38,6 +37,8 @@ class ViewLock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
+    """What stands around the view, how the view writes, and the words about both."""
+
     #: The name on the page and in the report.
     title: str
     #: Why it is enough for several instances, or not.
@@ -48,6 +49,17 @@ class Guard:
     lock: Callable[[Configuration, str], ViewLock] | None = None
     #: How the stock is written: a function in ``selling.py`` of each framework.
     way: str = "read_and_write"
+
+
+_making = threading.Lock()
+_process_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
+def process_lock(name: str) -> threading.Lock:
+    """Return the lock of *name* that the threads of this process share, and no other process."""
+    # Two threads that make the first lock of a name at once would each get their own.
+    with _making:
+        return _process_locks[name]
 
 
 def unique_row(shop: Configuration, name: str) -> ViewLock:
@@ -225,17 +237,6 @@ def timed(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> Vie
         return response
 
     return answer
-
-
-_making = threading.Lock()
-_process_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-
-
-def process_lock(name: str) -> threading.Lock:
-    """Return the lock of *name* that the threads of this process share, and no other process."""
-    # Two threads that make the first lock of a name at once would each get their own.
-    with _making:
-        return _process_locks[name]
 
 
 #: The guards that have an async lock.

@@ -18,7 +18,6 @@ from demo_shop.sale import PRODUCT_ID, Ledger, Order
 if TYPE_CHECKING:
     from redis import Redis
 
-
 #: The article's key, and where we note what was sold: the articles count answers.
 GOODS, ORDERS = "goods", "goods:orders"
 SOLD_OUT, CONGRATULATIONS = "sold out", "congratulations"

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from demo_shop.configuration import Configuration
 
-
 PRODUCT_ID = 1
 #: The first is the article's; a cart needs more than one.
 CATALOGUE = {

@@ -20,6 +20,8 @@ FENCED = "fenced"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
+    """A guard that a visitor of the page can choose, while the shop runs."""
+
     #: The last part of its route.
     slug: str
     title: str
@@ -30,7 +32,7 @@ class Choice:
     why: str
     #: Whether the guard passes the fence; None: as the shop's settings say.
     fence: bool | None = None
-    #: The same where one process stood still.
+    #: The reason in a sale in which one process stood still; by default it is the same.
     late: str = ""
 
     @property

@@ -95,6 +95,8 @@ VISITS = {
 
 
 class Outcome(StrEnum):
+    """What a run showed, or must show."""
+
     OVERSOLD = "oversold"
     EXACT = "exact"
     #: Chance decides, and one of the two must be seen.

@@ -102,6 +102,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """The outcome of a run, and the reasons."""
+
     outcome: Outcome
     #: What shows that units were sold twice.
     evidence: tuple[str, ...] = ()

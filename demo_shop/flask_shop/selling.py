@@ -30,8 +30,6 @@ from demo_shop.tables import Base, KeyTaken, Product, first_answer, keep_answer,
 
 SHOP = Configuration.from_environment()
 db = SQLAlchemy(metadata=Base.metadata)
-
-
 RETRIES = 100
 
 

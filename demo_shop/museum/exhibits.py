@@ -30,6 +30,8 @@ class ProcessAnew:
 
 @dataclass(frozen=True, slots=True)
 class Exhibit:
+    """A lock of the museum, and its fault."""
+
     title: str
     fault: str
     #: Makes the lock of one name, for one purchase.

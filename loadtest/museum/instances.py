@@ -127,6 +127,8 @@ class InstanceMaker:
 
 
 class ExhibitOnRedis:
+    """An instance whose locks are an exhibit on Redis, which *make* makes."""
+
     def __init__(self, url: str, make: RedisLock) -> None:
         self.wire = SlowProxy(urlsplit(url).port or 6379)
         self.redis = Redis(port=self.wire.port)
@@ -144,6 +146,8 @@ class ExhibitOnRedis:
 
 
 class ExhibitOnZooKeeper:
+    """An instance whose locks are the exhibit on ZooKeeper."""
+
     def __init__(self, url: str) -> None:
         self.wire = SlowProxy(urlsplit(url).port or 2181)
         self.zookeeper = KazooClient(f"127.0.0.1:{self.wire.port}")

@@ -30,6 +30,8 @@ LINES = 6
 
 @dataclass(frozen=True, slots=True)
 class PlotTick:
+    """A line of a plot's scale."""
+
     label: str
     #: The position in per cent of the plot.
     at: float

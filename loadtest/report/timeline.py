@@ -21,6 +21,8 @@ TEXTS = {
 
 @dataclass(frozen=True, slots=True)
 class TimelineMark:
+    """A moment on the line of an instance."""
+
     #: Unix time.
     at: float
     instance: str
@@ -43,6 +45,8 @@ class TimelineSpan:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
+    """Marks and bars on a line for each instance."""
+
     instances: tuple[str, ...]
     marks: tuple[TimelineMark, ...]
     spans: tuple[TimelineSpan, ...]

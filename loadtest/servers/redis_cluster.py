@@ -24,6 +24,8 @@ NODE_TIMEOUT = 1000
 
 
 class ClusterNode:
+    """A server of a Redis Cluster, with a client of its own."""
+
     def __init__(self, directory: Path, server: str) -> None:
         self.port, self._bus = free_port(), free_port()
         self.folder = directory / f"redis-{self.port}"
