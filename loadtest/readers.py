@@ -27,68 +27,6 @@ from loadtest.stack import Stack
 from loadtest.stories import LIMITED, READERS_CONTROLS, SHARED, TORN, UNLIMITED
 from loadtest.verdict import SOLD_OUT, Conclusion
 
-#: How long a payment takes, seconds.
-PAYMENT = 0.02
-
-
-class Gateway:
-    """A payment gateway that counts how many are inside at once, and refuses those above its limit."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self.url = ""
-        self.begin()
-
-    def begin(self) -> None:
-        self.most = self.taken = self.refused = 0
-
-    def pay(self) -> bool:
-        """Take a payment if there is room, and return whether there was."""
-        with self._lock:
-            self._inside += 1
-            self.most = max(self.most, self._inside)
-            room = self._inside <= GATEWAY_LIMIT
-        if room:
-            # No code sets the event: a payment takes its time.
-            threading.Event().wait(PAYMENT)
-        # Out before it is told, so that who takes its place is never counted beside it.
-        with self._lock:
-            self._inside -= 1
-            self.taken += room
-            self.refused += not room
-        return room
-
-
-@contextmanager
-def open_gateway() -> Iterator[Gateway]:
-    gateway = Gateway()
-
-    class GatewayHandler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.send_response(200 if gateway.pay() else 429)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """The verdict tells what was refused."""
-
-    class GatewayServer(ThreadingHTTPServer):
-        daemon_threads = True
-        #: The gateway has to count all who come at once, so none may wait to be accepted.
-        request_queue_size = 128
-
-    with GatewayServer(("127.0.0.1", 0), GatewayHandler) as server:
-        gateway.url = f"http://127.0.0.1:{server.server_port}/"
-        thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="gateway", daemon=True)
-        thread.start()
-        try:
-            yield gateway
-        finally:
-            server.shutdown()
-            thread.join()
-
-
 #: Two views of each pair, which differ only in the guard.
 PATHS = {
     TORN: "/readers/report",
@@ -161,6 +99,68 @@ def doubts_of(scenario: Scenario, seen: ReadersFigures) -> Iterator[str]:
         yield "Nothing was sold, so there was nothing to tear."
     if seen.together < (least := TOGETHER.get(scenario.slug, 0)):
         yield f"At most {seen.together} inside at once, and {least} have to be: it may be a lock for fewer."
+
+
+#: How long a payment takes, seconds.
+PAYMENT = 0.02
+
+
+class Gateway:
+    """A payment gateway that counts how many are inside at once, and refuses those above its limit."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self.url = ""
+        self.begin()
+
+    def begin(self) -> None:
+        self.most = self.taken = self.refused = 0
+
+    def pay(self) -> bool:
+        """Take a payment if there is room, and return whether there was."""
+        with self._lock:
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+            room = self._inside <= GATEWAY_LIMIT
+        if room:
+            # No code sets the event: a payment takes its time.
+            threading.Event().wait(PAYMENT)
+        # Out before it is told, so that who takes its place is never counted beside it.
+        with self._lock:
+            self._inside -= 1
+            self.taken += room
+            self.refused += not room
+        return room
+
+
+@contextmanager
+def open_gateway() -> Iterator[Gateway]:
+    gateway = Gateway()
+
+    class GatewayHandler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200 if gateway.pay() else 429)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """The verdict tells what was refused."""
+
+    class GatewayServer(ThreadingHTTPServer):
+        daemon_threads = True
+        #: The gateway has to count all who come at once, so none may wait to be accepted.
+        request_queue_size = 128
+
+    with GatewayServer(("127.0.0.1", 0), GatewayHandler) as server:
+        gateway.url = f"http://127.0.0.1:{server.server_port}/"
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="gateway", daemon=True)
+        thread.start()
+        try:
+            yield gateway
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 TAKEN, REFUSED = 200, 502

@@ -20,14 +20,6 @@ from loadtest.stories import RUSH_COMMIT_PAUSE, RUSH_CONTROL, RUSH_WAYS, rush_vi
 from loadtest.verdict import SOLD, Conclusion
 
 
-def code_of_view(framework: str, name: str) -> str:
-    """Return a function of ``rush.py`` as it stands in the shop, for the report."""
-    text = (ROOT / "demo_shop" / f"{framework}_shop" / "rush.py").read_text("utf-8")
-    found = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}[name]
-    first = min([found.lineno, *(decorator.lineno for decorator in found.decorator_list)])
-    return "\n".join(text.splitlines()[first - 1 : found.end_lineno])
-
-
 @contextmanager
 def slow_postgresql() -> Iterator[str]:
     """Start a server in which each COMMIT takes `RUSH_COMMIT_PAUSE` longer, as for a disk or a replica.
@@ -112,6 +104,14 @@ def source(run: SaleRun) -> str:
 def order(run: SaleRun) -> str:
     """Return the code of the function that all views call at their end."""
     return code_of_view(run.scenario.instances[0], "order")
+
+
+def code_of_view(framework: str, name: str) -> str:
+    """Return a function of ``rush.py`` as it stands in the shop, for the report."""
+    text = (ROOT / "demo_shop" / f"{framework}_shop" / "rush.py").read_text("utf-8")
+    found = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}[name]
+    first = min([found.lineno, *(decorator.lineno for decorator in found.decorator_list)])
+    return "\n".join(text.splitlines()[first - 1 : found.end_lineno])
 
 
 def compared(runs: Sequence[SaleRun]) -> list[SaleRun]:

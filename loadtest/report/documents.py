@@ -24,6 +24,74 @@ from loadtest.run import SaleRun
 from loadtest.scenario import BuyerCrowd
 from loadtest.verdict import Figures
 
+TEMPLATES = Environment(
+    autoescape=True, loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
+)
+
+
+def write_report(runs: Sequence[SaleRun], file: Path) -> None:
+    write(
+        file,
+        "report.html",
+        runs=runs,
+        words=words,
+        where=where(one_of(run.backend for run in runs), runs[0].database),
+        timelines=[timeline(run) for run in runs],
+        rows=rows,
+        legend=legend,
+        stock_over_time=[stock_over_time(run) for run in runs],
+        times=times,
+        longest=longest(runs),
+    )
+
+
+def write_matrix(matrix: Matrix, file: Path) -> None:
+    write(file, "matrix.html", matrix=matrix, in_all=in_all(matrix), cell=cell, doubts=doubts(matrix))
+
+
+def write_rush(runs: Sequence[SaleRun], crowd: BuyerCrowd, file: Path) -> None:
+    write(
+        file,
+        "rush.html",
+        runs=runs,
+        crowd=crowd,
+        words=words,
+        say=rush,
+        where=where(runs[0].backend, runs[0].database),
+        fastest=rush.fastest(runs),
+    )
+
+
+def write_readers(readings: Sequence[Reading], backend: str, database: str, file: Path) -> None:
+    write(file, "readers.html", readings=readings, say=readers, where=where(backend, database))
+
+
+def one_of(backends: Iterable[str]) -> str | None:
+    """Return the one backend of all scenarios; None: they have several, which their names tell."""
+    found = set(backends)
+    return found.pop() if len(found) == 1 else None
+
+
+def open_file(wanted: Path, what: str) -> Path:
+    """Return *wanted*, or a new file in it where it is a directory: no run overwrites another's report."""
+    if not wanted.is_dir():
+        return wanted
+    for number in count(1):
+        again = f"-{number}" if number > 1 else ""
+        file = wanted / f"{datetime.now():%Y-%m-%d-%H%M%S}-{what}{again}.html"
+        try:
+            file.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return file
+    raise AssertionError("there is always a number")
+
+
+def write(file: Path, template: str, **shown: object) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(TEMPLATES.get_template(template).render(**shown), "utf-8")
+
+
 #: A scale has so many lines at most.
 LINES = 6
 
@@ -112,76 +180,6 @@ def times(run: SaleRun) -> tuple[PurchaseTimes, ...]:
 def longest(runs: Sequence[SaleRun]) -> float:
     """Return the time that fills the plot of the times."""
     return max((time.most for run in runs for time in times(run)), default=0.0) or 1.0
-
-
-TEMPLATES = Environment(
-    autoescape=True, loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True
-)
-
-
-def write_report(runs: Sequence[SaleRun], file: Path) -> None:
-    write(
-        file,
-        "report.html",
-        runs=runs,
-        words=words,
-        say=words,
-        where=where(one_of(run.backend for run in runs), runs[0].database),
-        timelines=[timeline(run) for run in runs],
-        rows=rows,
-        legend=legend,
-        told=words.told,
-        stock_over_time=[stock_over_time(run) for run in runs],
-        times=times,
-        longest=longest(runs),
-    )
-
-
-def write_matrix(matrix: Matrix, file: Path) -> None:
-    write(file, "matrix.html", matrix=matrix, in_all=in_all(matrix), cell=cell, doubts=doubts(matrix))
-
-
-def write_rush(runs: Sequence[SaleRun], crowd: BuyerCrowd, file: Path) -> None:
-    write(
-        file,
-        "rush.html",
-        runs=runs,
-        crowd=crowd,
-        words=words,
-        say=rush,
-        where=where(runs[0].backend, runs[0].database),
-        fastest=rush.fastest(runs),
-    )
-
-
-def write_readers(readings: Sequence[Reading], backend: str, database: str, file: Path) -> None:
-    write(file, "readers.html", readings=readings, say=readers, where=where(backend, database))
-
-
-def one_of(backends: Iterable[str]) -> str | None:
-    """Return the one backend of all scenarios; None: they have several, which their names tell."""
-    found = set(backends)
-    return found.pop() if len(found) == 1 else None
-
-
-def open_file(wanted: Path, what: str) -> Path:
-    """Return *wanted*, or a new file in it where it is a directory: no run overwrites another's report."""
-    if not wanted.is_dir():
-        return wanted
-    for number in count(1):
-        again = f"-{number}" if number > 1 else ""
-        file = wanted / f"{datetime.now():%Y-%m-%d-%H%M%S}-{what}{again}.html"
-        try:
-            file.touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        return file
-    raise AssertionError("there is always a number")
-
-
-def write(file: Path, template: str, **shown: object) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(TEMPLATES.get_template(template).render(**shown), "utf-8")
 
 
 def as_json(runs: Sequence[SaleRun]) -> dict[str, object]:
