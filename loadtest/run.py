@@ -71,21 +71,21 @@ def run_scenario(
     """Open a shop for *scenario*, hold one sale in it, and close it."""
     shop, journal = scenario.furnish(shop), scenario.is_timed
     with ExitStack() as opened:
-        stopping = None
+        stopper = None
         if scenario.stop:
             # The first instance's name, as the stack makes it.
             first = f"{scenario.instances[0]}-1"
-            stopping = InstanceStopper(scenario.stop, first)
+            stopper = InstanceStopper(scenario.stop, first)
             if scenario.outage:
                 directory = opened.enter_context(workspace())
                 struck = opened.enter_context(scenario.outage.open(directory))
-                stopping = ServiceStriker(struck, scenario.outage.forgets, scenario.stop, first)
+                stopper = ServiceStriker(struck, scenario.outage.forgets, scenario.stop, first)
                 backend = struck.url
-            opened.enter_context(stopping)
-            shop = replace(shop, stall=stopping.where)
+            opened.enter_context(stopper)
+            shop = replace(shop, stall=stopper.where)
         stack = Stack(scenario.instances, shop, backend, database, 0, visit.in_redis, journal)
         opened.enter_context(stack)
-        return hold_sale(stack, stack.front, scenario, visit, crowd, control, progress, stopping)
+        return hold_sale(stack, stack.front, scenario, visit, crowd, control, progress, stopper)
 
 
 def hold_sale(
@@ -96,12 +96,12 @@ def hold_sale(
     crowd: BuyerCrowd,
     control: Conclusion | None,
     progress: Callable[[Ledger], None] | None,
-    stopping: InstanceStopper | None = None,
+    stopper: InstanceStopper | None = None,
 ) -> SaleRun:
     """Hold one sale in a shop that is open. Without *progress* nothing reads its database meanwhile."""
-    with stopping.beside(stack) if stopping else nullcontext():
+    with stopper.beside(stack) if stopper else nullcontext():
         record = load(stack, front, visit, crowd, progress)
-    ledger, rows, stopped = stack.ledger(), record["rows"], stopping.stopped if stopping else None
+    ledger, rows, stopped = stack.ledger(), record["rows"], stopper.stopped if stopper else None
     moments, outage = read_moments(stack.shop.journal), scenario.outage
     # An outage after which the service remembers the hold leaves the lock with its holder.
     stops = outage.forgets if outage else scenario.stop is not None
