@@ -27,7 +27,7 @@ from demo_shop.storefront import Choice
 from distlock.backends import capabilities_of
 from distlock.errors import LockError
 from loadtest.scenario import Stop
-from loadtest.servers.lock_services import Struck
+from loadtest.servers.lock_services import StrikableService
 from loadtest.servers.processes import PATIENCE
 from loadtest.stack import Stack
 
@@ -186,7 +186,7 @@ class ServiceStriker(InstanceStopper):
     The purchase goes on at once; where the service *forgets*, after the others have had their turn.
     """
 
-    def __init__(self, struck: Struck, forgets: bool, stop: Stop, instance: str) -> None:
+    def __init__(self, struck: StrikableService, forgets: bool, stop: Stop, instance: str) -> None:
         super().__init__(stop, instance)
         self._struck, self._forgets = struck, forgets
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,20 +27,20 @@ if TYPE_CHECKING:
     from loadtest.servers.redis_cluster import RedisCluster
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_file(directory: Path) -> Iterator[str]:
     locks = directory / "locks"
     locks.mkdir()
     yield locks.as_uri()
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_redis(directory: Path) -> Iterator[str]:
     with running_redis(directory) as (_, port):
         yield f"redis://127.0.0.1:{port}/0"
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_nothing(directory: Path) -> Iterator[str]:
     """Start nothing: the lock is a row of the shop's own database."""
     yield IN_THE_DATABASE
@@ -56,7 +55,7 @@ BACKENDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
 }
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_cluster(directory: Path) -> Iterator[str]:
     # The options are read before redis-py is installed.
     from loadtest.servers.redis_cluster import RedisCluster
@@ -65,13 +64,13 @@ def open_cluster(directory: Path) -> Iterator[str]:
         yield cluster.url
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_redlock(directory: Path) -> Iterator[str]:
     with running_redlock(directory) as servers:
         yield redlock_url(servers)
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_postgresql(directory: Path) -> Iterator[str]:
     """Start a server beside the one of the shop's database, and create what locks need."""
     with running_postgresql() as url:
@@ -79,7 +78,7 @@ def open_postgresql(directory: Path) -> Iterator[str]:
         yield url
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_mysql(directory: Path) -> Iterator[str]:
     """Start a MariaDB, as `open_postgresql` does."""
     with running_mariadb() as url:
@@ -90,7 +89,7 @@ def open_mysql(directory: Path) -> Iterator[str]:
 def prepare(url: str) -> None:
     import distlock
 
-    with contextlib.closing(distlock.connect(url)) as locks:
+    with closing(distlock.connect(url)) as locks:
         locks.namespace.prepare()
 
 
@@ -104,7 +103,7 @@ TOPOLOGIES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
 }
 
 
-@contextlib.contextmanager
+@contextmanager
 def open_lock_service(backend: str, directory: Path) -> Iterator[str]:
     """Yield the URL of *backend*, which is one of `BACKENDS` or `TOPOLOGIES`, or a URL already."""
     if "://" in backend:
@@ -125,12 +124,12 @@ def nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Struck:
+class StrikableService:
     """A lock service that can be struck once."""
 
     url: str
     strike: Callable[[], object]
-    #: Before the sale.
+    #: Called before the sale.
     prepare: Callable[[], object] = nothing
 
 
@@ -149,22 +148,22 @@ class Outage:
     #: How long it takes the service to go on, seconds: as its own settings have it.
     takes: float
     #: Starts the service, in a directory.
-    open: Callable[[Path], AbstractContextManager[Struck]]
+    open: Callable[[Path], AbstractContextManager[StrikableService]]
     #: Whether it may forget others that get in meanwhile.
     by_chance: bool = False
 
 
 @contextmanager
-def sentinel_killed(directory: Path) -> Iterator[Struck]:
+def sentinel_killed(directory: Path) -> Iterator[StrikableService]:
     with watched(directory) as found:
         primary = found.primary()
-        yield Struck(found.url, found.servers[primary].kill, lambda: deafen(primary))
+        yield StrikableService(found.url, found.servers[primary].kill, lambda: deafen(primary))
 
 
 @contextmanager
-def sentinel_replaced(directory: Path) -> Iterator[Struck]:
+def sentinel_replaced(directory: Path) -> Iterator[StrikableService]:
     with watched(directory) as found:
-        yield Struck(found.url, found.fail_over)
+        yield StrikableService(found.url, found.fail_over)
 
 
 @contextmanager
@@ -177,16 +176,16 @@ def watched(directory: Path) -> Iterator[WatchedRedis]:
 
 
 @contextmanager
-def cluster_killed(directory: Path) -> Iterator[Struck]:
+def cluster_killed(directory: Path) -> Iterator[StrikableService]:
     with cluster(directory) as found:
         primary = found.node_of(KEY)
-        yield Struck(found.url, primary.kill, lambda: deafen(primary.port))
+        yield StrikableService(found.url, primary.kill, lambda: deafen(primary.port))
 
 
 @contextmanager
-def cluster_moved(directory: Path) -> Iterator[Struck]:
+def cluster_moved(directory: Path) -> Iterator[StrikableService]:
     with cluster(directory) as found:
-        yield Struck(found.url, lambda: found.move(KEY))
+        yield StrikableService(found.url, lambda: found.move(KEY))
 
 
 def cluster(directory: Path) -> RedisCluster:
@@ -197,16 +196,16 @@ def cluster(directory: Path) -> RedisCluster:
 
 
 @contextmanager
-def zookeeper_killed(directory: Path) -> Iterator[Struck]:
+def zookeeper_killed(directory: Path) -> Iterator[StrikableService]:
     with open_ensemble(directory) as ensemble:
-        yield Struck(ensemble.url, lambda: ensemble.leader().kill())
+        yield StrikableService(ensemble.url, lambda: ensemble.leader().kill())
 
 
 @contextmanager
-def redlock_killed(directory: Path) -> Iterator[Struck]:
+def redlock_killed(directory: Path) -> Iterator[StrikableService]:
     with running_redlock(directory) as servers:
         one, two, *_ = servers.values()
-        yield Struck(redlock_url(servers), lambda: kill(one, two))
+        yield StrikableService(redlock_url(servers), lambda: kill(one, two))
 
 
 def kill(*servers: ChildProcess) -> None:
@@ -215,24 +214,24 @@ def kill(*servers: ChildProcess) -> None:
 
 
 @contextmanager
-def redlock_emptied(directory: Path) -> Iterator[Struck]:
+def redlock_emptied(directory: Path) -> Iterator[StrikableService]:
     with running_redlock(directory) as servers:
         three = list(servers)[:3]
-        yield Struck(redlock_url(servers), lambda: [tell(port, "FLUSHALL") for port in three])
+        yield StrikableService(redlock_url(servers), lambda: [tell(port, "FLUSHALL") for port in three])
 
 
 @contextmanager
-def postgresql_restarted(directory: Path) -> Iterator[Struck]:
+def postgresql_restarted(directory: Path) -> Iterator[StrikableService]:
     with own_postgresql() as server:
         prepare(server.url)
-        yield Struck(server.url, server.restart)
+        yield StrikableService(server.url, server.restart)
 
 
 @contextmanager
-def mysql_restarted(directory: Path) -> Iterator[Struck]:
+def mysql_restarted(directory: Path) -> Iterator[StrikableService]:
     with own_mariadb() as server:
         prepare(server.url)
-        yield Struck(server.url, server.restart)
+        yield StrikableService(server.url, server.restart)
 
 
 #: A primary says yes before its replicas know, and so the one that takes its place may never have heard.
