@@ -32,7 +32,7 @@ from bench.buyers import (
 from bench.services import cpu_of_group
 from demo_shop.configuration import Configuration
 from demo_shop.ledger import open_sale
-from loadtest.child import StackError
+from loadtest.servers.processes import StackError
 from loadtest.stack import APPLICATIONS, Stack
 
 THREADS = 16

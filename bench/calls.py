@@ -19,7 +19,7 @@ from types import FrameType
 import distlock
 from demo_shop.configuration import Configuration
 from demo_shop.ledger import open_sale
-from loadtest.lock_services import open_lock_service
+from loadtest.servers.lock_services import open_lock_service
 from loadtest.stack import APPLICATIONS
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -27,7 +27,7 @@ from xml.etree import ElementTree
 from bench.contest import Contest, Part
 from bench.locks import LOCKS, PATIENCE, Lock
 from demo_shop.configuration import VAR
-from loadtest.child import StackError
+from loadtest.servers.processes import StackError
 
 TaskResult = TypeVar("TaskResult")
 #: Seconds that a process may take to end by itself.

@@ -18,7 +18,7 @@ from bench.crew import BenchError
 from bench.figures import Table
 from bench.report import JSON, PAGE, clear_run, markdown, write_run
 from bench.rows import ROWS
-from loadtest.child import StackError
+from loadtest.servers.processes import StackError
 
 #: The figures depend on the versions of these.
 PACKAGES = (

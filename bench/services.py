@@ -16,9 +16,9 @@ import psycopg
 import redis
 
 from bench.network import farther
-from loadtest.lock_services import open_lock_service
+from loadtest.servers.lock_services import open_lock_service
+from loadtest.servers.processes import workspace
 from loadtest.stack import Stack
-from loadtest.workspace import workspace
 
 #: Fields of /proc/<pid>/stat behind the name: the parent, the process group, the session, and the processor
 #: times of a process and of its children that have ended.

@@ -11,10 +11,10 @@ from demo_shop.guards import GUARDS
 
 VAR = Path(__file__).resolve().parents[1] / "var"
 
-#: distlock's own, seconds.
+#: The default of distlock, seconds.
 TTL = 10.0
 
-#: In the place of the URL of a lock service, and ``BACKEND`` of ``DISTLOCK``.
+#: Stands in the place of a lock service's URL, and is ``BACKEND`` of ``DISTLOCK`` then.
 IN_THE_DATABASE = "database"
 
 NO_FOR_UPDATE = (
@@ -25,7 +25,7 @@ NO_FOR_UPDATE = (
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Each field is the environment variable ``SHOP_<FIELD>``."""
+    """The settings of one instance. Each field is the environment variable ``SHOP_<FIELD>``."""
 
     #: The instance that answers, as told by the header ``X-Instance``.
     instance: str = "shop"
@@ -43,13 +43,13 @@ class Configuration:
     fence: bool = False
     #: Django's setting: one transaction around the whole view.
     atomic_requests: bool = False
-    #: How much longer COMMIT takes, seconds; on PostgreSQL. See `demo_shop.slow_commit`.
+    #: How much longer COMMIT takes, seconds; on PostgreSQL. See `demo_shop.ledger.slow_down`.
     commit_pause: float = 0.0
     #: How long the shop thinks between reading and writing the stock, seconds.
     pause: float = 0.01
     #: Units of each product when the sale opened. The page needs it to say how many there ever were.
     stock: int = 100
-    #: How many products there are, at most as many as `demo_shop.orders.CATALOGUE` has names.
+    #: How many products there are, at most as many as `demo_shop.sale.CATALOGUE` has names.
     products: int = 1
     #: The Redis of ``/kill``, whose stock is not in the database. Without one there is no ``/kill``.
     goods: str = ""
@@ -57,22 +57,22 @@ class Configuration:
     kill_pause: float = 2.0
     #: The URL of the payment gateway, for ``/readers/pay``.
     gateway: str = ""
-    #: The file in which the Django shop notes the moments of each purchase; see `demo_shop.moments`.
+    #: The file in which the Django shop notes the moments of each purchase; see `demo_shop.sale.reach`.
     journal: str = ""
     #: ``instance:moment:port``: the first purchase of that instance stays there until the port hangs up.
     #: ``instance:moment:port:purchase``: each that its buyer calls so.
     stall: str = ""
-    #: Whether ``/sale`` leads to somebody who sends buyers: see `loadtest.sale_server`.
+    #: Whether ``/sale`` leads to somebody who sends buyers: see `loadtest.open_shop`.
     sales: bool = False
 
     @property
     def row_is_lock(self) -> bool:
-        """Whether there is no lock service: a row of the shop's own database is the lock."""
+        """Return whether a row of the shop's own database is the lock, in the place of a lock service."""
         return self.lock == IN_THE_DATABASE
 
     @property
     def has_readers(self) -> bool:
-        """Whether its locks can be read, and be permits. A row is neither, nor is each lock service."""
+        """Return whether the lock service has shared locks and permits. A row of the database has neither."""
         if self.row_is_lock:
             return False
         # Not every program that reads a configuration has distlock's extras.
@@ -99,7 +99,7 @@ class Configuration:
         return {f"SHOP_{name.upper()}": str(getattr(self, name)) for name in KINDS}
 
     def distlock(self) -> dict[str, dict[str, object]]:
-        """``DISTLOCK`` of Django and of Flask: the README's keys, and what was asked for besides."""
+        """Return ``DISTLOCK`` of Django and of Flask: the README's keys, and what was asked for besides."""
         if self.row_is_lock:
             return {"default": {"BACKEND": IN_THE_DATABASE, "PREFIX": "shop"}}
         alias: dict[str, object] = {"LOCATION": self.lock, "PREFIX": "shop"}
@@ -113,7 +113,7 @@ class Configuration:
 
 
 def switch(text: str) -> bool:
-    """What somebody may write for on or off."""
+    """Return whether *text* is one of the usual words for on. Exits where it is none for off either."""
     if text.lower() not in {"1", "true", "yes", "on", "0", "false", "no", "off", ""}:
         raise SystemExit(f"{text!r} is neither on nor off: write 1 or 0.")
     return text.lower() in {"1", "true", "yes", "on"}

@@ -1,19 +1,23 @@
-"""What stands around a purchase, by choice: a lock around the view, a way to write, or neither."""
+"""What stands around a purchase, by choice: a lock around the view, a way to write, or neither.
+
+The second half is the same for async views: what may wait there waits in the event loop.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from demo_shop.moments import reach
 from demo_shop.museum.exhibits import EXHIBITS
-from demo_shop.process_lock import process_lock
-from demo_shop.sale import Refusal, contended
+from demo_shop.sale import Refusal, contended, reach
 
 if TYPE_CHECKING:
     from demo_shop.configuration import Configuration
@@ -22,37 +26,50 @@ View = Callable[..., Any]
 Decorator = Callable[[View], View]
 
 
-class Lock(Protocol):
-    """One name's lock, made anew for each purchase."""
+class ViewLock(Protocol):
+    """The lock of one name, made anew for each purchase."""
 
     def acquire(self) -> object:
-        """Wait for it; false: not got, and the buyer is turned away."""
+        """Wait for the lock. A false result turns the buyer away."""
 
     def release(self) -> object: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    #: As the page and the report call it.
+    """What stands around the view, how the view writes, and the words about both."""
+
+    #: The name on the page and in the report.
     title: str
     #: Why it is enough for several instances, or not.
     why: str
     #: The line of code that differs, as it stands in a Django view.
     line: str
     #: Makes the lock of one name. None: nothing is locked around the view.
-    lock: Callable[[Configuration, str], Lock] | None = None
+    lock: Callable[[Configuration, str], ViewLock] | None = None
     #: How the stock is written: a function in ``selling.py`` of each framework.
     way: str = "read_and_write"
 
 
-def unique_row(shop: Configuration, name: str) -> Lock:
-    from demo_shop.unique_row import UniqueRow
+_making = threading.Lock()
+_process_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
+def process_lock(name: str) -> threading.Lock:
+    """Return the lock of *name* that the threads of this process share, and no other process."""
+    # Two threads that make the first lock of a name at once would each get their own.
+    with _making:
+        return _process_locks[name]
+
+
+def unique_row(shop: Configuration, name: str) -> ViewLock:
+    from demo_shop.locks import UniqueRow
 
     return UniqueRow(shop.database, name)
 
 
-def plain(shop: Configuration, name: str) -> Lock:
-    from demo_shop.plain_lock import plain_lock
+def plain(shop: Configuration, name: str) -> ViewLock:
+    from demo_shop.locks import plain_lock
 
     return plain_lock(shop, name)
 
@@ -109,7 +126,7 @@ GUARDS = {
         'with UniqueRow("product_1"):  # inserts a row, and deletes it',
         lock=unique_row,
     ),
-    # None of these is enough.
+    # The museum's locks, none of which is enough.
     **{
         slug: Guard(exhibit.title, exhibit.fault, f"# of the museum: {exhibit.title}", exhibit.lock)
         for slug, exhibit in EXHIBITS.items()
@@ -123,7 +140,7 @@ def guarded(
     names: Callable[..., Iterable[str]],
     refuse: Callable[[Refusal], Any],
 ) -> Decorator:
-    """The guard that *shop* names, around a view.
+    """Return the decorator of a view with the guard that *shop* names.
 
     *distributed* is the framework's own ``@distributed_lock(...)``; *names* tells what the other locks lock,
     from the view's arguments; *refuse* makes the answer of a refusal.
@@ -141,14 +158,14 @@ def guarded(
 
 
 def locked(
-    view: View, shop: Configuration, make: Callable[[Configuration, str], Lock], names: Callable[..., Any]
+    view: View, shop: Configuration, make: Callable[[Configuration, str], ViewLock], names: Callable[..., Any]
 ) -> View:
-    """*view* inside the locks of all its names."""
+    """Decorate *view*: run it inside the locks of all its names."""
 
     @functools.wraps(view)
     def inside(*args: Any, **kwargs: Any) -> Any:
         with ExitStack() as held:
-            # In one order: two carts that take their locks in different orders would wait for each other.
+            # Sorted: two carts that take their locks in different orders would wait for each other.
             for name in sorted(set(names(*args, **kwargs))):
                 lock = make(shop, name)
                 if not lock.acquire():
@@ -162,32 +179,32 @@ def locked(
 
 
 @dataclass(slots=True)
-class Clock:
-    """Of one purchase: when it was asked for, and when its view began and ended."""
+class PurchaseClock:
+    """The times at which a purchase was asked for, and at which its view began and ended."""
 
     asked: float
     entered: float
     left: float
 
     @staticmethod
-    def start() -> Clock:
+    def start() -> PurchaseClock:
         now = perf_counter()
-        _clock.set(clock := Clock(now, now, now))
+        _clock.set(clock := PurchaseClock(now, now, now))
         return clock
 
     def __str__(self) -> str:
-        """For ``Server-Timing``: how long a buyer waited, and the view worked."""
+        """Return ``Server-Timing``: how long the buyer waited, and how long the view worked."""
         wait, work = self.entered - self.asked, self.left - self.entered
         return f"wait;dur={wait * 1000:.2f}, work;dur={work * 1000:.2f}"
 
 
-#: Of the purchase that this thread or task carries out.
-_clock: ContextVar[Clock] = ContextVar("clock")
+#: The clock of the purchase that this thread or task carries out.
+_clock: ContextVar[PurchaseClock] = ContextVar("clock")
 
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """The purchase's view runs in the block."""
+    """Note when the block, which is the purchase's view, begins and ends."""
     clock = _clock.get()
     clock.entered = perf_counter()
     try:
@@ -197,7 +214,7 @@ def at_work() -> Iterator[None]:
 
 
 def timed(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> View:
-    """*view* inside *guard*, with ``Server-Timing``."""
+    """Decorate *view*: run it inside *guard*, and answer with ``Server-Timing``."""
 
     @functools.wraps(view)
     def work(*args: Any, **kwargs: Any) -> Any:
@@ -211,9 +228,81 @@ def timed(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> Vie
 
     @functools.wraps(inside)
     def answer(*args: Any, **kwargs: Any) -> Any:
-        clock = Clock.start()
+        clock = PurchaseClock.start()
         try:
             response = inside(*args, **kwargs)
+        except Refusal as refusal:
+            response = refuse(refusal)
+        response.headers["Server-Timing"] = str(clock)
+        return response
+
+    return answer
+
+
+#: The guards that have an async lock.
+ASYNC_GUARDS = ("none", "process", DISTRIBUTED)
+#: The locks of one event loop, and so of one process.
+_async_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+
+def guarded_async(
+    shop: Configuration,
+    distributed: Decorator,
+    names: Callable[..., Iterable[str]],
+    refuse: Callable[[Refusal], Any],
+) -> Decorator:
+    """Return the decorator of an async view with the guard that *shop* names; see `guarded`."""
+    if shop.guard not in ASYNC_GUARDS:
+        raise SystemExit(f"SHOP_GUARD is {shop.guard!r}. Async views have: {', '.join(ASYNC_GUARDS)}.")
+
+    def decorate(view: View) -> View:
+        if shop.guard == DISTRIBUTED:
+            return timed_async(view, distributed, refuse)
+        if shop.guard == "process":
+            return timed_async(view, functools.partial(locked_async, names=names), refuse)
+        return timed_async(view, lambda inner: inner, refuse)
+
+    return decorate
+
+
+def locked_async(view: View, names: Callable[..., Iterable[str]]) -> View:
+    """Decorate *view*: run it inside the event loop's locks of all its names."""
+
+    @functools.wraps(view)
+    async def inside(*args: Any, **kwargs: Any) -> Any:
+        async with AsyncExitStack() as held:
+            # Sorted: two carts that take their locks in different orders would wait for each other.
+            for name in sorted(set(names(*args, **kwargs))):
+                await held.enter_async_context(_async_locks[name])
+            # A buyer who goes away cancels this, and what writes in a thread goes on: the lock waits for it.
+            work = asyncio.ensure_future(view(*args, **kwargs))
+            try:
+                return await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await asyncio.wait([work])
+                raise
+
+    return inside
+
+
+def timed_async(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> View:
+    """Decorate *view*: run it inside *guard*, and answer with ``Server-Timing``."""
+
+    @functools.wraps(view)
+    async def work(*args: Any, **kwargs: Any) -> Any:
+        with at_work():
+            try:
+                return await view(*args, **kwargs)
+            except Refusal as refusal:
+                return refuse(refusal)
+
+    inside = guard(work)
+
+    @functools.wraps(inside)
+    async def answer(*args: Any, **kwargs: Any) -> Any:
+        clock = PurchaseClock.start()
+        try:
+            response = await inside(*args, **kwargs)
         except Refusal as refusal:
             response = refuse(refusal)
         response.headers["Server-Timing"] = str(clock)

@@ -1,4 +1,4 @@
-"""What the database says was sold and is left: the truth that a run is judged by."""
+"""The shop's database: how it is opened and filled for a sale, and what it says was sold and is left."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sqlalchemy import Engine, create_engine, delete, event, select
+from sqlalchemy import Engine, create_engine, delete, event, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from demo_shop.orders import CATALOGUE, PRODUCT_ID, Ledger, Order
-from demo_shop.pragmas import SQLITE_PRAGMAS
-from demo_shop.slow_commit import slow_down
-from demo_shop.tables import Answer, Base, LockRow, Product, Purchase
+from demo_shop import SQLITE_PRAGMAS
+from demo_shop.sale import CATALOGUE, PRODUCT_ID, Ledger, Order
+from demo_shop.tables import Base, KeptAnswer, LockRow, Product, Purchase
 
 DRIVERS = {
     "postgresql": "postgresql+psycopg",
@@ -26,13 +25,13 @@ DRIVERS = {
 
 
 def database_url(text: str) -> URL:
-    """The URL that SQLAlchemy wants: with the driver that both frameworks use."""
+    """Return the URL for SQLAlchemy, with the driver that both frameworks use."""
     url = make_url(text)
     return url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
 
 
 def isolation(database: str) -> dict[str, str]:
-    """Engine options: as Django has it on its own, so that the two frameworks agree."""
+    """Return options of the engine: the isolation that Django has, so that the two frameworks agree."""
     if database_url(database).get_backend_name() != "mysql":
         return {}
     # MySQL's default would go on showing each transaction the stock that it read first.
@@ -71,7 +70,7 @@ def open_sale(database: str, stock: int, products: int = 1, commit_pause: float 
     with session(database) as shop:
         Base.metadata.create_all(shop.connection())
         slow_down(shop, commit_pause)
-        for table in (Purchase, Product, LockRow, Answer):
+        for table in (Purchase, Product, LockRow, KeptAnswer):
             shop.execute(delete(table))
         for number, name in enumerate(list(CATALOGUE)[:products], PRODUCT_ID):
             shop.add(Product(id=number, product_name=name, stock=stock))
@@ -95,5 +94,31 @@ def read_ledger(database: str) -> Ledger:
 
 
 def aware(when: datetime) -> datetime:
-    """SQLite keeps no time zone; both faces write UTC."""
+    """Return *when* in UTC. SQLite keeps no time zone; both frameworks write UTC."""
     return when if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+FUNCTION = """
+CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql
+AS $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$
+"""
+#: Deferred: it runs when COMMIT is asked for, with everything written and nothing visible to others.
+TRIGGER = """
+CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON purchase DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION slow_commit()
+"""
+
+
+def slow_down(shop: Session, seconds: float) -> None:
+    """Let each COMMIT of an order take *seconds* longer, as with real disks and replicas: on PostgreSQL only.
+
+    Elsewhere nothing would be seen: SQLite lets one transaction write at a time, and the next one waits for
+    its COMMIT, lock or no lock.
+    """
+    if shop.get_bind().dialect.name != "postgresql":
+        return
+    shop.execute(text("DROP TRIGGER IF EXISTS slow_commit ON purchase"))
+    shop.execute(text("DROP FUNCTION IF EXISTS slow_commit"))
+    if seconds:
+        shop.execute(text(FUNCTION.format(seconds=float(seconds))))
+        shop.execute(text(TRIGGER))

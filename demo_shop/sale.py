@@ -1,15 +1,67 @@
-"""What is bought, and why it may be refused: the same in both frameworks."""
+"""One purchase: what is bought, why it may be refused, its ``Idempotency-Key``, and its moments.
+
+The same for all frameworks, and without the library of any.
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
+import os
+import socket
+import threading
+import time
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from demo_shop.configuration import Configuration
+
+PRODUCT_ID = 1
+#: The first is the article's; a cart needs more than one.
+CATALOGUE = {
+    "ECS:1C2048M": "A small cloud server: 1 CPU, 2 GB of memory",
+    "ECS:2C4096M": "A medium one: 2 CPUs, 4 GB of memory",
+    "ECS:4C8192M": "A large one: 4 CPUs, 8 GB of memory",
+    "ECS:8C16384M": "A huge one: 8 CPUs, 16 GB of memory",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One product of one order in the database: a cart has a row for each."""
+
+    number: str
+    product: int
+    quantity: int
+    instance: str
+    stock_seen: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What is left of each product, and every row of every order, oldest first."""
+
+    left: Mapping[int, int]
+    orders: tuple[Order, ...]
+
+    @property
+    def stock(self) -> int:
+        return sum(self.left.values())
+
+    @property
+    def sold(self) -> int:
+        return sum(order.quantity for order in self.orders)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Line:
-    """So many of one product."""
+class OrderLine:
+    """A quantity of one product."""
 
     sku: int
     quantity: int = 1
@@ -63,14 +115,14 @@ def no_goods() -> Refusal:
 
 
 def read_id(text: str | None) -> int:
-    """A number as anybody writes it."""
+    """Read the number of a product; raise `Refusal` where *text* is none."""
     if not text or not text.isascii() or not text.isdecimal():
         raise bad_id()
     return int(text)
 
 
-def read_cart(body: str | bytes) -> list[Line]:
-    """One line for each product, in one order: two carts then never wait for each other's rows."""
+def read_cart(body: str | bytes) -> list[OrderLine]:
+    """Return a line for each product, by number: two carts then never wait for each other's rows."""
     try:
         cart = json.loads(body)
         wanted: dict[int, int] = {}
@@ -83,18 +135,125 @@ def read_cart(body: str | bytes) -> list[Line]:
         raise no_such_cart("the body has another shape") from None
     if not wanted:
         raise no_such_cart("it is empty")
-    return sorted(Line(sku, quantity) for sku, quantity in wanted.items())
+    return sorted(OrderLine(sku, quantity) for sku, quantity in wanted.items())
 
 
-def product_names(lines: Sequence[Line]) -> list[str]:
-    """The locks of what is bought."""
+def product_names(lines: Sequence[OrderLine]) -> list[str]:
+    """Return the names of the locks of what is bought."""
     return [f"product_{line.sku}" for line in lines]
 
 
-def check_stock(lines: Sequence[Line], stock: Mapping[int, int]) -> None:
-    """All of the cart or nothing."""
+def check_stock(lines: Sequence[OrderLine], stock: Mapping[int, int]) -> None:
+    """Raise `Refusal` unless there is enough of each product: all of the cart is sold, or nothing."""
     for line in lines:
         if line.sku not in stock:
             raise no_such_product()
         if stock[line.sku] < line.quantity:
             raise sold_out()
+
+
+KEY_HEADER = "Idempotency-Key"
+#: Stripe's: says that the answer is not new.
+REPLAYED = "Idempotent-Replayed"
+LONGEST_KEY = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request with an ``Idempotency-Key``: a repetition of it gets the first answer, and makes no order.
+
+    The header is that of https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/. The
+    answer is a row, committed together with the order: there are both, or neither. See
+    docs/how-to/idempotency.md. The fields are digests: they have one length, and no collation takes two for
+    one.
+    """
+
+    key: str
+    #: The digest of everything that makes two requests the same.
+    fingerprint: str
+
+    def refuse_another(self, fingerprint: str) -> None:
+        """Raise `Refusal` if the key was used for a request with another *fingerprint*."""
+        if fingerprint != self.fingerprint:
+            title = "This Idempotency-Key was used for another request. Take a new one"
+            raise Refusal(422, "key_reused", title)
+
+
+def read_key(header: str | None) -> str | None:
+    """Return the key of *header*, as it is stored; None: the client sent none."""
+    if header is None:
+        return None
+    # The draft's is a string of structured fields, in quotes; most clients send it bare.
+    key = header[1:-1] if header[:1] == header[-1:] == '"' else header
+    if not (key.isascii() and key.isprintable() and 1 <= len(key) <= LONGEST_KEY):
+        title = f"The Idempotency-Key has to be 1 to {LONGEST_KEY} characters of ASCII, such as a UUID"
+        raise Refusal(400, "bad_key", title)
+    return digest(key)
+
+
+def read_asked(header: str | None, *request: str | bytes) -> Asked | None:
+    """Return what was asked with a key, or None. *request*: what makes two the same: method, URL, body."""
+    key = read_key(header)
+    return None if key is None else Asked(key, digest(*request))
+
+
+def lock_names(header: str | None) -> list[str]:
+    """Return the lock of the key. A second request waits for it, and not in the database."""
+    key = read_key(header)
+    return [] if key is None else [f"key_{key}"]
+
+
+def digest(*parts: str | bytes) -> str:
+    found = hashlib.sha256()
+    for part in parts:
+        encoded = part.encode() if isinstance(part, str) else part
+        found.update(len(encoded).to_bytes(8, "big") + encoded)
+    return found.hexdigest()
+
+
+#: What the buyer calls this purchase.
+PURCHASE_HEADER = "X-Purchase"
+#: A purchase waits so long at most for the listener of ``SHOP_STALL``, seconds.
+STALL_PATIENCE = 30.0
+_purchase: ContextVar[str] = ContextVar("purchase", default="")
+_first = threading.Lock()
+
+
+def begin_purchase(purchase: str) -> None:
+    """Take the moments of this thread or task for those of *purchase* from now on."""
+    _purchase.set(purchase)
+
+
+def reach(shop: Configuration, what: str, **details: object) -> None:
+    """Note that the purchase has reached a moment: the report's timelines are drawn from these notes.
+
+    Nothing is written unless ``SHOP_JOURNAL`` names a file. ``SHOP_STALL`` lets the load test stop an
+    instance in a moment, so that no test has to hope for the right millisecond.
+    """
+    if shop.journal:
+        moment = {"at": time.time(), "instance": shop.instance, "purchase": _purchase.get(), "what": what}
+        # One write for each line: those of two instances don't mix.
+        os.write(_journal(shop.journal), f"{json.dumps(moment | details)}\n".encode())
+    if shop.stall:
+        _stall_if_told(shop, what)
+
+
+def _stall_if_told(shop: Configuration, what: str) -> None:
+    instance, point, port, *called = shop.stall.split(":")
+    if (instance, point) != (shop.instance, what):
+        return
+    if _purchase.get() in called if called else _first.acquire(blocking=False):
+        _stall(int(port))
+
+
+@functools.cache
+def _journal(file: str) -> int:
+    return os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def _stall(port: int) -> None:
+    """Tell the listener which purchase it is, and wait until it has hung up."""
+    with socket.create_connection(("127.0.0.1", port), timeout=STALL_PATIENCE) as harness:
+        harness.sendall(_purchase.get().encode())
+        harness.shutdown(socket.SHUT_WR)
+        harness.recv(1)

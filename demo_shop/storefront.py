@@ -1,18 +1,101 @@
-"""What the shop says about a product: the same words as JSON and on the page, in both frameworks."""
+"""What the shop says about a product, as JSON and on the page, and the guards that a visitor can choose from.
+
+Each choice is a route of its own in every instance, made of the same parts as the one guard of a load test.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Protocol
 
-from demo_shop.choices import choices, chosen
 from demo_shop.configuration import Configuration
-from demo_shop.guards import GUARDS
-from demo_shop.orders import CATALOGUE
-from demo_shop.sale import Receipt
+from demo_shop.guards import DISTRIBUTED, GUARDS
+from demo_shop.sale import CATALOGUE, Receipt
+
+FENCED = "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A guard that a visitor of the page can choose, while the shop runs."""
+
+    #: The last part of its route.
+    slug: str
+    title: str
+    #: The line of code that stands around the view.
+    line: str
+    #: One of `demo_shop.guards.GUARDS`.
+    guard: str
+    why: str
+    #: Whether the guard passes the fence; None: as the shop's settings say.
+    fence: bool | None = None
+    #: The reason in a sale in which one process stood still; by default it is the same.
+    late: str = ""
+
+    @property
+    def why_late(self) -> str:
+        return self.late or self.why
+
+    def furnish(self, shop: Configuration) -> Configuration:
+        """Return *shop* with this guard."""
+        return replace(shop, guard=self.guard)
+
+
+def plainly(guard: str, title: str, fence: bool | None = None) -> Choice:
+    """Return the guard as the load test has it."""
+    found = GUARDS[guard]
+    return Choice(guard, title, found.line, guard, found.why, fence)
+
+
+NONE, PROCESS = plainly("none", "No lock"), plainly("process", "Process lock")
+LOCKED = replace(
+    plainly(DISTRIBUTED, "distlock", fence=False),
+    late="A process that stands still renews no lock, and when it goes on it does not know yet that its lock "
+    "is over. No lock service can tell it in time. The database can: that is what the fence is for.",
+)
+WITH_FENCE = Choice(
+    FENCED,
+    "distlock with fence",
+    '@distributed_lock("product_<id>", fence=True)',
+    DISTRIBUTED,
+    "The distributed lock, and a row of the database besides, which keeps out a holder that stood still and "
+    "was overtaken. Nobody stood still in this sale, so it made no difference.",
+    fence=True,
+    late="The purchase's transaction begins with the fence's row in the database. The next holder waited "
+    "there, until the late purchase had found its lock gone and was rolled back.",
+)
+#: The code of an async view in the place of a choice's line, by slug.
+ASYNC_LINES = {
+    PROCESS.slug: 'async with process_lock("product_1"):  # an asyncio.Lock',
+    FENCED: '@distributed_lock("product_<id>")  # and atomic(grant) where it sells',
+}
+#: The same in Quart, which has no guards.
+QUART_LINES = {
+    PROCESS.slug: ASYNC_LINES[PROCESS.slug],
+    DISTRIBUTED: 'async with locks.lock("product_1"):',
+    FENCED: 'async with locks.lock("product_1") as grant:  # and transaction(grant, session) where it sells',
+}
+
+
+def choices(shop: Configuration) -> dict[str, Choice]:
+    """Return the choices by slug. The guard that the shop was opened with is among them."""
+    if shop.row_is_lock:
+        # The fence's row is the lock there: the two are one.
+        offered = [NONE, PROCESS, replace(LOCKED, fence=None)]
+    else:
+        offered = [NONE, PROCESS, LOCKED, WITH_FENCE]
+    if shop.guard not in {choice.guard for choice in offered}:
+        offered.append(plainly(shop.guard, GUARDS[shop.guard].title))
+    return {choice.slug: choice for choice in offered}
+
+
+def chosen(shop: Configuration) -> str:
+    """Return the slug of the choice that the shop was opened with."""
+    return FENCED if shop.guard == DISTRIBUTED and shop.fence and not shop.row_is_lock else shop.guard
+
 
 RECENT = 8
 
@@ -68,16 +151,16 @@ def describe(
 
 
 def page(shop: Configuration, lines: Mapping[str, str] = MappingProxyType({})) -> dict[str, object]:
-    """What the page has besides: whether it sends buyers, and what can be chosen to keep them apart.
+    """Return what the page has besides: whether it sends buyers, and the guards to choose from.
 
-    *lines*: those of the choices, by slug, that are others in this instance.
+    *lines*: the code of the choices that have another in this instance, by slug.
     """
     offered = [replace(one, line=lines.get(slug, one.line)) for slug, one in choices(shop).items()]
     return {"sales": shop.sales, "choices": offered, "chosen": chosen(shop)}
 
 
 def bought(shop: Configuration, receipt: Receipt) -> dict[str, object]:
-    """What a buyer of one product, or of a cart, is told."""
+    """Return what the buyer of one product, or of a cart, is told."""
     return {
         "order": receipt.number,
         "instance": shop.instance,

@@ -22,10 +22,10 @@ import distlock
 from distlock import metrics
 from docs.screenshots_of_locks import take_locks
 from loadtest.__main__ import furnished
-from loadtest.child import StackError, run_once
-from loadtest.lock_services import open_redis
+from loadtest.open_shop import serve_sales
 from loadtest.options import parse
-from loadtest.sale_server import serve_sales
+from loadtest.servers.lock_services import open_redis
+from loadtest.servers.processes import StackError, run_once
 from loadtest.stack import ROOT, Stack
 from loadtest.stories import told
 from tests.demo_shop.browser import Browser, Page, running_chromium

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from demo_shop.configuration import Configuration
-from loadtest.child import Child, run_once
-from loadtest.ports import free_port
+from loadtest.servers.processes import ChildProcess, free_port, run_once
 from loadtest.stack import ROOT, Stack
 from tests.demo_shop.browser import Browser, Page
 
@@ -57,7 +56,7 @@ def open_admin(lock: str, folder: Path) -> Iterator[str]:
     run_once("manage.py", [*manage, "migrate"], log)
     person = "createsuperuser --noinput --username ann --email ann@example.com"
     run_once("manage.py", [*manage, *person.split()], log)
-    child = Child("The admin", [*manage, "runserver", "--noreload", f"127.0.0.1:{port}"], log)
+    child = ChildProcess("The admin", [*manage, "runserver", "--noreload", f"127.0.0.1:{port}"], log)
     try:
         child.wait_until(lambda: "Quit the server" in log.read_text())
         yield f"http://127.0.0.1:{port}"

@@ -13,28 +13,32 @@ from itertools import product
 from typing import NoReturn
 
 from demo_shop.configuration import Configuration
-from loadtest import readers, readers_words, rush_words, transactions
-from loadtest.child import StackError
-from loadtest.databases import DATABASES, SERVERS, kind_of, open_database
-from loadtest.lock_services import BACKENDS, open_lock_service
-from loadtest.matrix import Terms, conclusions, fill, plan
-from loadtest.matrix_terminal import MatrixProgress
-from loadtest.matrix_terminal import summary as matrix_summary
+from loadtest import readers, rush, stories
+from loadtest.matrix import MatrixProgress, MatrixTerms, conclusions, fill, plan
+from loadtest.matrix import summary as matrix_summary
+from loadtest.open_shop import keep_open, serve_sales
 from loadtest.options import parse
-from loadtest.readers_run import read
-from loadtest.record import as_json, matrix_as_json, rush_as_json
-from loadtest.report import open_file, write_matrix, write_readers, write_report, write_rush
-from loadtest.run import Run, run_scenario
-from loadtest.rush_sales import hold_sales
-from loadtest.sale_server import serve_sales
-from loadtest.scenario import FRAMEWORKS, Scenario
+from loadtest.readers import run_scenarios
+from loadtest.report.documents import (
+    as_json,
+    matrix_as_json,
+    open_file,
+    rush_as_json,
+    write_matrix,
+    write_readers,
+    write_report,
+    write_rush,
+)
+from loadtest.report.terminal import SaleProgress, Teller, summary, where
+from loadtest.run import SaleRun, run_scenario
+from loadtest.rush import hold_sales
+from loadtest.scenario import BUY, CART, FRAMEWORKS, VISITS, Scenario
+from loadtest.servers.databases import DATABASES, SERVERS, kind_of, open_database
+from loadtest.servers.lock_services import BACKENDS, open_lock_service
+from loadtest.servers.processes import StackError, workspace
 from loadtest.stack import Stack
 from loadtest.stories import FAILOVER, READERS, RUSH, TRANSACTIONS, told
-from loadtest.terminal import Progress, Teller, summary, where
-from loadtest.up import keep_open
 from loadtest.verdict import Conclusion
-from loadtest.visit import BUY, CART, VISITS
-from loadtest.workspace import workspace
 
 ALL_SHOWN, WRONG, INCONCLUSIVE, COULD_NOT_RUN, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -67,7 +71,7 @@ def tell_story(options: argparse.Namespace) -> int:
     scenarios = choose(told(options), options.scenarios)
     visit, crowd = options.visit, options.crowd
     shop = furnished(options)
-    progress, runs = Progress(), dict[str, Run]()
+    progress, runs = SaleProgress(), dict[str, SaleRun]()
     progress.open(crowd, visit, shop, options.backend, options.database)
     with servers(options) as (backend, database):
         for number, scenario in enumerate(scenarios, 1):
@@ -91,7 +95,7 @@ def tell_story(options: argparse.Namespace) -> int:
 
 @contextmanager
 def servers(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """The lock service and the database of all scenarios: servers that take seconds are started once."""
+    """Start the servers of all scenarios that take seconds to start; yield lock service and database."""
     # A lock service that is to fail is each scenario's own, with a database that has seen no other's fences.
     if options.database in SERVERS and options.story != FAILOVER:
         with (
@@ -108,7 +112,7 @@ def furnished(options: argparse.Namespace) -> Configuration:
     shop: Configuration = options.visit.furnish(
         Configuration.from_environment(), options.stock, options.pause
     )
-    return transactions.with_short_lease(shop) if options.story == TRANSACTIONS else shop
+    return stories.with_short_lease(shop) if options.story == TRANSACTIONS else shop
 
 
 def show_matrix(options: argparse.Namespace) -> int:
@@ -120,7 +124,7 @@ def show_matrix(options: argparse.Namespace) -> int:
     )
     progress = MatrixProgress()
     progress.open(matrix, options.crowd)
-    terms = Terms(Configuration.from_environment(), options.crowd, options.stock, options.pause)
+    terms = MatrixTerms(Configuration.from_environment(), options.crowd, options.stock, options.pause)
     fill(matrix, terms, progress)
     print(json.dumps(matrix_as_json(matrix), indent=2) if options.json else f"\n{matrix_summary(matrix)}")
     if options.report:
@@ -131,11 +135,11 @@ def show_matrix(options: argparse.Namespace) -> int:
 
 
 def show_rush(options: argparse.Namespace) -> int:
-    scenarios, shop, progress = choose(told(options), options.scenarios), furnished(options), Progress()
+    scenarios, shop, progress = choose(told(options), options.scenarios), furnished(options), SaleProgress()
     progress.open(options.crowd, options.visit, shop, options.backend, options.database)
     progress.starting(scenarios[0])
     runs = hold_sales(scenarios, options.backend, shop, options.crowd, progress.begin, progress.end)
-    print(json.dumps(rush_as_json(runs), indent=2) if options.json else f"\n{rush_words.summary(runs)}")
+    print(json.dumps(rush_as_json(runs), indent=2) if options.json else f"\n{rush.summary(runs)}")
     if options.report:
         file = open_file(options.report, f"{RUSH}-{options.framework}-{options.backend}")
         write_rush(runs, options.crowd, file)
@@ -145,40 +149,40 @@ def show_rush(options: argparse.Namespace) -> int:
 
 def show_readers(options: argparse.Namespace) -> int:
     done = read_story(options)
-    as_json = readers_words.as_json(done, options.backend, options.database)
-    print(json.dumps(as_json, indent=2) if options.json else f"\n{readers_words.summary(done)}")
+    as_json = readers.as_json(done, options.backend, options.database)
+    print(json.dumps(as_json, indent=2) if options.json else f"\n{readers.summary(done)}")
     return exit_status(reading.conclusion for reading in done)
 
 
 def show_matrix_of_readers(options: argparse.Namespace) -> int:
-    """The story on each lock service that has readers and permits, for each framework."""
+    """Tell the story of readers for each framework, on each lock service with shared locks and permits."""
     frameworks = [options.framework] if options.framework else list(FRAMEWORKS)
-    backends = [options.backend] if options.backend else list(readers.BACKENDS)
-    cells = readers_words.Cells()
+    backends = [options.backend] if options.backend else list(stories.READERS_BACKENDS)
+    cells = readers.ReadersCells()
     for framework, backend in product(frameworks, backends):
         one = {**vars(options), "framework": framework, "backend": backend}
         cells[framework, backend] = read_story(argparse.Namespace(**one))
     if options.json:
-        told = [readers_words.as_json(cells[cell], cell[1], options.database) for cell in cells]
-        print(json.dumps({"summary": readers_words.in_every_cell(cells), "cells": told}, indent=2))
+        told = [readers.as_json(cells[cell], cell[1], options.database) for cell in cells]
+        print(json.dumps({"summary": readers.in_every_cell(cells), "cells": told}, indent=2))
     else:
-        print(f"\n{readers_words.matrix_summary(cells)}")
+        print(f"\n{readers.matrix_summary(cells)}")
     return exit_status(reading.conclusion for done in cells.values() for reading in done)
 
 
 def read_story(options: argparse.Namespace) -> list[readers.Reading]:
-    """The story of readers on one lock service, and its report."""
+    """Tell the story of readers on one lock service, and write its report."""
     scenarios, teller = choose(told(options), options.scenarios), Teller()
-    shop = replace(furnished(options), products=readers.PRODUCTS)
+    shop = replace(furnished(options), products=stories.READERS_PRODUCTS)
     teller.say(f"{where(options.backend, options.database)} Framework: {options.framework}.", last=True)
 
     def begin(number: int, of: int, scenario: Scenario) -> None:
         teller.say(f"[{number}/{of}] {scenario.slug}: {scenario.title}", last=True)
 
     def end(reading: readers.Reading) -> None:
-        teller.say(f"      {reading.outcome}. {readers_words.what_happened(reading)}", last=True, indent=6)
+        teller.say(f"      {reading.outcome}. {readers.what_happened(reading)}", last=True, indent=6)
 
-    done = read(scenarios, options.backend, options.database, shop, options.crowd, begin, end)
+    done = run_scenarios(scenarios, options.backend, options.database, shop, options.crowd, begin, end)
     if options.report:
         file = open_file(options.report, f"{READERS}-{options.framework}-{options.backend}")
         write_readers(done, options.backend, options.database, file)
@@ -203,7 +207,7 @@ def open_shop(options: argparse.Namespace) -> NoReturn:
 
 
 def choose(scenarios: tuple[Scenario, ...], wanted: list[str]) -> list[Scenario]:
-    """The wanted ones, each with its control before it: alone, a locked run proves nothing."""
+    """Return the wanted scenarios, each with its control before it: alone, a locked run proves nothing."""
     if not wanted:
         return list(scenarios)
     controls = {scenario.control for scenario in scenarios if scenario.slug in wanted}

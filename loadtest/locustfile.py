@@ -28,7 +28,7 @@ def buy(products: int) -> dict[str, Any]:
 
 
 def fill_cart(products: int) -> dict[str, Any]:
-    """Some of the products, in any order: the order in which locks must not be taken."""
+    """Fill a cart with some of the products, in any order: locks must not be taken in that order."""
     # Small carts are the most frequent: only they sell what is left of one product when the others are gone.
     size = min(random.randint(1, products), random.randint(1, products))
     chosen = random.sample(range(1, products + 1), size)
@@ -60,7 +60,7 @@ VISITS: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 class Sale:
-    """What one run shares: the gate before the shop, and a row for each answer."""
+    """The gate before the shop, and a row for each answer: what the buyers of a run share."""
 
     def __init__(self) -> None:
         self.opened = gevent.event.Event()
@@ -74,7 +74,7 @@ class Sale:
         self.opened.set()
 
     def enter(self, environment: Environment) -> None:
-        """Wait before the gate; the last one to come opens it."""
+        """Wait before the gate; the last buyer to come opens it."""
         self.buyers += 1
         if environment.runner is None or self.buyers >= environment.runner.target_user_count:
             self.open()
@@ -177,12 +177,12 @@ def body(answer: Any) -> dict[str, Any]:
 
 
 def pause_of(retry_after: str | None) -> float:
-    """Seconds until a buyer that was turned away comes again."""
+    """Return the seconds until a buyer that was turned away comes again."""
     return float(retry_after) if retry_after and retry_after.isdigit() else 0.0
 
 
 def wait_of(timing: str) -> float | None:
-    """The milliseconds before the guard, from ``wait;dur=1.25, work;dur=7.10``."""
+    """Return the milliseconds before the guard, from ``wait;dur=1.25, work;dur=7.10``."""
     for part in timing.split(","):
         name, _, value = part.strip().partition(";dur=")
         if name == "wait":

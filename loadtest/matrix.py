@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -10,21 +11,21 @@ from typing import Protocol
 
 from demo_shop.configuration import Configuration
 from demo_shop.guards import DISTRIBUTED
-from demo_shop.orders import Ledger
-from loadtest.crowd import Crowd
-from loadtest.databases import open_database
-from loadtest.lock_services import open_lock_service
-from loadtest.run import Run, hold_sale
-from loadtest.scenario import PAIRS, pair
+from demo_shop.sale import Ledger
+from loadtest.report.terminal import Teller, aligned, fold
+from loadtest.report.words import why_not
+from loadtest.run import SaleRun, hold_sale
+from loadtest.scenario import PAIRS, BuyerCrowd, Visit, pair
+from loadtest.servers.databases import open_database
+from loadtest.servers.lock_services import open_lock_service
+from loadtest.servers.processes import workspace
 from loadtest.stack import Stack
 from loadtest.verdict import Conclusion
-from loadtest.visit import Visit
-from loadtest.workspace import workspace
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The cells that share a control: what differs between them is the lock service."""
+class MatrixRow:
+    """The cells that share a control: they differ in the lock service only."""
 
     visit: Visit
     database: str
@@ -33,20 +34,20 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    rows: tuple[Row, ...]
+    rows: tuple[MatrixRow, ...]
     backends: tuple[str, ...]
-    controls: dict[Row, Run] = field(default_factory=dict)
-    cells: dict[tuple[Row, str], Run] = field(default_factory=dict)
+    controls: dict[MatrixRow, SaleRun] = field(default_factory=dict)
+    cells: dict[tuple[MatrixRow, str], SaleRun] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rows) * (1 + len(self.backends))
 
-    def runs(self, row: Row) -> list[Run | None]:
-        """The control, and the cell of each lock service; None where it was not run."""
+    def runs(self, row: MatrixRow) -> list[SaleRun | None]:
+        """Return the control, and the cell of each lock service; None where it was not run."""
         return [self.controls.get(row), *(self.cells.get((row, backend)) for backend in self.backends)]
 
-    def __iter__(self) -> Iterator[tuple[Row, str | None, Run]]:
-        """Every cell that was run, row by row, each control first."""
+    def __iter__(self) -> Iterator[tuple[MatrixRow, str | None, SaleRun]]:
+        """Iterate over the cells that were run, row by row, each control first."""
         for row in self.rows:
             if row in self.controls:
                 yield row, None, self.controls[row]
@@ -56,33 +57,33 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MatrixTerms:
     """What all sales have in common."""
 
     shop: Configuration
-    crowd: Crowd
-    #: Of each product, and between read and write; None: as the visit says.
+    crowd: BuyerCrowd
+    #: Units of each product, and seconds between read and write; None: as the visit says.
     stock: int | None = None
     pause: float | None = None
 
 
-class Watcher(Protocol):
-    """It is told how far the matrix is."""
+class MatrixWatcher(Protocol):
+    """An observer that is told how far the matrix is."""
 
     def starting(self, what: str) -> None: ...
-    def begin(self, row: Row, backend: str | None) -> None: ...
+    def begin(self, row: MatrixRow, backend: str | None) -> None: ...
     def selling(self, ledger: Ledger) -> None: ...
-    def end(self, run: Run) -> None: ...
+    def end(self, run: SaleRun) -> None: ...
 
 
 def plan(
     visits: Sequence[Visit], databases: Sequence[str], frameworks: Sequence[str], backends: Sequence[str]
 ) -> Matrix:
-    rows = tuple(Row(*row) for row in product(visits, databases, frameworks))
+    rows = tuple(MatrixRow(*row) for row in product(visits, databases, frameworks))
     return Matrix(rows, tuple(backends))
 
 
-def fill(matrix: Matrix, terms: Terms, watcher: Watcher) -> None:
+def fill(matrix: Matrix, terms: MatrixTerms, watcher: MatrixWatcher) -> None:
     """Run every cell: one database at a time, and for each lock service one set of instances."""
     with ExitStack() as services:
         directory = services.enter_context(workspace())
@@ -102,13 +103,13 @@ def fill(matrix: Matrix, terms: Terms, watcher: Watcher) -> None:
 
 def fill_column(
     matrix: Matrix,
-    rows: Sequence[Row],
+    rows: Sequence[MatrixRow],
     lock: tuple[str | None, str],
     database: str,
-    terms: Terms,
-    watcher: Watcher,
+    terms: MatrixTerms,
+    watcher: MatrixWatcher,
 ) -> None:
-    """The cells that can share instances: all that have the same database and lock service."""
+    """Run the cells that can share instances: all that have the same database and lock service."""
     backend, url = lock
     watcher.starting(f"the instances for {rows[0].database} and {backend or 'the control'}")
     shop = replace(terms.shop, guard=DISTRIBUTED if backend else "process")
@@ -124,8 +125,13 @@ def fill_column(
 
 
 def fill_cell(
-    matrix: Matrix, row: Row, backend: str | None, stack: Stack, terms: Terms, watcher: Watcher
-) -> Run:
+    matrix: Matrix,
+    row: MatrixRow,
+    backend: str | None,
+    stack: Stack,
+    terms: MatrixTerms,
+    watcher: MatrixWatcher,
+) -> SaleRun:
     slug, instances = f"{row.framework}-{row.database}", PAIRS[row.framework]
     unlocked, locked = pair(slug, f"{row.framework} on {row.database}", instances, "process", DISTRIBUTED)
     stack.shop = row.visit.furnish(stack.shop, terms.stock, terms.pause)
@@ -137,7 +143,7 @@ def fill_cell(
 
 
 def instances_for(frameworks: set[str]) -> tuple[str, ...]:
-    """The fewest instances that can serve all of *frameworks*, two for each sale."""
+    """Return the fewest instances that can serve all of *frameworks*, two for each sale."""
     pairs = [PAIRS[framework] for framework in frameworks]
     return tuple(
         name for name in ("django", "flask") for _ in range(max(names.count(name) for names in pairs))
@@ -149,6 +155,109 @@ def unique(names: Iterable[str]) -> list[str]:
 
 
 def conclusions(matrix: Matrix) -> list[Conclusion]:
-    """Of all cells; one that was not run is no proof."""
+    """Return the conclusions of all cells; a cell that was not run is inconclusive."""
     found = [run.conclusion for _, _, run in matrix]
     return found + [Conclusion.INCONCLUSIVE] * (len(matrix) - len(found))
+
+
+#: The terminal shows so many doubts: where all is odd, there are hundreds.
+DOUBTS = 20
+VISIT_WORDS = {"buy": "one unit", "cart": "a cart"}
+#: The table's; the progress and the report say it in full.
+MARKS = {Conclusion.SHOWN: "", Conclusion.WRONG: "! ", Conclusion.INCONCLUSIVE: "? "}
+LEGEND = {Conclusion.WRONG: "!: WRONG, a unit was sold twice", Conclusion.INCONCLUSIVE: "?: INCONCLUSIVE"}
+
+
+class MatrixProgress(Teller):
+    """A line for each cell at the terminal."""
+
+    def open(self, matrix: Matrix, crowd: BuyerCrowd) -> None:
+        self.number, self.of, self.began = 0, len(matrix), time.monotonic()
+        databases = ", ".join(dict.fromkeys(row.database for row in matrix.rows))
+        self.say(f"Lock services: {', '.join(matrix.backends)}. Databases: {databases}.", last=True)
+        self.say(
+            f"{len(matrix)} sales, {crowd.requests} requests each, before two instances: "
+            "with a process lock in each, which must oversell, and with each lock service, which must not.",
+            last=True,
+        )
+
+    def starting(self, what: str) -> None:
+        if self.live:
+            self.say(f"Starting {what} …")
+
+    def begin(self, row: MatrixRow, backend: str | None) -> None:
+        self.number += 1
+        what = (row.database, row.framework, VISIT_WORDS[row.visit.slug], backend or "process locks")
+        self.head = f"[{self.number}/{self.of}] {', '.join(what)}"
+
+    def selling(self, ledger: Ledger) -> None:
+        if self.live:
+            self.say(f"{self.head}: {ledger.sold} sold, {ledger.stock} left …")
+
+    def end(self, run: SaleRun) -> None:
+        seconds = time.monotonic() - self.began
+        self.say(f"{self.head}: {outcome(run)}   ({seconds // 60:.0f}:{seconds % 60:02.0f})", last=True)
+
+
+def outcome(run: SaleRun) -> str:
+    """Return the outcome of a sale: in capitals where it is not what it must be."""
+    sold = f"{run.figures.sold} of {run.figures.initial}"
+    match run.conclusion:
+        case Conclusion.SHOWN:
+            return f"{run.verdict.outcome} {sold}"
+        case Conclusion.WRONG:
+            return f"WRONG {sold}"
+        case Conclusion.INCONCLUSIVE:
+            return f"INCONCLUSIVE {sold}"
+
+
+def cell(run: SaleRun | None) -> str:
+    """Return how many units were sold in the cell, marked where that is not what it must be."""
+    if run is None:
+        return "NOT RUN"
+    return f"{MARKS[run.conclusion]}{run.figures.sold}"
+
+
+def table(matrix: Matrix) -> str:
+    """Return a table for each visit: how many units there were, and how many each sale sold."""
+    tables = []
+    for visit in dict.fromkeys(row.visit.slug for row in matrix.rows):
+        rows = [("database", "framework", "units", "control", *matrix.backends)]
+        for row in matrix.rows:
+            if row.visit.slug == visit:
+                runs = matrix.runs(row)
+                units = next((str(run.figures.initial) for run in runs if run), "")
+                rows.append((row.database, row.framework, units, *map(cell, runs)))
+        heading = f"Units sold where each buyer takes {VISIT_WORDS[visit]} at a time:"
+        tables.append(f"{heading}\n\n{aligned(rows, '<<>' + '>' * (len(rows[0]) - 3))}")
+    return "\n\n".join(tables)
+
+
+def in_all(matrix: Matrix) -> str:
+    found = conclusions(matrix)
+    if Conclusion.WRONG in found:
+        return "WRONG: a shop that was locked sold units twice."
+    if Conclusion.INCONCLUSIVE in found:
+        return "INCONCLUSIVE: at least one cell did not go as expected, so the matrix is not proven."
+    return (
+        f"Every cell went as expected: {len(matrix.cells)} sales with the distributed lock were exact, and "
+        f"the {len(matrix.controls)} controls, which differ from them only in the guard, oversold."
+    )
+
+
+def doubts(matrix: Matrix) -> list[str]:
+    """Return the reasons where a cell is not what it must be."""
+    return [
+        f"{row.database}, {row.framework}, {VISIT_WORDS[row.visit.slug]}, {backend or 'control'}: {reason}"
+        for row, backend, run in matrix
+        for reason in why_not(run)
+    ]
+
+
+def summary(matrix: Matrix) -> str:
+    odd = [f"  {doubt}" for doubt in doubts(matrix)]
+    if len(odd) > DOUBTS:
+        odd[DOUBTS:] = [f"  … and {len(odd) - DOUBTS} more: the report has them all."]
+    legend = [said for conclusion, said in LEGEND.items() if conclusion in conclusions(matrix)]
+    folded = [fold(line, indent=4) for line in odd]
+    return "\n".join([table(matrix), "", *legend, *[""] * bool(legend), fold(in_all(matrix)), *folded])

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 
-from loadtest import outages
-from loadtest.databases import DATABASES
-from loadtest.lock_services import BACKENDS
 from loadtest.options import parse
+from loadtest.scenario import VISITS
+from loadtest.servers import lock_services
+from loadtest.servers.databases import DATABASES
+from loadtest.servers.lock_services import BACKENDS
 from loadtest.stories import FAILOVER
-from loadtest.visit import VISITS
 
 #: The help was asked for, and printed: nothing else is to be done.
 TOLD, COULD_NOT_RUN = 4, 3
@@ -30,9 +30,9 @@ SERVERS = {
 
 
 def needs(options: argparse.Namespace) -> list[str]:
-    """The packages, by the names that ``scripts/setup.sh`` knows."""
+    """Return the packages, by the names that ``scripts/setup.sh`` knows."""
     # The matrix has every lock service and database, unless one is chosen; that of failovers what goes on.
-    every = outages.BACKENDS if options.story == FAILOVER else BACKENDS
+    every = lock_services.STRUCK_BACKENDS if options.story == FAILOVER else BACKENDS
     started = {options.backend} if options.backend else set(every)
     started |= {options.database} if options.database else set(DATABASES)
     if options.visit in [visit for visit in VISITS.values() if visit.in_redis]:

@@ -15,24 +15,26 @@ from pathlib import Path
 from typing import Any
 
 from demo_shop.configuration import Configuration
-from demo_shop.orders import Ledger
-from loadtest.child import Child, StackError
-from loadtest.crowd import Crowd
-from loadtest.moments import Moment, early_releases, read_moments
-from loadtest.outages import Outage
-from loadtest.scenario import Scenario
+from demo_shop.sale import Ledger
+from loadtest.moments import (
+    InstanceStopper,
+    Moment,
+    ServiceStriker,
+    StoppedPurchase,
+    early_releases,
+    read_moments,
+)
+from loadtest.scenario import BuyerCrowd, Scenario, Visit
+from loadtest.servers.lock_services import Outage
+from loadtest.servers.processes import ChildProcess, StackError, workspace
 from loadtest.stack import ROOT, Front, Stack
-from loadtest.stopping import Stopped, Stopping
-from loadtest.striking import Striking
 from loadtest.verdict import SOLD, Absence, Conclusion, Figures, Shelf, Stall, Verdict, conclude, judge
-from loadtest.visit import Visit
-from loadtest.workspace import workspace
 
 LONGEST_SALE = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SaleRun:
     """What one scenario did, and what it means."""
 
     scenario: Scenario
@@ -49,41 +51,41 @@ class Run:
     #: One row for each answer, as `loadtest.locustfile` writes it.
     rows: list[dict[str, Any]]
     ledger: Ledger
-    #: Where the servers' logs were kept, if anything was odd.
+    #: The directory of the servers' logs, which are kept if anything was odd.
     logs: Path | None = None
-    #: What the instances noted, where they were asked to.
+    #: The moments that the instances noted, where they were asked to.
     moments: tuple[Moment, ...] = ()
-    stopped: Stopped | None = None
+    stopped: StoppedPurchase | None = None
 
 
 def run_scenario(
     scenario: Scenario,
     visit: Visit,
     shop: Configuration,
-    crowd: Crowd,
+    crowd: BuyerCrowd,
     backend: str,
     database: str = "sqlite",
     control: Conclusion | None = None,
     progress: Callable[[Ledger], None] = lambda ledger: None,
-) -> Run:
+) -> SaleRun:
     """Open a shop for *scenario*, hold one sale in it, and close it."""
     shop, journal = scenario.furnish(shop), scenario.is_timed
     with ExitStack() as opened:
-        stopping = None
+        stopper = None
         if scenario.stop:
             # The first instance's name, as the stack makes it.
             first = f"{scenario.instances[0]}-1"
-            stopping = Stopping(scenario.stop, first)
+            stopper = InstanceStopper(scenario.stop, first)
             if scenario.outage:
                 directory = opened.enter_context(workspace())
                 struck = opened.enter_context(scenario.outage.open(directory))
-                stopping = Striking(struck, scenario.outage.forgets, scenario.stop, first)
+                stopper = ServiceStriker(struck, scenario.outage.forgets, scenario.stop, first)
                 backend = struck.url
-            opened.enter_context(stopping)
-            shop = replace(shop, stall=stopping.where)
+            opened.enter_context(stopper)
+            shop = replace(shop, stall=stopper.where)
         stack = Stack(scenario.instances, shop, backend, database, 0, visit.in_redis, journal)
         opened.enter_context(stack)
-        return hold_sale(stack, stack.front, scenario, visit, crowd, control, progress, stopping)
+        return hold_sale(stack, stack.front, scenario, visit, crowd, control, progress, stopper)
 
 
 def hold_sale(
@@ -91,17 +93,17 @@ def hold_sale(
     front: Front,
     scenario: Scenario,
     visit: Visit,
-    crowd: Crowd,
+    crowd: BuyerCrowd,
     control: Conclusion | None,
     progress: Callable[[Ledger], None] | None,
-    stopping: Stopping | None = None,
-) -> Run:
-    """One sale in a shop that is open. Without *progress* nobody looks into its database meanwhile."""
-    with stopping.beside(stack) if stopping else nullcontext():
+    stopper: InstanceStopper | None = None,
+) -> SaleRun:
+    """Hold one sale in a shop that is open. Without *progress* nothing reads its database meanwhile."""
+    with stopper.beside(stack) if stopper else nullcontext():
         record = load(stack, front, visit, crowd, progress)
-    ledger, rows, stopped = stack.ledger(), record["rows"], stopping.stopped if stopping else None
+    ledger, rows, stopped = stack.ledger(), record["rows"], stopper.stopped if stopper else None
     moments, outage = read_moments(stack.shop.journal), scenario.outage
-    # One that only strikes while somebody is inside leaves the lock with its holder.
+    # An outage after which the service remembers the hold leaves the lock with its holder.
     stops = outage.forgets if outage else scenario.stop is not None
     figures = replace(
         figures_of(visit, stack.shop.stock, crowd, front.names, rows, ledger),
@@ -112,7 +114,7 @@ def hold_sale(
         absence=absence_of(outage, stopped, stack.shop.lock_ttl, moments) if outage else None,
     )
     verdict = judge(figures)
-    return Run(
+    return SaleRun(
         scenario,
         visit,
         stack.backend,
@@ -126,18 +128,18 @@ def hold_sale(
         ledger,
         stack.keep_logs(f"{visit.slug}-{scenario.slug}") if verdict.doubts else None,
         moments,
-        # What was struck is not an instance.
+        # An outage strikes the lock service, and stops no instance.
         None if outage else stopped,
     )
 
 
 def load(
-    stack: Stack, front: Front, visit: Visit, crowd: Crowd, progress: Callable[[Ledger], None] | None
+    stack: Stack, front: Front, visit: Visit, crowd: BuyerCrowd, progress: Callable[[Ledger], None] | None
 ) -> dict[str, Any]:
     """Let the crowd in. Locust runs as a process of its own, because it patches the one that it is in."""
     record, log = stack.directory / "record.json", stack.directory / "locust.log"
     record.unlink(missing_ok=True)
-    locust = Child("locust", locust_command(front.url, visit, crowd, record), log)
+    locust = ChildProcess("locust", locust_command(front.url, visit, crowd, record), log)
     try:
         deadline, ended = time.monotonic() + LONGEST_SALE, False
         while not ended and time.monotonic() < deadline:
@@ -161,7 +163,7 @@ def load(
         locust.stop()
 
 
-def locust_command(url: str, visit: Visit, crowd: Crowd, record: Path) -> list[str]:
+def locust_command(url: str, visit: Visit, crowd: BuyerCrowd, record: Path) -> list[str]:
     command = [sys.executable, "-m", "locust", "-f", str(ROOT / "loadtest" / "locustfile.py"), "--headless"]
     command += ["--host", url, "--users", str(crowd.users), "--spawn-rate", str(crowd.users)]
     command += ["--visit", visit.slug, "--products", str(visit.products)]
@@ -172,7 +174,7 @@ def locust_command(url: str, visit: Visit, crowd: Crowd, record: Path) -> list[s
 def figures_of(
     visit: Visit,
     initial: int,
-    crowd: Crowd,
+    crowd: BuyerCrowd,
     instances: tuple[str, ...],
     rows: list[dict[str, Any]],
     ledger: Ledger,
@@ -196,7 +198,11 @@ def figures_of(
 
 
 def stall_of(
-    stopped: Stopped, ttl: float, moments: Sequence[Moment], rows: list[dict[str, Any]], ledger: Ledger
+    stopped: StoppedPurchase,
+    ttl: float,
+    moments: Sequence[Moment],
+    rows: list[dict[str, Any]],
+    ledger: Ledger,
 ) -> Stall:
     answer = next((row for row in rows if row["purchase"] == stopped.purchase), None)
     meanwhile = [moment for moment in moments if stopped.since < moment.at < stopped.until]
@@ -214,18 +220,20 @@ def stall_of(
     )
 
 
-def absence_of(outage: Outage, struck: Stopped | None, ttl: float, moments: Sequence[Moment]) -> Absence:
-    """The longest time in which nobody was granted the lock, from the outage on."""
+def absence_of(
+    outage: Outage, struck: StoppedPurchase | None, ttl: float, moments: Sequence[Moment]
+) -> Absence:
+    """Return the longest time in which nobody was granted the lock, from the outage on."""
     expected = ttl + outage.takes
     if struck is None:
         return Absence(None, expected)
     granted = [moment.at for moment in moments if moment.what == "granted" and moment.at > struck.since]
-    # Where one that is inside keeps the others out of the database, only the first one shows the service.
+    # A purchase that is inside keeps the others out of the database: only the first grant shows the service.
     shown = [struck.since, *(granted[:1] if outage.forgets else granted)]
     gaps = [after - before for before, after in pairwise(shown)]
     return Absence(max(gaps, default=None), expected)
 
 
 def is_refusal(code: str | None) -> bool:
-    """Whether the guard turned the buyer away: by distlock's codes, or by the shop's own."""
+    """Return whether the guard turned the buyer away: by distlock's codes, or by the shop's own."""
     return code == "overtaken" or str(code).startswith("lock_")

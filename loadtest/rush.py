@@ -1,53 +1,169 @@
-"""The story of a rush: one hot product, a COMMIT that takes a while, and who sells it how fast.
-
-It imports nothing that a bare Python lacks: the options are looked at before anything is installed.
-"""
+"""The story of a rush: sales of one hot product, held one after the other in one stack, and their paces."""
 
 from __future__ import annotations
 
-from demo_shop.guards import DISTRIBUTED
-from demo_shop.rush import WAYS
-from loadtest.crowd import Crowd
-from loadtest.scenario import PAIRS, Outcome, Scenario
-from loadtest.visit import Visit
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
-BACKEND, DATABASE = "redis", "postgresql"
-#: What COMMIT takes longer, seconds.
-COMMIT_PAUSE = 0.005
-STOCK = 1000
-#: A quarter more than there is: each sale ends with “sold out”, while all buyers are still there.
-CROWD = Crowd(users=50, purchases=25)
-WHERE = {
-    "django": "two Django instances",
-    "flask": "two Flask instances",
-    "mixed": "a Django and a Flask instance",
-}
-GUARDS = {
-    "unlocked": "none",
-    "conditional": "conditional",
-    "for_update": "for-update",
-    "locked": DISTRIBUTED,
-    "batched": DISTRIBUTED,
-}
-CONTROL = "unlocked"
+from demo_shop.configuration import Configuration
+from loadtest.report import words
+from loadtest.report.terminal import aligned, fold
+from loadtest.run import SaleRun, hold_sale
+from loadtest.scenario import BuyerCrowd, Outcome, Scenario
+from loadtest.servers.databases import POSTGRESQL_OPTIONS, running_postgresql
+from loadtest.servers.lock_services import open_lock_service
+from loadtest.servers.processes import workspace
+from loadtest.stack import ROOT, Stack
+from loadtest.stories import RUSH_COMMIT_PAUSE, RUSH_CONTROL, RUSH_WAYS, rush_visit
+from loadtest.verdict import SOLD, Conclusion
 
 
-def scenarios(framework: str) -> tuple[Scenario, ...]:
-    """The control, which must oversell, and the ways to be compared; each slug is the name of its view."""
-    return tuple(
-        Scenario(
-            slug,
-            WHERE[framework],
-            PAIRS[framework],
-            GUARDS[slug],
-            Outcome.OVERSOLD if slug == CONTROL else Outcome.EXACT,
-            None if slug == CONTROL else CONTROL,
-            called=way.title,
-        )
-        for slug, way in WAYS.items()
+@contextmanager
+def slow_postgresql() -> Iterator[str]:
+    """Start a server in which each COMMIT takes `RUSH_COMMIT_PAUSE` longer, as for a disk or a replica.
+
+    ``commit_delay`` is waited with the rows still locked, once for each COMMIT, and where it is durable.
+    One that comes meanwhile is written along, as on a disk.
+    """
+    slow = {"fsync": "on", "commit_siblings": "0", "commit_delay": f"{RUSH_COMMIT_PAUSE * 1e6:.0f}"}
+    with running_postgresql(POSTGRESQL_OPTIONS | slow) as url:
+        yield url
+
+
+def hold_sales(
+    scenarios: Sequence[Scenario],
+    backend: str,
+    shop: Configuration,
+    crowd: BuyerCrowd,
+    begin: Callable[[int, int, Scenario, Configuration], None],
+    end: Callable[[SaleRun], None],
+) -> list[SaleRun]:
+    """Run a sale for each guard. *begin* and *end* are told how far it is.
+
+    Counting the orders meanwhile would take from what is measured.
+    """
+    runs: dict[str, SaleRun] = {}
+    with (
+        workspace() as directory,
+        open_lock_service(backend, directory) as lock,
+        slow_postgresql() as database,
+        Stack(scenarios[0].instances, shop, lock, database) as stack,
+    ):
+        for number, scenario in enumerate(scenarios, 1):
+            begin(number, len(scenarios), scenario, shop)
+            stack.restock()
+            control = runs[scenario.control].conclusion if scenario.control else None
+            run = hold_sale(stack, stack.front, scenario, rush_visit(scenario), crowd, control, progress=None)
+            runs[scenario.slug] = replace(run, backend=backend, database="postgresql")
+            end(runs[scenario.slug])
+    return list(runs.values())
+
+
+BATCHED, CONDITIONAL = "batched", "conditional"
+HEADINGS = ("", "sold", "of", "left", "is", "sales/s", "half within", "p99", "")
+MARKS = {Conclusion.SHOWN: "", Conclusion.WRONG: "WRONG", Conclusion.INCONCLUSIVE: "INCONCLUSIVE"}
+COMMIT = f"{RUSH_COMMIT_PAUSE * 1000:g} ms"
+#: Sales a second with a COMMIT each, if nothing else took any time.
+MOST = f"{1 / RUSH_COMMIT_PAUSE:.0f}"
+
+
+@dataclass(frozen=True, slots=True)
+class SalePace:
+    """How fast a sale was, for those who bought something."""
+
+    #: A second, from the opening until the last one was answered.
+    sales: float
+    #: Milliseconds until the answer: half of them waited no longer than *half*, 99 % than *late*.
+    half: float
+    late: float
+
+
+def pace(run: SaleRun) -> SalePace:
+    sold = [row for row in run.rows if row["status"] == SOLD]
+    seconds = max((row["at"] + row["ms"] / 1000 for row in sold), default=0.0)
+    times = [row["ms"] for row in sold]
+    rate = len(sold) / seconds if seconds else 0.0
+    return SalePace(rate, words.percentile(times, 50), words.percentile(times, 99))
+
+
+def title(run: SaleRun) -> str:
+    return RUSH_WAYS[run.scenario.slug].title
+
+
+def why(run: SaleRun) -> str:
+    return RUSH_WAYS[run.scenario.slug].why
+
+
+def source(run: SaleRun) -> str:
+    """Return the view's code, in the framework of the first instance."""
+    return code_of_view(run.scenario.instances[0], run.scenario.slug)
+
+
+def order(run: SaleRun) -> str:
+    """Return the code of the function that all views call at their end."""
+    return code_of_view(run.scenario.instances[0], "order")
+
+
+def code_of_view(framework: str, name: str) -> str:
+    """Return a function of ``rush.py`` as it stands in the shop, for the report."""
+    text = (ROOT / "demo_shop" / f"{framework}_shop" / "rush.py").read_text("utf-8")
+    found = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}[name]
+    first = min([found.lineno, *(decorator.lineno for decorator in found.decorator_list)])
+    return "\n".join(text.splitlines()[first - 1 : found.end_lineno])
+
+
+def compared(runs: Sequence[SaleRun]) -> list[SaleRun]:
+    """Return all runs but the control: what sells units twice sells none of them fast."""
+    return [run for run in runs if run.scenario.slug != RUSH_CONTROL]
+
+
+def fastest(runs: Sequence[SaleRun]) -> float:
+    """Return the pace that fills the picture, sales a second."""
+    return max((pace(run).sales for run in compared(runs)), default=0.0) or 1.0
+
+
+def in_all(runs: Sequence[SaleRun]) -> str:
+    conclusions = [run.conclusion for run in runs]
+    if Conclusion.WRONG in conclusions:
+        return "WRONG: a shop that was guarded sold units twice."
+    if Conclusion.INCONCLUSIVE in conclusions:
+        return "INCONCLUSIVE: at least one sale did not go as expected, so its figures say nothing."
+    by_slug = {run.scenario.slug: run for run in runs}
+    said = "Each way sold every unit once"
+    if not {BATCHED, CONDITIONAL} <= by_slug.keys():
+        return f"{said}."
+    ratio = pace(by_slug[BATCHED]).sales / pace(by_slug[CONDITIONAL]).sales
+    return (
+        f"{said}. With a COMMIT of {COMMIT} the batches sold {ratio:.1f} times as many a second as the "
+        "database's own conditional UPDATE."
     )
 
 
-def visit(scenario: Scenario) -> Visit:
-    """What the buyers of one sale ask for: nobody thinks between the read and the write."""
-    return Visit(f"rush-{scenario.slug}", "buys one unit", WAYS[scenario.slug].why, STOCK, pause=0.0)
+def of_control(run: SaleRun) -> str:
+    """Say what the same shop does without a guard."""
+    if run.verdict.outcome is not Outcome.OVERSOLD:
+        return "Without any guard the same shop did not oversell, so the figures of the others say nothing."
+    seen = run.figures
+    return (
+        f"Without any guard the same shop confirmed {seen.sold} orders for {seen.initial} units: "
+        "that is what the others keep from happening, and it is no pace to compare with."
+    )
+
+
+def row(run: SaleRun) -> tuple[str, ...]:
+    """Return a row of the table, under `HEADINGS`."""
+    seen, measured = run.figures, pace(run)
+    times = (f"{measured.sales:.0f}", f"{measured.half:.0f} ms", f"{measured.late:.0f} ms")
+    shown = times if run.scenario.slug != RUSH_CONTROL else ("",) * len(times)
+    counts = (str(seen.sold), str(seen.initial), str(seen.final))
+    return (title(run), *counts, str(run.verdict.outcome), *shown, MARKS[run.conclusion])
+
+
+def summary(runs: Sequence[SaleRun]) -> str:
+    """Return what the terminal shows."""
+    doubts = [f"  {title(run)}: {reason}" for run in runs for reason in words.why_not(run)]
+    folded = [fold(line, indent=4) for line in doubts]
+    table = aligned([HEADINGS, *map(row, runs)], "<>>><>>><")
+    return "\n".join([table, "", fold(in_all(runs)), *folded])

@@ -1,4 +1,4 @@
-"""The scenarios of the story: how many instances, which guard, and what must be seen."""
+"""A scenario: which instances with which guard, who comes to buy, and what must be seen."""
 
 from __future__ import annotations
 
@@ -7,13 +7,99 @@ from enum import StrEnum
 
 from demo_shop.configuration import Configuration
 from demo_shop.guards import DISTRIBUTED, GUARDS
-from loadtest.outages import Outage
+from loadtest.servers.lock_services import Outage
+
+
+@dataclass(frozen=True, slots=True)
+class BuyerCrowd:
+    """How many buyers, and how often each buys."""
+
+    users: int = 50
+    purchases: int = 10
+    #: A buyer who is told to come later does so after this time at the latest, seconds.
+    pause: float = 5.0
+
+    @property
+    def requests(self) -> int:
+        return self.users * self.purchases
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What the buyers do in the shop: the page that they ask for, and what stands on the shelf for them."""
+
+    slug: str
+    #: The rest of a sentence that begins with "Each buyer".
+    does: str
+    #: The report's description of what happens between the read and the write.
+    race: str
+    stock: int
+    products: int = 1
+    #: Between read and write, seconds.
+    pause: float = 0.01
+    #: Whether the answer tells of an order, or of its refusal. The article's pages answer the same to all.
+    tells: bool = True
+    #: Whether the stock is in Redis and not in the database.
+    in_redis: bool = False
+
+    def furnish(self, shop: Configuration, stock: int | None, pause: float | None) -> Configuration:
+        """Return *shop* as this visit needs it, where nothing else was asked for."""
+        pause = self.pause if pause is None else pause
+        return replace(
+            shop,
+            stock=self.stock if stock is None else stock,
+            products=self.products,
+            pause=pause,
+            kill_pause=pause,
+        )
+
+
+BUY, CART, REDUCE, KILL = "buy", "cart", "reduce", "kill"
+VISITS = {
+    BUY: Visit(
+        BUY,
+        "buys one unit",
+        "For each purchase the shop looks up the stock, thinks for a few milliseconds, "
+        "and writes the stock back minus one.",
+        stock=100,
+    ),
+    CART: Visit(
+        CART,
+        "checks out a cart: some of the products, in any order",
+        "For each cart the shop looks up the stock of its products, thinks for a few milliseconds, "
+        "and writes each stock back minus what is bought. A cart is bought as a whole or not at all.",
+        stock=25,
+        products=4,
+        # A cart is more work for the database, and only work in the same moment shows the race.
+        pause=0.04,
+    ),
+    REDUCE: Visit(
+        REDUCE,
+        "asks for GET /stock/reduce?id=1, which always answers OK",
+        "The shop looks up the stock, thinks, and if there was some lets the database subtract one.",
+        # As in the article: the last unit is the one that is sold twice. One thinks only once, so longer.
+        stock=1,
+        pause=0.2,
+        tells=False,
+    ),
+    KILL: Visit(
+        KILL,
+        "asks for GET /kill, which sells from a stock in Redis",
+        "The shop reads the stock from Redis, thinks, and writes it back minus one. No database is asked.",
+        stock=20,
+        pause=0.05,
+        tells=False,
+        in_redis=True,
+    ),
+}
 
 
 class Outcome(StrEnum):
+    """What a run showed, or must show."""
+
     OVERSOLD = "oversold"
     EXACT = "exact"
-    #: What must be seen where chance decides: one of the two.
+    #: Chance decides, and one of the two must be seen.
     EITHER = "either"
     #: Something else than units went wrong: see `loadtest.readers`.
     BROKEN = "broken"
@@ -22,9 +108,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The first instance is stopped in its first purchase, until the others have had their turn."""
+    """The moment in which the first instance stops in its first purchase, until others had their turn."""
 
-    #: In which moment of it: see `demo_shop.moments`.
+    #: The moment of the purchase: see `demo_shop.sale.reach`.
     at: str
     #: How many units the others sell before it goes on; None: all that are left.
     sold: int | None = None
@@ -32,9 +118,11 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
+    """Some instances with one guard, and what must be seen when a crowd buys at them."""
+
     #: The arrangement of the instances and the guard, by their short names.
     slug: str
-    #: How the arrangement is called.
+    #: The name of the arrangement.
     where: str
     #: The framework of each instance.
     instances: tuple[str, ...]
@@ -55,7 +143,7 @@ class Scenario:
 
     @property
     def is_timed(self) -> bool:
-        """Whether it is about which moment comes before which."""
+        """Return whether the scenario is about which moment comes before which."""
         return self.atomic_requests or self.stop is not None
 
     @property
@@ -68,11 +156,11 @@ class Scenario:
         return f"{self.where}, {guard}{' and fence' if self.fence else ''}"
 
     def furnish(self, shop: Configuration) -> Configuration:
-        """*shop* as this scenario needs it."""
+        """Return *shop* as this scenario needs it."""
         return replace(
             shop,
             guard=self.guard,
-            # Where the story is what happens without it, it stays off.
+            # A story of what happens without the fence keeps it off.
             fence=self.fence or (shop.fence and self.stop is None),
             atomic_requests=shop.atomic_requests or self.atomic_requests,
             commit_pause=self.commit_pause or shop.commit_pause,
@@ -80,7 +168,7 @@ class Scenario:
 
 
 def pair(slug: str, where: str, instances: tuple[str, ...], broken: str, mended: str) -> tuple[Scenario, ...]:
-    """The scenario that oversells, and the one that differs only in the guard."""
+    """Return the scenario that oversells, and the one that differs only in the guard."""
     control = Scenario(f"{slug}-{broken}", where, instances, broken, Outcome.OVERSOLD)
     return control, replace(
         control, slug=f"{slug}-{mended}", guard=mended, must_be=Outcome.EXACT, control=control.slug
@@ -89,7 +177,7 @@ def pair(slug: str, where: str, instances: tuple[str, ...], broken: str, mended:
 
 FRAMEWORKS = ("django", "flask", "mixed")
 MIXED = "a Django and a Flask instance"
-#: What each framework's name stands for where there are two instances.
+#: The two instances that each framework's name stands for.
 PAIRS = {"django": ("django", "django"), "flask": ("flask", "flask"), "mixed": ("django", "flask")}
 #: Django with async views; and Quart, Flask for an event loop: Flask's own async views have a thread each.
 ASGI, QUART = "django-asgi", "quart"
@@ -99,7 +187,7 @@ TWO_ASYNC, MIXED_ASYNC = "two async instances", "an async Django instance and a 
 
 
 def async_story(framework: str) -> tuple[Scenario, ...]:
-    """The story in event loops: as `story`, with Quart in the place of Flask."""
+    """Return the story in event loops: as `story`, with Quart in the place of Flask."""
     told = process_is_enough("one async instance", ASYNC_PAIRS[framework][:1])
     if framework != "mixed":
         told += pair("two", TWO_ASYNC, ASYNC_PAIRS[framework], "process", DISTRIBUTED)
@@ -112,7 +200,7 @@ def process_is_enough(where: str, instances: tuple[str, ...]) -> tuple[Scenario,
 
 
 def story(framework: str, guard: str = DISTRIBUTED) -> tuple[Scenario, ...]:
-    """The story: its plain scenarios served by *framework*, and *guard* where all instances need one."""
+    """Return the story: plain scenarios of *framework*, with *guard* where all instances need one."""
     told = process_is_enough("one instance", PAIRS[framework][:1])
     # In the mixed story, two instances are the Django and the Flask one: see below.
     if framework != "mixed":
@@ -121,7 +209,7 @@ def story(framework: str, guard: str = DISTRIBUTED) -> tuple[Scenario, ...]:
 
 
 def unlocked(framework: str, is_async: bool = False) -> Scenario:
-    """Two instances and no lock: for a shop that is opened, to see it go wrong."""
+    """Return two instances without a lock: for a shop that is opened, to see it go wrong."""
     pairs = ASYNC_PAIRS if is_async else PAIRS
     slug, where = "two", TWO_ASYNC if is_async else "two instances"
     if framework == "mixed":

@@ -1,4 +1,4 @@
-"""The stack of one scenario: database, lock service, instances, nginx."""
+"""The stack of a scenario: database, lock service, instances, and nginx in front of them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,87 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from string import Template
 from types import TracebackType
 from typing import Self
 
-from demo_shop import goods
+from demo_shop import remote_services
 from demo_shop.configuration import VAR, Configuration
 from demo_shop.ledger import open_sale, read_ledger
-from demo_shop.orders import Ledger
-from loadtest import nginx
-from loadtest.child import Child
-from loadtest.databases import open_database
-from loadtest.lock_services import open_lock_service, open_redis
-from loadtest.ports import check_free, free_port
+from demo_shop.sale import Ledger
 from loadtest.scenario import ASGI, QUART
-from loadtest.workspace import workspace
+from loadtest.servers.databases import open_database
+from loadtest.servers.lock_services import open_lock_service, open_redis
+from loadtest.servers.processes import ChildProcess, StackError, check_free, free_port, workspace
+
+NGINX = Template("""\
+daemon off;
+# One process, ours: there is no user to switch to, also when root runs the demo.
+master_process off;
+pid "$directory/nginx.pid";
+error_log "$directory/nginx.log";
+events { worker_connections 1024; }
+http {
+    access_log off;
+    client_body_temp_path "$directory/client_body";
+    proxy_temp_path "$directory/proxy";
+    fastcgi_temp_path "$directory/fastcgi";
+    uwsgi_temp_path "$directory/uwsgi";
+    scgi_temp_path "$directory/scgi";
+
+    upstream shop {
+        # max_fails=0: an instance is never left out because it was slow once.
+$servers
+        keepalive 64;
+        # Shorter than gunicorn's, so that a connection is never used while gunicorn closes it.
+        keepalive_timeout 30s;
+    }
+    server {
+        listen 127.0.0.1:$port;
+        location / {
+            proxy_pass http://shop;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_set_header Host $$host;
+            # A purchase that failed half-way is told to the buyer, never sent again to the other instance.
+            proxy_next_upstream off;
+            # Longer than the longest wait for a lock.
+            proxy_read_timeout 60s;
+        }
+$more
+    }
+}
+""")
+
+
+def find_nginx() -> str:
+    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+    if not found:
+        raise StackError(
+            "nginx is not installed. Run: apt-get install nginx-light (or scripts/demo, which does)."
+        )
+    return found
+
+
+NGINX_SALES = Template("""\
+        location /sale {
+            proxy_pass http://127.0.0.1:$port;
+        }
+""")
+
+
+def configure_nginx(directory: Path, port: int, upstreams: Sequence[int], sales: int = 0) -> list[str]:
+    """Write nginx's configuration, and return the command that serves it.
+
+    Round robin; nothing is sent twice; all files of nginx are in *directory*. *sales*: the port of ``/sale``.
+    """
+    servers = "\n".join(f"        server 127.0.0.1:{upstream} max_fails=0;" for upstream in upstreams)
+    file = directory / "nginx.conf"
+    more = NGINX_SALES.substitute(port=sales) if sales else ""
+    file.write_text(NGINX.substitute(directory=directory, port=port, servers=servers, more=more))
+    # -e: nginx opens its built-in error log before it reads where we want it.
+    return [find_nginx(), "-p", str(directory), "-e", str(directory / "nginx.log"), "-c", str(file)]
+
 
 ROOT = Path(__file__).resolve().parents[1]
 APPLICATIONS = {
@@ -42,7 +109,7 @@ THREADS = 16
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """nginx before some of the instances."""
+    """The nginx in front of some of the instances."""
 
     port: int
     #: The instances behind it.
@@ -54,13 +121,13 @@ class Front:
 
 
 class Stack:
-    """Started by ``with``; ended, with everything that it started, by leaving it.
+    """Database, lock service, instances and nginx. Leaving the ``with`` ends everything that it started.
 
     *shop* configures all instances; its ``instance``, ``database``, ``lock`` and ``goods`` are filled in.
     *backend* and *database* are what to start, or the URL of what runs already. *applications*: what gunicorn
     is told to serve for each of *frameworks*; *threads*: how many threads each such instance has.
     *asgi_applications*: the same for uvicorn. *sales*: serves ``/sale`` for the shop's page, and gives its
-    port: see `loadtest.sale_server`.
+    port: see `loadtest.open_shop`.
     """
 
     def __init__(
@@ -86,7 +153,7 @@ class Stack:
         self.sales, self.sales_port = sales, 0
         #: Held while a sale of the page is under way: a shelf that is filled then would be sold twice.
         self.shelf = threading.Lock()
-        self.instances: list[Child] = []
+        self.instances: list[ChildProcess] = []
         self.instance_ports: list[int] = []
         self._fronts: dict[tuple[int, ...], Front] = {}
         self._cleanup = ExitStack()
@@ -96,7 +163,7 @@ class Stack:
         return self.front.url
 
     def __enter__(self) -> Self:
-        nginx.find_nginx()
+        find_nginx()
         if self.port:
             check_free(self.port)
         with ExitStack() as cleanup:
@@ -131,7 +198,7 @@ class Stack:
     def restock(self) -> None:
         open_sale(self.database, self.shop.stock, self.shop.products, self.shop.commit_pause)
         if self.with_goods:
-            goods.open_sale(self.shop.goods, self.shop.stock)
+            remote_services.open_goods_sale(self.shop.goods, self.shop.stock)
 
     def keep_logs(self, name: str) -> Path:
         """Copy the servers' logs to where they outlive the stack."""
@@ -142,7 +209,11 @@ class Stack:
         return kept
 
     def ledger(self) -> Ledger:
-        return goods.read_ledger(self.shop.goods) if self.with_goods else read_ledger(self.database)
+        return (
+            remote_services.read_goods_ledger(self.shop.goods)
+            if self.with_goods
+            else read_ledger(self.database)
+        )
 
     def front_for(self, frameworks: Sequence[str]) -> Front:
         """Return the nginx in front of the first instances of these frameworks. It is opened once."""
@@ -162,8 +233,8 @@ class Stack:
         directory = self.directory / f"front-{port}"
         directory.mkdir()
         ports = [self.instance_ports[number] for number in behind]
-        command = nginx.configure(directory, port, ports, self.sales_port)
-        child = Child("nginx", command, self.directory / f"nginx-{port}.log")
+        command = configure_nginx(directory, port, ports, self.sales_port)
+        child = ChildProcess("nginx", command, self.directory / f"nginx-{port}.log")
         self._cleanup.callback(child.stop)
         child.wait_until(lambda: answers(port))
         return Front(port, tuple(self.names[number] for number in behind))
@@ -193,7 +264,7 @@ class Stack:
     def _start(
         self, cleanup: ExitStack, name: str, command: list[str], port: int, pass_fds: Sequence[int] = ()
     ) -> None:
-        child = Child(
+        child = ChildProcess(
             name,
             [sys.executable, "-m", *command],
             self.directory / f"{name}.log",
@@ -206,7 +277,7 @@ class Stack:
 
 
 def answers(port: int) -> bool:
-    """Whether the shop answers there, with the shop's own words."""
+    """Return whether the shop itself answers at *port*."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", "/products/1")

@@ -17,7 +17,7 @@ SOLD, SOLD_OUT = 200, 409
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """One product: its units before and after, and those that the order table has."""
+    """A product's units before and after the sale, and the units that the orders have."""
 
     initial: int
     final: int
@@ -35,7 +35,7 @@ class Stall:
     passed_on: bool
     #: Units that the others sold meanwhile.
     sold_meanwhile: int
-    #: What its buyer was answered; 0 stands for no answer.
+    #: The answer to its buyer; 0 stands for no answer.
     status: int
     code: str | None
     #: Other orders for the unit that it sold.
@@ -43,7 +43,7 @@ class Stall:
 
     @property
     def refused(self) -> bool:
-        """Nothing happened, and the answer says so."""
+        """Return whether nothing happened, and the answer says so."""
         return (self.status, self.code) == (503, "lock_lost")
 
 
@@ -51,7 +51,7 @@ class Stall:
 class Absence:
     """How long the lock service gave nobody the lock, and how long that may take, seconds."""
 
-    #: None: nobody was granted it again, or it was never struck.
+    #: None: no purchase was granted the lock again, or the service was never struck.
     seconds: float | None
     expected: float
 
@@ -84,7 +84,7 @@ class Figures:
     #: Whether one instance was to be stopped, and what came of it.
     stops: bool = False
     stall: Stall | None = None
-    #: Where the lock service was struck.
+    #: Set where the lock service was struck.
     absence: Absence | None = None
 
     @property
@@ -102,6 +102,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """The outcome of a run, and the reasons."""
+
     outcome: Outcome
     #: What shows that units were sold twice.
     evidence: tuple[str, ...] = ()
@@ -118,7 +120,7 @@ class Conclusion(StrEnum):
 
 
 def judge(run: Figures) -> Verdict:
-    """Oversold, exact, or inconclusive. Proof of overselling stands, whatever else went wrong in the run."""
+    """Judge a run. Proof of overselling stands, whatever else went wrong in the run."""
     evidence, doubts = tuple(evidence_of(run)), tuple(doubts_of(run))
     if evidence:
         return Verdict(Outcome.OVERSOLD, evidence, doubts + tuple(doubts_of_cause(run)))
@@ -129,7 +131,7 @@ def judge(run: Figures) -> Verdict:
 
 
 def conclude(must_be: Outcome, run: Figures, verdict: Verdict, control: Conclusion | None) -> Conclusion:
-    """Whether the run showed what it must. *control* is what became of the same run without the guard."""
+    """Return whether the run showed what it must. *control*: what became of the run without the guard."""
     if must_be is Outcome.EXACT and verdict.outcome is Outcome.OVERSOLD:
         return Conclusion.WRONG
     may_be = {Outcome.OVERSOLD, Outcome.EXACT} if must_be is Outcome.EITHER else {must_be}
@@ -192,7 +194,7 @@ def doubts_of(run: Figures) -> Iterator[str]:
 
 
 def doubts_of_stall(stall: Stall | None) -> Iterator[str]:
-    """Whether a holder was stopped for so long that another one got the lock."""
+    """Yield doubts whether a holder was stopped for so long that another one got the lock."""
     if stall is None:
         yield "No purchase was stopped."
         return
@@ -203,7 +205,7 @@ def doubts_of_stall(stall: Stall | None) -> Iterator[str]:
 
 
 def doubts_of_absence(absence: Absence) -> Iterator[str]:
-    """Whether the service went on as soon as its settings promise."""
+    """Yield doubts whether the lock service went on as soon as its settings promise."""
     if absence.seconds is None:
         yield "Nobody was granted the lock after the outage."
     elif absence.seconds > absence.expected:
@@ -211,7 +213,7 @@ def doubts_of_absence(absence: Absence) -> Iterator[str]:
 
 
 def doubts_of_cause(run: Figures) -> Iterator[str]:
-    """Whether something else than what the run is about made it oversell."""
+    """Yield doubts whether something other than what the run is about made it oversell."""
     if run.early_releases == 0:
         yield "No purchase released the lock before its COMMIT: something else was sold twice."
     if run.stall and not run.stall.resold:
@@ -219,15 +221,15 @@ def doubts_of_cause(run: Figures) -> Iterator[str]:
 
 
 def doubts_of_guard(run: Figures) -> Iterator[str]:
-    """Whether it was the guard that kept the run exact."""
+    """Yield doubts whether it was the guard that kept the run exact."""
     if run.early_releases:
         yield f"{run.early_releases} purchases released the lock before their COMMIT was done."
-    # One that came to the fence before the others did is let through, and they are not.
+    # After an outage, the first purchase at the fence passes it, and the others do not.
     if run.stall and run.stall.status and not run.stall.refused and not run.absence:
         yield f"The stopped purchase was answered {run.stall.status}, and not 503 lock_lost."
 
 
 def named(shelves: Mapping[int, Shelf]) -> Iterator[tuple[str, Shelf]]:
-    """Each shelf, with the words that begin a sentence about it."""
+    """Yield each shelf, with the words that begin a sentence about it."""
     for product, shelf in shelves.items():
         yield (f"Product {product}: " if len(shelves) > 1 else ""), shelf

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from demo_shop.ledger import database_url
-from loadtest.databases import SERVERS
+from loadtest.servers.databases import SERVERS
 
 #: The URL of a new and empty database, by the kind of the server and a name that nobody else uses.
 Databases = Callable[[str, str], str]

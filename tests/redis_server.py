@@ -18,7 +18,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 
 #: Seconds after which a server that does not do what it should is a failure.
 PATIENCE = 60.0

@@ -16,7 +16,7 @@ from kazoo.exceptions import NoNodeError
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.client import ZooKeeperClient
 from distlock.backends.zookeeper.nodes import FOLDER, lock_path
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.redis_server import PATIENCE, eventually, stand_still
 
 #: Where Debian's package has the server; its manifest names the jars that it needs. The other is its log.

@@ -15,8 +15,8 @@ from bench.figures import Figures, Table, Target
 from bench.services import cpu_of_database, cpu_of_site
 from bench.web import MORE_WAYS, WAYS
 from demo_shop.configuration import Configuration
-from demo_shop.orders import PRODUCT_ID
-from loadtest.postgresql import OPTIONS, running_postgresql
+from demo_shop.sale import PRODUCT_ID
+from loadtest.servers.databases import POSTGRESQL_OPTIONS, running_postgresql
 from loadtest.stack import Stack
 
 INSTANCES, THREADS, BUYERS = 2, 16, 50
@@ -50,7 +50,7 @@ OPEN_LONGER = 4
 OPEN_MEASURES = ("late_answer", "answer", "longest_answer", "sales", "refused")
 
 #: A COMMIT waits for the disk.
-DURABLE = OPTIONS | {"fsync": "on"}
+DURABLE = POSTGRESQL_OPTIONS | {"fsync": "on"}
 
 
 def measure_web(bench: Bench) -> Iterator[Table]:

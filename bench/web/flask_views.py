@@ -12,7 +12,7 @@ from sqlalchemy import CursorResult, select, text, update
 from bench.locks import MOST, PATIENCE, TTL
 from bench.web import TIMEOUT
 from demo_shop import ledger
-from demo_shop.flask_shop.database import SHOP, db
+from demo_shop.flask_shop.selling import SHOP, db
 from demo_shop.tables import Product, Purchase
 from flask_distlock import DistLock, distributed_lock
 

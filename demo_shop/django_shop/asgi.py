@@ -13,7 +13,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "demo_shop.django_shop.async_settings"
 
 
 class OneThreadHandler(ASGIHandler):
-    """Does the database work of all requests in one thread, with one connection that is kept.
+    """Handler that does the database work of all requests in one thread, with one connection that is kept.
 
     Django's own handler gives each open request a thread, from before its view until its end: a thousand
     buyers in line for a lock would be a thousand threads.

@@ -1,9 +1,9 @@
-"""Settings of the Django shop as ASGI: those of the other, with its own routes and middleware."""
+"""Settings of the Django shop as ASGI: the settings of the WSGI shop, with other routes and middleware."""
 
 from __future__ import annotations
 
 from demo_shop.django_shop.settings import *  # noqa: F403
 
-ROOT_URLCONF = "demo_shop.django_shop.async_urls"
-# One that is not async would take the one thread of the database for each request that it begins.
+ROOT_URLCONF = "demo_shop.django_shop.async_views"
+# A middleware that is not async would take the one thread of the database for each request.
 MIDDLEWARE = ["demo_shop.django_shop.middleware.name_instance_async"]

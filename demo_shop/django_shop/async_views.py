@@ -1,46 +1,85 @@
-"""The Django shop as ASGI: its views wait for the lock in the event loop, and sell in a thread."""
+"""The Django shop as ASGI: its views wait for the lock in the event loop, and sell in a thread.
+
+A coroutine can't have Django's transactions: each transaction is one function.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import path
 from django.views.decorators.http import require_POST
 
+import django_distlock
 from demo_shop import storefront as words
-from demo_shop.async_guards import guarded
-from demo_shop.choices import choices
 from demo_shop.configuration import Configuration
-from demo_shop.django_shop import async_selling
-from demo_shop.django_shop.once import key_name, once, refuse
-from demo_shop.django_shop.selling import read_and_write
-from demo_shop.django_shop.views import SHOP, cart_names, product_name
-from demo_shop.guards import DISTRIBUTED
-from demo_shop.once import HEADER
-from demo_shop.sale import Line, read_cart
+from demo_shop.django_shop import views
+from demo_shop.django_shop.models import Product
+from demo_shop.django_shop.selling import SHOP, key_name, look_up, once, read_and_write, record, refuse
+from demo_shop.django_shop.views import cart_names, product_name
+from demo_shop.guards import DISTRIBUTED, guarded_async
+from demo_shop.sale import KEY_HEADER, OrderLine, Receipt, read_cart
+from demo_shop.storefront import ASYNC_LINES, choices
 from distlock import Grant, current_grant
 from django_distlock import distributed_lock
 
-#: What async views can't pass, and the functions that they run in a thread can.
+
+async def sell_lines(lines: Sequence[OrderLine], grant: Grant | None) -> Receipt:
+    """Read the stock, think, write what was read minus what is bought, and pass the fence of *grant*."""
+    if grant:
+        return await sync_to_async(sell_fenced)(lines, grant)
+    seen = await sync_to_async(read)(lines)
+    # Others are served meanwhile. In the thread it would keep them from the database.
+    await asyncio.sleep(SHOP.pause)
+    return await sync_to_async(write)(lines, seen)
+
+
+def read(lines: Sequence[OrderLine]) -> Mapping[int, int]:
+    return {sku: product.stock for sku, product in look_up(Product.objects.all(), lines).items()}
+
+
+def write(lines: Sequence[OrderLine], seen: Mapping[int, int]) -> Receipt:
+    with transaction.atomic():
+        for line in lines:
+            Product.objects.filter(pk=line.sku).update(stock=seen[line.sku] - line.quantity)
+        return record(lines, seen)
+
+
+def sell_fenced(lines: Sequence[OrderLine], grant: Grant) -> Receipt:
+    """Sell in one transaction: who reads before the fence may read what another is about to change."""
+    with transaction_of(grant):
+        return read_and_write(lines)
+
+
+def transaction_of(grant: Grant | None) -> AbstractContextManager[None]:
+    """Open the outermost transaction, which passes the fence of *grant*."""
+    return django_distlock.atomic(grant) if grant else transaction.atomic()
+
+
+#: Whether sales pass the fence: async views can't, but the functions that they run in a thread can.
 FENCED = SHOP.guard == DISTRIBUTED and SHOP.fence
 
 
 def reduce_stock_with(shop: Configuration, fenced: bool) -> Callable[..., Coroutine[Any, Any, HttpResponse]]:
-    """The view that sells one unit, with the guard that *shop* names around it."""
+    """Return the view that sells one unit, with the guard that *shop* names around it."""
 
     @require_POST
-    @guarded(shop, distributed_lock("product_<id>", key_name, fence=False), product_name, refuse)
+    @guarded_async(shop, distributed_lock("product_<id>", key_name, fence=False), product_name, refuse)
     async def reduce_stock(request: HttpRequest, id: int) -> HttpResponse:
         """Sell one unit."""
-        return await sell(request, [Line(id)], fenced)
+        return await sell(request, [OrderLine(id)], fenced)
 
     return reduce_stock
 
 
 reduce_stock = reduce_stock_with(SHOP, FENCED)
-#: For the page, by the last part of their routes.
+#: The views that the page offers, by the last part of their routes.
 CHOSEN = {
     slug: reduce_stock_with(choice.furnish(SHOP), FENCED if choice.fence is None else choice.fence)
     for slug, choice in choices(SHOP).items()
@@ -48,24 +87,36 @@ CHOSEN = {
 
 
 @require_POST
-@guarded(SHOP, distributed_lock("product_<int:json.lines[].sku>", key_name, fence=False), cart_names, refuse)
+@guarded_async(
+    SHOP, distributed_lock("product_<int:json.lines[].sku>", key_name, fence=False), cart_names, refuse
+)
 async def checkout(request: HttpRequest) -> HttpResponse:
     """Sell all of a cart, or nothing."""
     return await sell(request, read_cart(request.body), FENCED)
 
 
-async def sell(request: HttpRequest, lines: Sequence[Line], fenced: bool) -> HttpResponse:
+async def sell(request: HttpRequest, lines: Sequence[OrderLine], fenced: bool) -> HttpResponse:
     grant = current_grant() if fenced else None
-    if HEADER in request.headers:
+    if KEY_HEADER in request.headers:
         # The key, the answer and the order are one transaction, and one transaction is one function.
         return await sync_to_async(sell_once)(request, lines, grant)
-    return JsonResponse(words.bought(SHOP, await async_selling.sell(lines, grant)))
+    return JsonResponse(words.bought(SHOP, await sell_lines(lines, grant)))
 
 
-def sell_once(request: HttpRequest, lines: Sequence[Line], grant: Grant | None) -> HttpResponse:
+def sell_once(request: HttpRequest, lines: Sequence[OrderLine], grant: Grant | None) -> HttpResponse:
     @once
     def answer(request: HttpRequest) -> HttpResponse:
         return JsonResponse(words.bought(SHOP, read_and_write(lines)))
 
-    with async_selling.transaction_of(grant):
+    with transaction_of(grant):
         return answer(request)
+
+
+#: A view that waits for no lock is not async, and gets a thread.
+urlpatterns = [
+    path("", views.storefront, dict(ASYNC_LINES), name="storefront"),
+    path("products/<int:id>", views.show_product, name="product"),
+    path("products/<int:id>/reduce", reduce_stock, name="reduce-stock"),
+    *(path(f"products/<int:id>/reduce/{slug}", view) for slug, view in CHOSEN.items()),
+    path("checkout", checkout, name="checkout"),
+]

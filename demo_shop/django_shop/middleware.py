@@ -1,7 +1,8 @@
-"""What surrounds each view: a connection before it, and the instance's name after it."""
+"""What surrounds each view: a connection, the instance's name, and the moments outside of the view."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 
 from django.conf import settings
@@ -9,17 +10,20 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.utils.decorators import async_only_middleware
 
-Answer = Callable[[HttpRequest], HttpResponse]
+from demo_shop.sale import PURCHASE_HEADER, begin_purchase, reach
+from django_distlock.signals import lock_acquired, lock_released
+
+GetResponse = Callable[[HttpRequest], HttpResponse]
 
 
-class Connect:
-    """Open the thread's connection before the guard.
+class ConnectionMiddleware:
+    """Middleware that opens the thread's connection to the database before the guard.
 
     Otherwise the first buyers of each thread hold the lock while they connect, and an instance that sells so
     slowly hardly meets the other one.
     """
 
-    def __init__(self, get_response: Answer) -> None:
+    def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
@@ -27,10 +31,10 @@ class Connect:
         return self.get_response(request)
 
 
-class NameInstance:
-    """Every answer says which instance gave it."""
+class InstanceNameMiddleware:
+    """Middleware that writes into each answer which instance gave it."""
 
-    def __init__(self, get_response: Answer) -> None:
+    def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
@@ -43,7 +47,7 @@ class NameInstance:
 def name_instance_async(
     get_response: Callable[[HttpRequest], Awaitable[HttpResponse]],
 ) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
-    """`NameInstance`, in the event loop."""
+    """Do as `InstanceNameMiddleware`, in the event loop."""
 
     async def answer(request: HttpRequest) -> HttpResponse:
         response = await get_response(request)
@@ -51,3 +55,28 @@ def name_instance_async(
         return response
 
     return answer
+
+
+class Journal:
+    """Middleware that notes whose purchase it is, when the guard has its lock, and what is answered."""
+
+    def __init__(self, get_response: GetResponse) -> None:
+        self.get_response = get_response
+        lock_acquired.connect(self.granted)
+        lock_released.connect(self.released)
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        # Also where the request has no name: the thread would go on with the name of its last request.
+        begin_purchase(request.headers.get(PURCHASE_HEADER, ""))
+        response = self.get_response(request)
+        if PURCHASE_HEADER not in request.headers:
+            return response
+        code = json.loads(response.content).get("code")
+        reach(settings.SHOP, "answered", status=response.status_code, code=code)
+        return response
+
+    def granted(self, **_: object) -> None:
+        reach(settings.SHOP, "granted")
+
+    def released(self, **_: object) -> None:
+        reach(settings.SHOP, "released")

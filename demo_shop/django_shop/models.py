@@ -19,7 +19,7 @@ class Product(models.Model):
         return self.product_name
 
 
-class Answer(models.Model):
+class KeptAnswer(models.Model):
     key = models.CharField(primary_key=True, max_length=64, db_column="idempotency_key")
     fingerprint = models.CharField(max_length=64)
     status = models.IntegerField()

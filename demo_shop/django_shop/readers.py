@@ -11,11 +11,11 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_POST, require_safe
 
-from demo_shop import gateway
+from demo_shop import remote_services
 from demo_shop.configuration import Configuration
 from demo_shop.django_shop.models import Product, Purchase
 from demo_shop.django_shop.rush import unlocked
-from demo_shop.orders import PRODUCT_ID
+from demo_shop.sale import PRODUCT_ID
 from django_distlock import distributed_lock
 
 SHOP: Configuration = settings.SHOP
@@ -37,7 +37,7 @@ def shared_report(request: HttpRequest) -> HttpResponse:
 
 
 def add_up() -> HttpResponse:
-    """The stock of one product after the other, then the orders: a purchase in between is seen by half."""
+    """Read the stock of each product in turn, then the orders: of a purchase in between it sees half."""
     began, stock = time.time(), 0
     for number in range(PRODUCT_ID, PRODUCT_ID + SHOP.products):
         stock += Product.objects.get(pk=number).stock
@@ -52,11 +52,11 @@ def pay(request: HttpRequest) -> HttpResponse:
 
 
 @require_POST
-@distributed_lock("gateway", limit=gateway.LIMIT)
+@distributed_lock("gateway", limit=remote_services.GATEWAY_LIMIT)
 def limited_pay(request: HttpRequest) -> HttpResponse:
     return charge()
 
 
 def charge() -> HttpResponse:
-    paid = gateway.charge(SHOP)
+    paid = remote_services.charge(SHOP)
     return JsonResponse({"paid": paid}, status=200 if paid else 502)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from demo_shop import SQLITE_PRAGMAS
 from demo_shop.configuration import Configuration
-from demo_shop.pragmas import SQLITE_PRAGMAS
 
 SHOP = Configuration.from_environment()
 DISTLOCK = SHOP.distlock()
@@ -18,11 +18,11 @@ ROOT_URLCONF = "demo_shop.django_shop.urls"
 INSTALLED_APPS = ["django_distlock", "demo_shop.django_shop"]
 # No cookies, hence no session to protect: Django's CsrfViewMiddleware would only stand in the way of Locust.
 MIDDLEWARE = [
-    "demo_shop.django_shop.middleware.NameInstance",
-    "demo_shop.django_shop.middleware.Connect",
+    "demo_shop.django_shop.middleware.InstanceNameMiddleware",
+    "demo_shop.django_shop.middleware.ConnectionMiddleware",
 ]
 if SHOP.journal or SHOP.stall:
-    MIDDLEWARE.append("demo_shop.django_shop.journal.Journal")
+    MIDDLEWARE.append("demo_shop.django_shop.middleware.Journal")
 # Without debug mode Django mails its errors and writes none; here they belong in the instance's log.
 LOGGING = {
     "version": 1,
@@ -60,7 +60,7 @@ else:
         "PORT": _url.port or "",
         "USER": unquote(_url.username or ""),
         "PASSWORD": unquote(_url.password or ""),
-        # For the driver, as SQLAlchemy takes them.
+        # The URL's query goes to the driver, as with SQLAlchemy.
         "OPTIONS": dict(parse_qsl(_url.query)),
     }
 # A connection for each thread, kept: opening one for each request would be most of the work.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 from django.urls import path
 
-from demo_shop.django_shop import article, rush, views
+from demo_shop.django_shop import rush, views
 
 urlpatterns = [
     path("", views.storefront, name="storefront"),
@@ -13,8 +13,8 @@ urlpatterns = [
     path("products/<int:id>/reduce", views.reduce_stock, name="reduce-stock"),
     *(path(f"products/<int:id>/reduce/{slug}", view) for slug, view in views.CHOSEN.items()),
     *(path(f"rush/{way}/<int:id>", view) for way, view in rush.VIEWS.items()),
-    path("stock/reduce", article.reduce_stock, name="article-reduce-stock"),
-    path("kill", article.kill, name="article-kill"),
+    path("stock/reduce", views.reduce_stock_of_query, name="article-reduce-stock"),
+    path("kill", views.kill, name="article-kill"),
     path("checkout", views.checkout, name="checkout"),
 ]
 if settings.SHOP.has_readers:

@@ -1,23 +1,32 @@
-"""The Django shop."""
+"""The views of the Django shop. Those of the articles stand last, as they are described there."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_GET, require_POST, require_safe
 
+from demo_shop import remote_services
 from demo_shop import storefront as words
-from demo_shop.choices import choices
 from demo_shop.configuration import Configuration
 from demo_shop.django_shop.models import Product, Purchase
-from demo_shop.django_shop.once import key_name, once, refuse
-from demo_shop.django_shop.selling import WAYS
+from demo_shop.django_shop.selling import WAYS, key_name, once, refuse, subtract
 from demo_shop.guards import GUARDS, guarded
-from demo_shop.orders import PRODUCT_ID
-from demo_shop.sale import Line, no_such_product, product_names, read_cart
+from demo_shop.sale import (
+    PRODUCT_ID,
+    OrderLine,
+    Refusal,
+    no_goods,
+    no_such_product,
+    product_names,
+    read_cart,
+    read_id,
+)
+from demo_shop.storefront import choices
 from django_distlock import distributed_lock
 
 SHOP: Configuration = settings.SHOP
@@ -33,7 +42,7 @@ def cart_names(request: HttpRequest) -> Iterable[str]:
 
 
 def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callable[..., HttpResponse]:
-    """The view that sells one unit, with the guard that *shop* names around it."""
+    """Return the view that sells one unit, with the guard that *shop* names around it."""
     sell = WAYS[GUARDS[shop.guard].way]
 
     @require_POST
@@ -41,13 +50,13 @@ def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callabl
     @once
     def reduce_stock(request: HttpRequest, id: int) -> HttpResponse:
         """Sell one unit."""
-        return JsonResponse(words.bought(SHOP, sell([Line(id)])))
+        return JsonResponse(words.bought(SHOP, sell([OrderLine(id)])))
 
     return reduce_stock
 
 
 reduce_stock = reduce_stock_with(SHOP)
-#: For the page, by the last part of their routes.
+#: The views that the page offers, by the last part of their routes.
 CHOSEN = {
     slug: reduce_stock_with(choice.furnish(SHOP), choice.fence) for slug, choice in choices(SHOP).items()
 }
@@ -69,7 +78,7 @@ def show_product(request: HttpRequest, id: int) -> HttpResponse:
 
 @require_safe
 def storefront(request: HttpRequest, **lines: str) -> HttpResponse:
-    """*lines*: of the choices that have others in this instance."""
+    """Show the page. *lines*: the code of the choices that have another in this instance, by slug."""
     product = Product.objects.get(pk=PRODUCT_ID)
     shown = {"product": describe(product), "page": words.page(SHOP, lines)}
     return render(request, "storefront.html", shown)
@@ -80,3 +89,37 @@ def describe(product: Product) -> dict[str, object]:
     sold = Purchase.objects.filter(product=product).count()
     recent = Purchase.objects.order_by("-id")[: words.RECENT]
     return words.describe(SHOP, product, shelf, sold, recent)
+
+
+# The two pages of the articles, as they are described there; only the guard is ours.
+log = logging.getLogger("shop")
+# The article's way to write, unless the guard is another way.
+take = subtract if sell is WAYS["read_and_write"] else sell
+
+
+def stock_name(request: HttpRequest) -> Iterable[str]:
+    return [f"product_{read_id(request.GET.get('id'))}"]
+
+
+def goods_name(request: HttpRequest) -> Iterable[str]:
+    return [remote_services.GOODS]
+
+
+@require_GET
+@guarded(SHOP, distributed_lock("product_<int:query.id>"), stock_name, refuse)
+def reduce_stock_of_query(request: HttpRequest) -> HttpResponse:
+    """Answer ``GET /stock/reduce?id=1`` with OK to everybody; only the log knows which buyers got nothing."""
+    line = OrderLine(read_id(request.GET.get("id")))
+    try:
+        take([line])
+    except Refusal as refusal:
+        log.info("product %s: %s", line.sku, refusal)
+    return HttpResponse("OK")
+
+
+@require_GET
+@guarded(SHOP, distributed_lock(remote_services.GOODS), goods_name, refuse)
+def kill(request: HttpRequest) -> HttpResponse:
+    if not SHOP.goods:
+        raise no_goods()
+    return HttpResponse(remote_services.kill(SHOP))

@@ -7,10 +7,9 @@ from pathlib import Path
 from flask import Flask, Response
 
 from demo_shop import ledger
-from demo_shop.flask_shop.article import article
-from demo_shop.flask_shop.database import SHOP, db
 from demo_shop.flask_shop.rush import rush
-from demo_shop.flask_shop.views import shop
+from demo_shop.flask_shop.selling import SHOP, db
+from demo_shop.flask_shop.views import article, shop
 from flask_distlock import DistLock
 
 app = Flask(__name__, template_folder=str(Path(__file__).parents[1]))

@@ -10,10 +10,10 @@ import time
 from flask import Blueprint, Response, jsonify, make_response
 from sqlalchemy import func, select
 
-from demo_shop import gateway
-from demo_shop.flask_shop.database import SHOP, db
+from demo_shop import remote_services
 from demo_shop.flask_shop.rush import unlocked
-from demo_shop.orders import PRODUCT_ID
+from demo_shop.flask_shop.selling import SHOP, db
+from demo_shop.sale import PRODUCT_ID
 from demo_shop.tables import Product, Purchase
 from flask_distlock import distributed_lock
 
@@ -36,7 +36,7 @@ def shared_report() -> Response:
 
 
 def add_up() -> Response:
-    """The stock of one product after the other, then the orders: a purchase in between is seen by half."""
+    """Read the stock of each product in turn, then the orders: of a purchase in between it sees half."""
     began, stock = time.time(), 0
     for number in range(PRODUCT_ID, PRODUCT_ID + SHOP.products):
         stock += db.session.scalar(select(Product.stock).where(Product.id == number)) or 0
@@ -51,11 +51,11 @@ def pay() -> Response:
 
 
 @readers.post("/pay/limited")
-@distributed_lock("gateway", limit=gateway.LIMIT)
+@distributed_lock("gateway", limit=remote_services.GATEWAY_LIMIT)
 def limited_pay() -> Response:
     return charge()
 
 
 def charge() -> Response:
-    paid = gateway.charge(SHOP)
+    paid = remote_services.charge(SHOP)
     return make_response(jsonify(paid=paid), 200 if paid else 502)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from flask import Blueprint, Response, jsonify, make_response
 from sqlalchemy import CursorResult, update
 
-from demo_shop.flask_shop.database import SHOP, db
+from demo_shop.flask_shop.selling import SHOP, db
 from demo_shop.tables import Product, Purchase
 from flask_distlock import distributed_lock
 

@@ -1,31 +1,47 @@
-"""How the Flask shop writes a sale: in several ways, of which the first two need a lock around them."""
+"""How the Flask shop writes a sale: in several ways, and once for each ``Idempotency-Key``."""
 
 from __future__ import annotations
 
+import functools
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from flask import Response, jsonify, make_response, request
+from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import CursorResult, select, update
 
-from demo_shop.flask_shop.database import SHOP, db
-from demo_shop.rows import look_up, record
-from demo_shop.sale import Line, Receipt, no_such_product, overtaken, sold_out
-from demo_shop.tables import Product
+from demo_shop.configuration import Configuration
+from demo_shop.sale import (
+    KEY_HEADER,
+    REPLAYED,
+    Asked,
+    OrderLine,
+    Receipt,
+    Refusal,
+    lock_names,
+    no_such_product,
+    overtaken,
+    read_asked,
+    sold_out,
+)
+from demo_shop.tables import Base, KeyTaken, Product, first_answer, keep_answer, look_up, record, write_answer
 
+SHOP = Configuration.from_environment()
+db = SQLAlchemy(metadata=Base.metadata)
 RETRIES = 100
 
 
-def read_and_write(lines: Sequence[Line]) -> Receipt:
+def read_and_write(lines: Sequence[OrderLine]) -> Receipt:
     """Read the stock, think, write what was read minus what is bought. Only a lock makes this safe."""
     products = look_up(db.session, select(Product), lines)
     time.sleep(SHOP.pause)
     return write(products, lines)
 
 
-def subtract(lines: Sequence[Line]) -> Receipt:
-    """The article's way: read, check, and let the database subtract. Only a lock makes this safe."""
+def subtract(lines: Sequence[OrderLine]) -> Receipt:
+    """Read, check, and let the database subtract, as the article does. Only a lock makes this safe."""
     seen = {sku: product.stock for sku, product in look_up(db.session, select(Product), lines).items()}
     time.sleep(SHOP.pause)
     for line in lines:
@@ -33,15 +49,15 @@ def subtract(lines: Sequence[Line]) -> Receipt:
     return record(db.session, SHOP.instance, lines, seen)
 
 
-def for_update(lines: Sequence[Line]) -> Receipt:
-    """The database locks the rows until COMMIT."""
+def for_update(lines: Sequence[OrderLine]) -> Receipt:
+    """Have the database lock the rows until COMMIT."""
     products = look_up(db.session, select(Product).order_by(Product.id).with_for_update(), lines)
     time.sleep(SHOP.pause)
     return write(products, lines)
 
 
-def conditional(lines: Sequence[Line]) -> Receipt:
-    """One statement checks and writes."""
+def conditional(lines: Sequence[OrderLine]) -> Receipt:
+    """Check and write in one statement."""
     time.sleep(SHOP.pause)
     seen = {}
     for line in lines:
@@ -56,8 +72,8 @@ def conditional(lines: Sequence[Line]) -> Receipt:
     return record(db.session, SHOP.instance, lines, seen)
 
 
-def optimistic(lines: Sequence[Line]) -> Receipt:
-    """A purchase that finds another version than it read begins again."""
+def optimistic(lines: Sequence[OrderLine]) -> Receipt:
+    """Write if the version is the one that was read; otherwise begin again."""
     for _ in range(RETRIES):
         products = look_up(db.session, select(Product), lines)
         seen = {sku: product.stock for sku, product in products.items()}
@@ -66,17 +82,17 @@ def optimistic(lines: Sequence[Line]) -> Receipt:
         if all(write_version(line, seen[line.sku], versions[line.sku]) for line in lines):
             return record(db.session, SHOP.instance, lines, seen)
         db.session.rollback()
-        # Not all at once again.
+        # A random pause, or all would try again at once.
         time.sleep(random.random() * SHOP.pause)
     raise overtaken()
 
 
-def write_version(line: Line, stock: int, version: int) -> bool:
+def write_version(line: OrderLine, stock: int, version: int) -> bool:
     unchanged = update(Product).where(Product.id == line.sku, Product.version == version)
     return changes(unchanged.values(stock=stock - line.quantity, version=version + 1)) == 1
 
 
-def write(products: Mapping[int, Product], lines: Sequence[Line]) -> Receipt:
+def write(products: Mapping[int, Product], lines: Sequence[OrderLine]) -> Receipt:
     seen = {sku: product.stock for sku, product in products.items()}
     for line in lines:
         products[line.sku].stock -= line.quantity
@@ -91,6 +107,58 @@ def changes(statement: Any) -> int:
     return done.rowcount
 
 
-WAYS: dict[str, Callable[[Sequence[Line]], Receipt]] = {
+WAYS: dict[str, Callable[[Sequence[OrderLine]], Receipt]] = {
     way.__name__: way for way in (read_and_write, subtract, for_update, conditional, optimistic)
 }
+
+
+View = Callable[..., Response]
+
+
+def key_name(*_: Any, **__: Any) -> Iterable[str]:
+    return lock_names(request.headers.get(KEY_HEADER))
+
+
+def once(view: View) -> View:
+    """Decorate *view*: commit its changes together with its answer. Stands below the lock."""
+
+    @functools.wraps(view)
+    def answer(**kwargs: Any) -> Response:
+        same = (request.method, request.path, request.query_string, request.get_data())
+        asked = read_asked(request.headers.get(KEY_HEADER), *same)
+        if asked is None:
+            response = view(**kwargs)
+            db.session.commit()
+            return response
+        try:
+            # Before everything else: where no lock helps, a second one waits here for the first.
+            write_answer(db.session, asked)
+            response = sell_or_refuse(view, kwargs)
+            keep_answer(db.session, asked, response.status_code, response.get_data(as_text=True))
+            db.session.commit()
+        except KeyTaken:
+            db.session.rollback()
+            return replay(asked)
+        return response
+
+    return answer
+
+
+def sell_or_refuse(view: View, kwargs: dict[str, Any]) -> Response:
+    try:
+        response = view(**kwargs)
+    except Refusal as refusal:
+        response = refuse(refusal)
+    if response.status_code >= 400:
+        # Undo what the view changed before it refused.
+        db.session.rollback()
+    return response
+
+
+def replay(asked: Asked) -> Response:
+    found = first_answer(db.session, asked)
+    return Response(found.body, found.status, {REPLAYED: "true"}, content_type="application/json")
+
+
+def refuse(refusal: Refusal) -> Response:
+    return make_response(jsonify(refusal.said), refusal.status)

@@ -1,21 +1,29 @@
-"""The views of the Flask shop."""
+"""The views of the Flask shop. Those of the articles stand last, as they are described there."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 
-from flask import Blueprint, Response, jsonify, render_template, request
+from flask import Blueprint, Response, jsonify, make_response, render_template, request
 from sqlalchemy import func, select
 
+from demo_shop import remote_services
 from demo_shop import storefront as words
-from demo_shop.choices import choices
 from demo_shop.configuration import Configuration
-from demo_shop.flask_shop.database import SHOP, db
-from demo_shop.flask_shop.once import key_name, once, refuse
-from demo_shop.flask_shop.selling import WAYS
+from demo_shop.flask_shop.selling import SHOP, WAYS, db, key_name, once, refuse, subtract
 from demo_shop.guards import GUARDS, guarded
-from demo_shop.orders import PRODUCT_ID
-from demo_shop.sale import Line, no_such_product, product_names, read_cart
+from demo_shop.sale import (
+    PRODUCT_ID,
+    OrderLine,
+    Refusal,
+    no_goods,
+    no_such_product,
+    product_names,
+    read_cart,
+    read_id,
+)
+from demo_shop.storefront import choices
 from demo_shop.tables import Product, Purchase
 from flask_distlock import distributed_lock
 
@@ -32,21 +40,21 @@ def cart_names(*_: object) -> Iterable[str]:
 
 
 def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callable[..., Response]:
-    """The view that sells one unit, with the guard that *shop* names around it."""
+    """Return the view that sells one unit, with the guard that *shop* names around it."""
     sell = WAYS[GUARDS[shop.guard].way]
 
     @guarded(shop, distributed_lock("product_<id>", key_name, fence=fence), product_name, refuse)
     @once
     def reduce_stock(id: int) -> Response:
         """Sell one unit."""
-        return jsonify(words.bought(SHOP, sell([Line(id)])))
+        return jsonify(words.bought(SHOP, sell([OrderLine(id)])))
 
     return reduce_stock
 
 
 shop.post("/products/<int:id>/reduce")(reduce_stock_with(SHOP))
 for slug, choice in choices(SHOP).items():
-    # Each has a guard of its own, for the page.
+    # The page offers each of these views, which differ in their guards.
     view = reduce_stock_with(choice.furnish(SHOP), choice.fence)
     shop.add_url_rule(f"/products/<int:id>/reduce/{slug}", f"reduce-{slug}", view, methods=["POST"])
 
@@ -76,3 +84,40 @@ def describe(product: Product) -> dict[str, object]:
     sold = db.session.scalar(select(func.count(Purchase.id)).where(Purchase.product_id == product.id))
     recent = db.session.scalars(select(Purchase).order_by(Purchase.id.desc()).limit(words.RECENT))
     return words.describe(SHOP, product, shelf, sold or 0, recent)
+
+
+# The two pages of the articles, as they are described there; only the guard is ours.
+log = logging.getLogger("shop")
+article = Blueprint("article", __name__)
+# The article's way to write, unless the guard is another way.
+take = subtract if sell is WAYS["read_and_write"] else sell
+
+
+def stock_name() -> Iterable[str]:
+    return [f"product_{read_id(request.args.get('id'))}"]
+
+
+def goods_name() -> Iterable[str]:
+    return [remote_services.GOODS]
+
+
+@article.get("/stock/reduce")
+@guarded(SHOP, distributed_lock("product_<int:query.id>"), stock_name, refuse)
+def reduce_stock() -> Response:
+    """Answer ``GET /stock/reduce?id=1`` with OK to everybody; only the log knows which buyers got nothing."""
+    line = OrderLine(read_id(request.args.get("id")))
+    try:
+        take([line])
+        db.session.commit()
+    except Refusal as refusal:
+        db.session.rollback()
+        log.info("product %s: %s", line.sku, refusal)
+    return make_response("OK")
+
+
+@article.get("/kill")
+@guarded(SHOP, distributed_lock(remote_services.GOODS), goods_name, refuse)
+def kill() -> Response:
+    if not SHOP.goods:
+        raise no_goods()
+    return make_response(remote_services.kill(SHOP))

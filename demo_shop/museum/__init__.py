@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class MuseumLock(Protocol):
-    """What every exhibit is."""
+    """The methods of every exhibit."""
 
     def acquire(self) -> bool:
-        """Whether the caller may enter."""
+        """Return whether the caller may enter."""
         ...
 
     def release(self) -> None: ...

@@ -10,7 +10,7 @@ from kazoo.exceptions import NodeExistsError
 
 
 class ZooKeeperUnfair:
-    """Everybody creates the node. Losers watch it, and all of them try again when it goes."""
+    """A node that everybody tries to create. Losers watch it, and all of them try again when it goes."""
 
     def __init__(self, zookeeper: KazooClient, path: str, patience: float = 20.0) -> None:
         self.zookeeper, self.path, self.patience = zookeeper, path, patience

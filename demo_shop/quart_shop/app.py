@@ -6,7 +6,7 @@ from pathlib import Path
 
 from quart import Quart, Response
 
-from demo_shop.quart_shop.database import SHOP
+from demo_shop.quart_shop.selling import SHOP
 from demo_shop.quart_shop.views import refuse, shop
 from demo_shop.sale import Refusal
 

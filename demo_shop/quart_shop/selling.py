@@ -1,27 +1,63 @@
-"""How the Quart shop writes a sale. Each function but `sell` runs in the thread of the database."""
+"""How the Quart shop writes a sale. Functions that are not async run in the one thread of the database."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar, TypeVarTuple
 
-from sqlalchemy import select, update
+from sqlalchemy import create_engine, select, update
 from sqlalchemy.orm import Session
 
 from demo_shop import storefront as words
-from demo_shop.answers import Taken, first, keep, write
-from demo_shop.once import Asked
-from demo_shop.quart_shop.database import SHOP, engine, in_thread, transaction_of
-from demo_shop.rows import look_up, record
-from demo_shop.sale import Line, Receipt, Refusal
-from demo_shop.tables import Product
+from demo_shop.configuration import Configuration
+from demo_shop.ledger import database_url, isolation, prepare_sqlite
+from demo_shop.sale import Asked, OrderLine, Receipt, Refusal
+from demo_shop.tables import KeyTaken, Product, first_answer, keep_answer, look_up, record, write_answer
 from distlock import Grant
+from flask_distlock import transaction
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+SHOP = Configuration.from_environment()
+engine = create_engine(database_url(SHOP.database), **isolation(SHOP.database))
+prepare_sqlite(engine)
+thread = ThreadPoolExecutor(1, "database")
 
 
-async def sell(lines: Sequence[Line], grant: Grant | None) -> Receipt:
-    """Read the stock, think, write what was read minus what is bought. *grant*: whose fence it passes."""
+async def in_thread(function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+    """Call *function* in the thread of the database, and wait until it has ended, whatever happens.
+
+    A client who goes away cancels its view, and not what the thread writes: the lock is kept for that.
+    """
+    work = asyncio.get_running_loop().run_in_executor(thread, function, *arguments)
+    cancelled = None
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return work.result()
+    # No caller is left to hear of its error, and asyncio would log an error that nobody has read.
+    work.exception()
+    raise cancelled
+
+
+@contextmanager
+def transaction_of(grant: Grant | None) -> Iterator[Session]:
+    """Open a transaction, which passes the fence of *grant*."""
+    with Session(engine) as session, transaction(grant, session) if grant else session.begin():
+        yield session
+
+
+async def sell(lines: Sequence[OrderLine], grant: Grant | None) -> Receipt:
+    """Read the stock, think, write what was read minus what is bought, and pass the fence of *grant*."""
     if grant:
         return await in_thread(sell_fenced, lines, grant)
     seen = await in_thread(read, lines)
@@ -30,51 +66,51 @@ async def sell(lines: Sequence[Line], grant: Grant | None) -> Receipt:
     return await in_thread(sell_seen, lines, seen)
 
 
-def read(lines: Sequence[Line]) -> Mapping[int, int]:
+def read(lines: Sequence[OrderLine]) -> Mapping[int, int]:
     with Session(engine) as session:
         return stocks(session, lines)
 
 
-def sell_seen(lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
+def sell_seen(lines: Sequence[OrderLine], seen: Mapping[int, int]) -> Receipt:
     with transaction_of(None) as session:
         return put(session, lines, seen)
 
 
-def sell_fenced(lines: Sequence[Line], grant: Grant) -> Receipt:
-    """All of it in one transaction: who reads before the fence may read what another is about to change."""
+def sell_fenced(lines: Sequence[OrderLine], grant: Grant) -> Receipt:
+    """Sell in one transaction: who reads before the fence may read what another is about to change."""
     with transaction_of(grant) as session:
         return read_and_write(session, lines)
 
 
-def sell_once(asked: Asked, lines: Sequence[Line], grant: Grant | None) -> tuple[int, str, bool]:
-    """Status and body, and whether they were those of an earlier request with this key."""
+def sell_once(asked: Asked, lines: Sequence[OrderLine], grant: Grant | None) -> tuple[int, str, bool]:
+    """Return status and body, and whether an earlier request with this key had them."""
     try:
         with transaction_of(grant) as session:
             # Before everything else: where no lock helps, a second one waits here for the first.
-            write(session, asked)
+            write_answer(session, asked)
             try:
                 status, body = 200, json.dumps(words.bought(SHOP, read_and_write(session, lines)))
             except Refusal as refusal:
                 status, body = refusal.status, json.dumps(refusal.said)
-            keep(session, asked, status, body)
+            keep_answer(session, asked, status, body)
             return status, body, False
-    except Taken:
+    except KeyTaken:
         with Session(engine) as session:
-            found = first(session, asked)
+            found = first_answer(session, asked)
             return found.status, found.body, True
 
 
-def read_and_write(session: Session, lines: Sequence[Line]) -> Receipt:
+def read_and_write(session: Session, lines: Sequence[OrderLine]) -> Receipt:
     seen = stocks(session, lines)
     time.sleep(SHOP.pause)
     return put(session, lines, seen)
 
 
-def stocks(session: Session, lines: Sequence[Line]) -> Mapping[int, int]:
+def stocks(session: Session, lines: Sequence[OrderLine]) -> Mapping[int, int]:
     return {sku: product.stock for sku, product in look_up(session, select(Product), lines).items()}
 
 
-def put(session: Session, lines: Sequence[Line], seen: Mapping[int, int]) -> Receipt:
+def put(session: Session, lines: Sequence[OrderLine], seen: Mapping[int, int]) -> Receipt:
     for line in lines:
         left = seen[line.sku] - line.quantity
         session.execute(update(Product).where(Product.id == line.sku).values(stock=left))

@@ -1,26 +1,75 @@
-"""The views of the Quart shop: they wait for the lock in the event loop, and sell in a thread."""
+"""The views of the Quart shop: they wait for the lock in the event loop, and sell in a thread.
+
+distlock has no guard for Quart: ``async with`` is all that it takes.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from quart import Blueprint, Response, jsonify, render_template, request
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+import distlock
 from demo_shop import storefront as words
-from demo_shop.async_guards import guarded
-from demo_shop.choices import QUART_LINES, choices
 from demo_shop.configuration import Configuration
-from demo_shop.guards import DISTRIBUTED
-from demo_shop.once import HEADER, REPLAYED, read_asked
-from demo_shop.orders import PRODUCT_ID
+from demo_shop.guards import DISTRIBUTED, Decorator, View, guarded_async
 from demo_shop.quart_shop import selling
-from demo_shop.quart_shop.database import SHOP, engine, in_thread
-from demo_shop.quart_shop.locking import locked
-from demo_shop.sale import Line, Refusal, no_such_product, product_names, read_cart
+from demo_shop.quart_shop.selling import SHOP, engine, in_thread
+from demo_shop.sale import (
+    KEY_HEADER,
+    PRODUCT_ID,
+    REPLAYED,
+    OrderLine,
+    Refusal,
+    contended,
+    lock_names,
+    no_such_product,
+    product_names,
+    read_asked,
+    read_cart,
+)
+from demo_shop.storefront import QUART_LINES, choices
 from demo_shop.tables import Product, Purchase
 from distlock import Grant
+
+locks = distlock.connect(SHOP.lock, backend=SHOP.lock_backend or None, prefix="shop", ttl=SHOP.lock_ttl)
+
+
+def locked(fenced: bool) -> Decorator:
+    """Return the decorator that locks all products of a sale. *fenced*: give the view the grant."""
+
+    def decorate(view: View) -> View:
+        @functools.wraps(view)
+        async def inside(lines: Sequence[OrderLine]) -> Any:
+            names = [*lock_names(request.headers.get(KEY_HEADER)), *product_names(lines)]
+            try:
+                async with locks.lock(*names) as grant:
+                    return await view(lines, grant if fenced else None)
+            except distlock.LockError as error:
+                raise refusal(error) from error
+
+        return inside
+
+    return decorate
+
+
+def refusal(error: distlock.LockError) -> Refusal:
+    """Return what a buyer is told. Raises *error* itself where it is a mistake of the shop's."""
+    match error:
+        case distlock.LockTimeout() | distlock.TooManyWaiters():
+            return contended()
+        case distlock.BackendUnavailable():
+            return Refusal(503, "lock_backend_unavailable", "Nothing can be sold just now. Please try again")
+        case distlock.LostInside():
+            return Refusal(500, "lock_lost_inside", "Perhaps this was sold. Please look at your orders")
+        case distlock.LockLost():
+            return Refusal(503, "lock_lost", "This took too long, and nothing was sold. Please try again")
+    raise error
+
 
 shop = Blueprint("shop", __name__)
 FENCED = SHOP.guard == DISTRIBUTED and SHOP.fence
@@ -32,13 +81,13 @@ def refuse(refusal: Refusal) -> Response:
     return response
 
 
-def seller(shop: Configuration, fenced: bool) -> Callable[[Sequence[Line]], Awaitable[Response]]:
-    """What sells, with the guard that *shop* names around it."""
+def seller(shop: Configuration, fenced: bool) -> Callable[[Sequence[OrderLine]], Awaitable[Response]]:
+    """Return the function that sells, with the guard that *shop* names around it."""
 
-    @guarded(shop, locked(fenced), product_names, refuse)
-    async def sell(lines: Sequence[Line], grant: Grant | None = None) -> Response:
+    @guarded_async(shop, locked(fenced), product_names, refuse)
+    async def sell(lines: Sequence[OrderLine], grant: Grant | None = None) -> Response:
         same = (request.method, request.path, request.query_string, await request.get_data())
-        asked = read_asked(request.headers.get(HEADER), *same)
+        asked = read_asked(request.headers.get(KEY_HEADER), *same)
         if asked is None:
             return jsonify(words.bought(SHOP, await selling.sell(lines, grant)))
         # The key, the answer and the order are one transaction, and one transaction is one function.
@@ -55,10 +104,10 @@ sell = seller(SHOP, FENCED)
 @shop.post("/products/<int:id>/reduce")
 async def reduce_stock(id: int) -> Response:
     """Sell one unit."""
-    return await sell([Line(id)])
+    return await sell([OrderLine(id)])
 
 
-#: For the page, by the last part of their routes.
+#: The sellers that the page offers, by the last part of their routes.
 chosen = {
     slug: seller(choice.furnish(SHOP), FENCED if choice.fence is None else choice.fence)
     for slug, choice in choices(SHOP).items()
@@ -67,7 +116,7 @@ chosen = {
 
 @shop.post(f"/products/<int:id>/reduce/<any({', '.join(chosen)}):slug>")
 async def reduce_stock_by_choice(id: int, slug: str) -> Response:
-    return await chosen[slug]([Line(id)])
+    return await chosen[slug]([OrderLine(id)])
 
 
 @shop.post("/checkout")

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from demo_shop.museum.exhibits import EXHIBITS
-from loadtest.child import StackError
-from loadtest.lock_services import open_lock_service
-from loadtest.museum.trials import TRIALS, Trial
+from loadtest.museum.scenes import TRIALS, Trial
+from loadtest.servers.lock_services import open_lock_service
+from loadtest.servers.processes import StackError
 
 ALL_SHOWN, WRONG, COULD_NOT_RUN, INTERRUPTED = 0, 1, 3, 130
 WIDTHS = (36, 31, 8)

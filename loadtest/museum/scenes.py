@@ -1,20 +1,33 @@
-"""What breaks the flawed locks: one scene for each fault. Each returns the damage, a number; 0 is a lock.
+"""What breaks the flawed locks: one scene for each fault, and `TRIALS`, which says what breaks which exhibit.
 
-A scene moves by events. Its seconds are how long a body takes if the lock keeps the others out, and how
-long a lock lives: nothing is slept through in the hope that somebody else has got somewhere.
+A scene returns the damage, a number; 0 is a lock. It moves by events. Its seconds are how long a body takes
+if the lock keeps the others out, and how long a lock lives. No scene sleeps in the hope that another buyer
+has got somewhere meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import socket
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from demo_shop.museum import MuseumLock
-from loadtest.museum.benches import Bench
-from loadtest.museum.shop import Shop, Visit
+from demo_shop.museum.exhibits import ProcessAnew
+from demo_shop.museum.redis_locks import (
+    RedisStep0,
+    RedisStep1,
+    RedisStep2,
+    RedisStep3,
+    RedisStep4,
+    RedisStep5,
+)
+from loadtest.museum.instances import InstanceMaker, control, on_redis, on_zookeeper
+from loadtest.museum.shop import PATIENCE, MuseumShop, MuseumVisit
 
 #: Seconds that a buyer's lock lives. The buyer thinks longer than that.
 SHORT = 0.5
@@ -22,10 +35,10 @@ SHORT = 0.5
 RENEWED, LONGER = 0.3, 1.8
 
 
-def everybody_at_once(bench: Bench) -> int:
-    """Ten buyers, ten units. The first one thinks until all others have their answer. Refused buyers."""
-    with Shop(stock=10) as shop:
-        visits = [Visit(bench.instance().lock(bench.name())) for _ in range(10)]
+def everybody_at_once(bench: InstanceMaker) -> int:
+    """Count refused buyers. Ten come for ten units; the first thinks until all others have their answer."""
+    with MuseumShop(stock=10) as shop:
+        visits = [MuseumVisit(bench.instance().lock(bench.name())) for _ in range(10)]
         answers = threading.Barrier(len(visits))
         for visit in visits:
             visit.think = visit.turned_away = lambda: meet(answers)
@@ -33,11 +46,11 @@ def everybody_at_once(bench: Bench) -> int:
     return shop.refused
 
 
-def all_in_one_process(bench: Bench) -> int:
-    """Ten buyers, ten units, one instance. Each thinks until all are inside. Units sold twice."""
+def all_in_one_process(bench: InstanceMaker) -> int:
+    """Count units sold twice. Ten buyers at one instance each think until all are inside."""
     instance = bench.instance()
-    with Shop(stock=10) as shop:
-        visits = [Visit(instance.lock(bench.name())) for _ in range(10)]
+    with MuseumShop(stock=10) as shop:
+        visits = [MuseumVisit(instance.lock(bench.name())) for _ in range(10)]
         everybody = threading.Barrier(len(visits))
         for visit in visits:
             visit.think = lambda: meet(everybody)
@@ -45,12 +58,12 @@ def all_in_one_process(bench: Bench) -> int:
     return shop.sold_twice
 
 
-def stranger_releases(bench: Bench) -> int:
-    """A stranger's ``finally`` releases what it never had. Buyers let in while one was inside."""
+def stranger_releases(bench: InstanceMaker) -> int:
+    """Count buyers let in beside a holder. A stranger's ``finally`` releases a lock that it never had."""
     name = bench.name()
-    holder, other = Visit(bench.instance().lock(name)), Visit(bench.instance().lock(name))
+    holder, other = MuseumVisit(bench.instance().lock(name)), MuseumVisit(bench.instance().lock(name))
     stranger = bench.instance().lock(name)
-    with Shop() as shop:
+    with MuseumShop() as shop:
 
         def think() -> None:
             stranger.release()
@@ -62,33 +75,33 @@ def stranger_releases(bench: Bench) -> int:
     return shop.met()
 
 
-def thinks_too_long(bench: Bench) -> int:
-    """The first of five outlives its expiry; those behind it would not. Units sold twice."""
+def thinks_too_long(bench: InstanceMaker) -> int:
+    """Count units sold twice. The first of five buyers outlives its expiry; the others would not."""
     return chain(bench, SHORT, 2 * SHORT, followers=4)
 
 
-def outlives_all_renewals(bench: Bench) -> int:
-    """The first of two thinks longer than ten renewals last. Units sold twice."""
+def outlives_all_renewals(bench: InstanceMaker) -> int:
+    """Count units sold twice. The first of two buyers thinks longer than ten renewals last."""
     return chain(bench, RENEWED, LONGER, followers=1)
 
 
-def chain(bench: Bench, expiry: float, body: float, followers: int) -> int:
-    """Each buyer thinks until the next one is inside too; if nobody comes, as long as its body takes."""
+def chain(bench: InstanceMaker, expiry: float, body: float, followers: int) -> int:
+    """Let each buyer think until the next one is inside too, or as long as its body takes."""
     name = bench.name()
-    visits = [Visit(bench.instance().lock(name, expiry)), *queue(bench, name, followers)]
+    visits = [MuseumVisit(bench.instance().lock(name, expiry)), *queue(bench, name, followers)]
     for visit, follower in itertools.pairwise(visits):
         follower.after = visit.inside
         visit.think = until(follower.inside, body if visit is visits[0] else SHORT)
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(*visits)
     return shop.sold_twice
 
 
-def shared_object(bench: Bench) -> int:
-    """Two threads share a lock object; the first one outlives its expiry. Locks deleted under a holder."""
+def shared_object(bench: InstanceMaker) -> int:
+    """Count locks deleted under a holder. Two threads share a lock object; the first outlives its expiry."""
     name, instance = bench.name(), bench.instance()
     lock = instance.lock(name, SHORT)
-    slow, other = Visit(lock), Visit(lock)
+    slow, other = MuseumVisit(lock), MuseumVisit(lock)
     deleted = []
 
     def look() -> None:
@@ -97,15 +110,15 @@ def shared_object(bench: Bench) -> int:
 
     slow.think, other.think = until(other.inside, 2 * SHORT), look
     other.after = slow.inside
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(slow, other)
     return sum(deleted)
 
 
-def slow_answer_at_release(bench: Bench) -> int:
-    """The first answer at a release comes after the expiry. Buyers let in while one was inside."""
+def slow_answer_at_release(bench: InstanceMaker) -> int:
+    """Count buyers let in beside a holder. The first answer at a release comes after the expiry."""
     name, instance = bench.name(), bench.instance()
-    slow = Visit(instance.lock(name, SHORT))
+    slow = MuseumVisit(instance.lock(name, SHORT))
     second, third = queue(bench, name, 2)
     slow.leave = instance.wire.hold
     second.after, third.after = slow.inside, slow.left
@@ -115,15 +128,15 @@ def slow_answer_at_release(bench: Bench) -> int:
         third.inside.wait(SHORT)
 
     second.think = think
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(slow, second, third)
     return shop.met()
 
 
-def slow_answer_at_renewal(bench: Bench) -> int:
-    """The answer to a renewal comes when the lock is another's. Buyers let in while that one was inside."""
+def slow_answer_at_renewal(bench: InstanceMaker) -> int:
+    """Count buyers let in beside a holder. The answer to a renewal comes when the lock is another's."""
     name, instance = bench.name(), bench.instance()
-    slow = Visit(instance.lock(name, SHORT))
+    slow = MuseumVisit(instance.lock(name, SHORT))
     second, third = queue(bench, name, 2)
 
     def stall() -> None:
@@ -136,16 +149,16 @@ def slow_answer_at_renewal(bench: Bench) -> int:
 
     slow.think, second.think = stall, think
     second.after, third.after = slow.inside, second.inside
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(slow, second, third)
     # The first one is cut off: that the lock passes on without it is right. The second one did no wrong.
     return shop.met(second, third)
 
 
-def nested_call(bench: Bench) -> int:
-    """A function that holds the lock calls another one that takes it. Seconds it waited for itself."""
+def nested_call(bench: InstanceMaker) -> int:
+    """Count the seconds that a function waits for itself: it holds the lock, and calls one that takes it."""
     name, instance = bench.name(), bench.instance()
-    outer = Visit(instance.lock(name))
+    outer = MuseumVisit(instance.lock(name))
     blocked = []
 
     def call() -> None:
@@ -155,28 +168,31 @@ def nested_call(bench: Bench) -> int:
         blocked.append(time.monotonic() - asked)
 
     outer.think = call
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(outer)
     return round(sum(blocked))
 
 
-def second_name(bench: Bench) -> int:
-    """A holder of one product takes another one, which is taken. Buyers let in while one was inside."""
+def second_name(bench: InstanceMaker) -> int:
+    """Count buyers let in beside a holder. A holder of one lock asks for another, which is taken."""
     cart = bench.instance()
-    first, both = Visit(cart.lock(bench.name(1)), "first"), Visit(cart.lock(bench.name(2)), "second")
-    other = Visit(bench.instance().lock(bench.name(2)), "second")
+    first, both = (
+        MuseumVisit(cart.lock(bench.name(1)), "first"),
+        MuseumVisit(cart.lock(bench.name(2)), "second"),
+    )
+    other = MuseumVisit(bench.instance().lock(bench.name(2)), "second")
     other.think = until(both.inside, SHORT)
     first.after = other.inside
-    with Shop() as shop:
+    with MuseumShop() as shop:
         first.think = lambda: shop.buy(both)
         shop.send(other, first)
     return shop.met(both, other)
 
 
-def enters_again_too_late(bench: Bench) -> int:
-    """A holder whose renewals have ended enters again. Entries that were granted beside another holder."""
+def enters_again_too_late(bench: InstanceMaker) -> int:
+    """Count entries granted beside another holder. A holder whose renewals have ended enters again."""
     name, instance = bench.name(), bench.instance()
-    slow, (other,) = Visit(instance.lock(name, RENEWED)), queue(bench, name, 1)
+    slow, (other,) = MuseumVisit(instance.lock(name, RENEWED)), queue(bench, name, 1)
     again = instance.lock(name, RENEWED)
     beside = []
 
@@ -188,18 +204,20 @@ def enters_again_too_late(bench: Bench) -> int:
 
     slow.think, other.think = think, until(slow.left, SHORT)
     other.after = slow.inside
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(slow, other)
     return sum(beside)
 
 
-def cut_off(bench: Bench, first_sees: Callable[[MuseumLock, MuseumLock], object] = lambda *_: None) -> int:
-    """The network is away for longer than a lock lives. Buyers let in while one was inside: no lock helps.
+def cut_off(
+    bench: InstanceMaker, first_sees: Callable[[MuseumLock, MuseumLock], object] = lambda *_: None
+) -> int:
+    """Count buyers let in beside a holder. The network is away for longer than a lock lives: no lock helps.
 
     *first_sees* looks at the locks of the first and of the second, while both are inside.
     """
     name, instance = bench.name(), bench.instance()
-    first, (second,) = Visit(instance.lock(name, SHORT)), queue(bench, name, 1)
+    first, (second,) = MuseumVisit(instance.lock(name, SHORT)), queue(bench, name, 1)
 
     def think() -> None:
         instance.wire.hold()
@@ -209,14 +227,14 @@ def cut_off(bench: Bench, first_sees: Callable[[MuseumLock, MuseumLock], object]
 
     first.think, second.think = think, until(first.left, 5 * SHORT)
     second.after = first.inside
-    with Shop() as shop:
+    with MuseumShop() as shop:
         shop.send(first, second)
     return shop.met()
 
 
-def queue(bench: Bench, name: str, count: int) -> list[Visit]:
-    """Buyers at an instance each, whose locks live long enough."""
-    return [Visit(bench.instance().lock(name)) for _ in range(count)]
+def queue(bench: InstanceMaker, name: str, count: int) -> list[MuseumVisit]:
+    """Make *count* buyers, each at an instance of its own, whose locks live long enough."""
+    return [MuseumVisit(bench.instance().lock(name)) for _ in range(count)]
 
 
 def until(event: threading.Event, longest: float) -> Callable[[], bool]:
@@ -227,3 +245,116 @@ def meet(everybody: threading.Barrier) -> None:
     """Wait for everybody, but no longer than a body takes: a lock keeps them out."""
     with contextlib.suppress(threading.BrokenBarrierError):
         everybody.wait(SHORT)
+
+
+WATCHING, FIRED = "zk_watch_count", "zk_sum_node_deleted_watch_count"
+
+
+def ten_in_line(bench: InstanceMaker) -> int:
+    """Count buyers woken in vain. Ten wait behind a holder; each leaves when all that are left watch."""
+    first, *others = visits = queue(bench, bench.name(), 11)
+    for visit in others:
+        visit.after = first.inside
+    with MuseumShop() as shop:
+        for visit in visits:
+            visit.think = lambda: until_watched(bench, len(others) - len(shop.history))
+        before = statistic(bench, FIRED)
+        shop.send(*visits)
+    # One is let in by each release, and needs to be woken.
+    return statistic(bench, FIRED) - before - len(others)
+
+
+def last_comes_first(bench: InstanceMaker) -> int:
+    """Count buyers that a newcomer overtakes. The others hear late of the release."""
+    first, newcomer = queue(bench, bench.name(), 2)
+    line = [bench.instance() for _ in range(3)]
+    waiting = [MuseumVisit(instance.lock(bench.name()), after=first.inside) for instance in line]
+
+    def slow_news() -> None:
+        until_watched(bench, len(waiting))
+        for instance in line:
+            instance.wire.hold()
+
+    first.leave, newcomer.after = slow_news, first.left
+    with MuseumShop() as shop:
+        shop.send(first, newcomer, *waiting)
+        first.left.wait(PATIENCE)
+        newcomer.inside.wait(SHORT)
+        for instance in line:
+            instance.wire.abandon()
+    order = [record.caller for record in sorted(shop.history, key=lambda record: record.granted)]
+    return len(order) - 1 - order.index(newcomer.caller)
+
+
+def until_watched(bench: InstanceMaker, watches: int) -> None:
+    pause, deadline = threading.Event(), time.monotonic() + PATIENCE
+    while statistic(bench, WATCHING) < watches:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"Nobody else came to wait within {PATIENCE:g} s.")
+        pause.wait(0.005)
+
+
+def statistic(bench: InstanceMaker, name: str) -> int:
+    with socket.create_connection(("127.0.0.1", urlsplit(bench.url).port or 2181)) as connection:
+        connection.sendall(b"mntr")
+        said = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+    return int(dict(line.split("\t") for line in said.splitlines() if "\t" in line)[name])
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A scene that breaks an exhibit, and how much damage that does."""
+
+    #: A key of `demo_shop.museum.exhibits.EXHIBITS`.
+    exhibit: str
+    bench: Callable[[str], InstanceMaker]
+    scene: Callable[[InstanceMaker], int]
+    #: The unit of the damage, and how much damage the exhibit does.
+    unit: str
+    damage: int
+    #: Whether the scene nests, so that distlock's re-entrant lock is its control.
+    nested: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.exhibit}: {self.scene.__name__.replace('_', ' ')}"
+
+    @property
+    def service(self) -> str:
+        """Return the lock service. A process lock needs none, and its control is the lock on Redis."""
+        return "zookeeper" if self.bench is on_zookeeper else "redis"
+
+    def try_exhibit(self, url: str) -> int:
+        with self.bench(url) as bench:
+            return self.scene(bench)
+
+    def try_distlock(self, url: str) -> int:
+        with control(url, self.nested) as bench:
+            return self.scene(bench)
+
+
+TWICE, REFUSED, MET, DELETED, BLOCKED, IN_VAIN, OVERTAKEN = (
+    "units sold twice",
+    "buyers refused",
+    "let in beside a holder",
+    "lock deleted under its holder",
+    "seconds blocked by oneself",
+    "buyers woken in vain",
+    "buyers overtaken",
+)
+TRIALS = (
+    Trial("process-anew", on_redis(lambda *_: ProcessAnew()), all_in_one_process, TWICE, 9),
+    Trial("redis-step-0", on_redis(RedisStep0), everybody_at_once, REFUSED, 9),
+    Trial("redis-step-0", on_redis(RedisStep0), stranger_releases, MET, 1),
+    Trial("redis-step-1", on_redis(RedisStep1), thinks_too_long, TWICE, 3),
+    Trial("redis-step-2", on_redis(RedisStep2), thinks_too_long, TWICE, 1),
+    Trial("redis-step-2", on_redis(RedisStep2), slow_answer_at_release, MET, 1),
+    Trial("redis-step-2", on_redis(RedisStep2), shared_object, DELETED, 1),
+    Trial("redis-step-3", on_redis(RedisStep3), outlives_all_renewals, TWICE, 1),
+    Trial("redis-step-3", on_redis(RedisStep3), slow_answer_at_renewal, MET, 1),
+    Trial("redis-step-4", on_redis(RedisStep4), nested_call, BLOCKED, 2, nested=True),
+    Trial("redis-step-5", on_redis(RedisStep5), second_name, MET, 1, nested=True),
+    Trial("redis-step-5", on_redis(RedisStep5), enters_again_too_late, MET, 1, nested=True),
+    Trial("zookeeper-unfair", on_zookeeper, ten_in_line, IN_VAIN, 45),
+    Trial("zookeeper-unfair", on_zookeeper, last_comes_first, OVERTAKEN, 3),
+)

@@ -17,15 +17,15 @@ PATIENCE = 20.0
 
 
 @dataclass(eq=False)
-class Visit:
-    """One buyer: it enters by *lock*, reads the stock, thinks, writes what it read minus one, and leaves."""
+class MuseumVisit:
+    """A buyer that enters by *lock*, reads the stock, thinks, writes what it read minus one, and leaves."""
 
     lock: MuseumLock
     name: str = "product"
-    #: What it waits for before it asks.
+    #: The buyer asks for the lock after this event.
     after: threading.Event | None = None
     think: Callable[[], object] = lambda: None
-    #: Between its work and the release.
+    #: Called between the buyer's work and the release.
     leave: Callable[[], object] = lambda: None
     turned_away: Callable[[], object] = lambda: None
     inside: threading.Event = field(default_factory=threading.Event)
@@ -37,14 +37,14 @@ class Visit:
         return str(id(self))
 
 
-class Shop:
-    """Open by ``with``; closed when every buyer has gone."""
+class MuseumShop:
+    """A shop of one shelf. Leaving the ``with`` waits until every buyer has gone."""
 
     def __init__(self, stock: int = 100) -> None:
         self.initial = self.stock = stock
         self.orders = 0
         self.history: list[HistoryRecord] = []
-        self.visits: list[Visit] = []
+        self.visits: list[MuseumVisit] = []
         self._threads: list[threading.Thread] = []
         self._errors: list[BaseException] = []
         self._mutex = threading.Lock()
@@ -63,7 +63,7 @@ class Shop:
         if any(thread.is_alive() for thread in self._threads):
             raise TimeoutError(f"A buyer did not come back within {PATIENCE:g} s.")
 
-    def send(self, *visits: Visit) -> None:
+    def send(self, *visits: MuseumVisit) -> None:
         """Let these buyers come, all at once."""
         self.visits += visits
         threads = [threading.Thread(target=self._run, args=(visit,), daemon=True) for visit in visits]
@@ -71,8 +71,8 @@ class Shop:
         for thread in threads:
             thread.start()
 
-    def met(self, *visits: Visit) -> int:
-        """How many were let in while another one was inside, of *visits* or of all."""
+    def met(self, *visits: MuseumVisit) -> int:
+        """Count the buyers, of *visits* or of all, that were let in while another one was inside."""
         among = {visit.caller for visit in visits or self.visits}
         return len(check_history(record for record in self.history if record.caller in among))
 
@@ -85,12 +85,12 @@ class Shop:
         return sum(visit.refused for visit in self.visits)
 
     def enter(self) -> tuple[float, tuple[int, int]]:
-        """When, and as the how-manieth: the flawed locks have no fences, so the door gives them."""
+        """Return the time, and a fence: the flawed locks have none, so the door counts who enters."""
         with self._mutex:
             self._entered += 1
             return time.monotonic(), (1, self._entered)
 
-    def _run(self, visit: Visit) -> None:
+    def _run(self, visit: MuseumVisit) -> None:
         try:
             if visit.after is not None and not visit.after.wait(PATIENCE):
                 raise TimeoutError("The buyer before did not get in.")
@@ -98,7 +98,7 @@ class Shop:
         except BaseException as error:
             self._errors.append(error)
 
-    def buy(self, visit: Visit) -> None:
+    def buy(self, visit: MuseumVisit) -> None:
         """Buy in the caller's own thread."""
         asked = time.monotonic()
         if not visit.lock.acquire():

@@ -13,7 +13,7 @@ import pytest
 
 import distlock
 from distlock.backends.redis import RedisBackend
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.cli.conftest import Run
 from tests.redis_server import RedisServer, eventually, running
 from tests.zookeeper_server import ZooKeeperServer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import distlock
-from demo_shop.quart_shop import locking
+from demo_shop.quart_shop import views
 from demo_shop.quart_shop.app import app as app
 from distlock.listening import Attempt, Listener
 
@@ -21,7 +21,7 @@ class Count(Listener):
         return Waits()
 
 
-locking.locks = distlock.connect(locking.SHOP.lock, prefix="shop", timeout=300, listener=Count())
+views.locks = distlock.connect(views.SHOP.lock, prefix="shop", timeout=300, listener=Count())
 
 
 @app.get("/waiting")

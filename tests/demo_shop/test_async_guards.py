@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from demo_shop.async_guards import guarded
 from demo_shop.configuration import Configuration
-from demo_shop.guards import Decorator
+from demo_shop.guards import Decorator, guarded_async
 from demo_shop.sale import Refusal, sold_out
 
 
@@ -19,7 +18,7 @@ def refuse(refusal: Refusal) -> Any:
 
 
 def guard(slug: str) -> Decorator:
-    return guarded(Configuration(guard=slug), lambda view: view, lambda ids: map(str, ids), refuse)
+    return guarded_async(Configuration(guard=slug), lambda view: view, lambda ids: map(str, ids), refuse)
 
 
 async def most_inside(slug: str, *carts: list[int]) -> int:

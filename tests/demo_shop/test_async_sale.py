@@ -9,10 +9,10 @@ from contextlib import closing
 
 import pytest
 
-from demo_shop.choices import ASYNC_LINES
 from demo_shop.configuration import Configuration
+from demo_shop.storefront import ASYNC_LINES
 from distlock.fence.row import TABLE
-from loadtest.sale_server import serve_sales
+from loadtest.open_shop import serve_sales
 from loadtest.scenario import ASGI, QUART
 from loadtest.stack import Stack
 from tests.demo_shop.browser import Page

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from demo_shop.quart_shop.database import in_thread
+from demo_shop.quart_shop.selling import in_thread
 from tests.docs.blocks import ROOT, blocks
 
 
@@ -82,5 +82,5 @@ def body_of(text: str, name: str) -> list[str]:
 
 def test_it_is_the_one_of_the_page() -> None:
     (page,) = (block.text for block in blocks() if "async def in_thread" in block.text)
-    code = (ROOT / "demo_shop/quart_shop/database.py").read_text("utf-8")
+    code = (ROOT / "demo_shop/quart_shop/selling.py").read_text("utf-8")
     assert body_of(page, "in_thread") == body_of(code, "in_thread")

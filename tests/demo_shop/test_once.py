@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from demo_shop.configuration import Configuration
-from demo_shop.once import lock_names, read_asked
-from demo_shop.sale import Refusal
-from loadtest.databases import DATABASES
+from demo_shop.sale import Refusal, lock_names, read_asked
+from loadtest.servers.databases import DATABASES
 from loadtest.stack import Stack
 from tests.databases import Databases
 from tests.demo_shop.test_shop import Answer

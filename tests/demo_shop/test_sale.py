@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import distlock
-from demo_shop.choices import choices, chosen
 from demo_shop.configuration import IN_THE_DATABASE, Configuration
+from demo_shop.storefront import choices, chosen
 from loadtest.live_sale import BUYERS
-from loadtest.sale_server import serve_sales
+from loadtest.open_shop import serve_sales
 from loadtest.stack import Stack
 from tests.demo_shop.accessibility import faults_everywhere
 from tests.demo_shop.browser import Page

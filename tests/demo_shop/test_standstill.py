@@ -14,12 +14,11 @@ import psutil
 import pytest
 
 from demo_shop.configuration import IN_THE_DATABASE, Configuration
-from loadtest.child import thread_states
-from loadtest.live_sale import BUYERS
-from loadtest.sale_server import serve_sales
+from loadtest.live_sale import BUYERS, told_meanwhile, told_of_standstill
+from loadtest.moments import Standstill, StoppedHolder
+from loadtest.open_shop import serve_sales
+from loadtest.servers.processes import thread_states
 from loadtest.stack import Stack
-from loadtest.standstill import Standing, Standstill
-from loadtest.standstill_words import told_meanwhile, told_of_standstill
 from tests.demo_shop.accessibility import grave_faults
 from tests.demo_shop.browser import Page
 from tests.redis_server import eventually
@@ -86,7 +85,7 @@ def test_with_the_fence_it_is_rolled_back_and_every_unit_is_sold_once(page: Page
 
 
 def test_with_a_process_lock_the_others_do_not_even_wait() -> None:
-    standing = Standing("django-1", lease=10, unit=20, locked=False, began=0.0)
+    standing = StoppedHolder("django-1", lease=10, unit=20, locked=False, began=0.0)
     assert told_meanwhile(standing) == (
         "django-1 stands still. It has read 20 in stock, and others buy meanwhile."
     )

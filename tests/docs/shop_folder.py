@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.redis_server import eventually
 from tests.web.quickstart import code_blocks, listens, own_environment, snippets
 

@@ -20,7 +20,7 @@ from sqlalchemy import create_engine, text
 import distlock
 from demo_shop.ledger import database_url
 from distlock import metrics
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.databases import Databases
 from tests.docs.blocks import ROOT, Block, blocks, commands_in_sentences
 from tests.docs.typed import read

@@ -21,11 +21,9 @@ from demo_shop.museum.exhibits import EXHIBITS
 from distlock.cli.main import distlock
 from django_distlock.management.operating import distlock as of_django
 from flask_distlock.commands import commands as of_flask
-from loadtest.crowd import Crowd
+from loadtest.open_shop import invitation
 from loadtest.options import parse
-from loadtest.scenario import story
-from loadtest.up import invitation
-from loadtest.visit import BUY, VISITS
+from loadtest.scenario import BUY, VISITS, BuyerCrowd, story
 from tests.docs.blocks import DOCS, ROOT, Block
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -156,7 +154,7 @@ def script(name: str) -> Callable[[list[str]], None]:
 
 def locust(arguments: list[str]) -> None:
     """As ``scripts/demo up`` prints it, with the numbers that it has there."""
-    crowd, scenario = Crowd(), story("django")[0]
+    crowd, scenario = BuyerCrowd(), story("django")[0]
     told = invitation(scenario, VISITS[BUY], ["one"], "http://127.0.0.1:8000", crowd)
     printed = re.search(r"locust (-f .*?)\n +Then", told, re.DOTALL)
     assert printed

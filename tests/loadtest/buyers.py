@@ -12,11 +12,10 @@ from contextlib import closing
 from itertools import count
 from typing import Any
 
-from demo_shop.orders import Ledger
-from loadtest.crowd import Crowd
+from demo_shop.sale import Ledger
 from loadtest.run import LONGEST_SALE
+from loadtest.scenario import BuyerCrowd, Visit
 from loadtest.stack import Front, Stack
-from loadtest.visit import Visit
 
 
 def fill_cart(products: int) -> str:
@@ -26,7 +25,7 @@ def fill_cart(products: int) -> str:
 
 
 def check_out(
-    stack: Stack, front: Front, visit: Visit, crowd: Crowd, progress: Callable[[Ledger], None]
+    stack: Stack, front: Front, visit: Visit, crowd: BuyerCrowd, progress: Callable[[Ledger], None]
 ) -> dict[str, Any]:
     """In the place of `loadtest.run.load`, for carts: the same record."""
     rows: list[dict[str, Any]] = []

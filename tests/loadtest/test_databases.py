@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from demo_shop.ledger import database_url, open_sale, read_ledger
-from loadtest.child import StackError
-from loadtest.databases import SERVERS, kind_of, open_database
+from loadtest.servers.databases import SERVERS, kind_of, open_database
+from loadtest.servers.processes import StackError
 
 
 @pytest.mark.parametrize("server", SERVERS.values(), ids=SERVERS)

@@ -7,25 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from loadtest import timeline_words, words
 from loadtest.__main__ import main
-from loadtest.failover import scenarios
-from loadtest.moments import Moment
-from loadtest.outages import OUTAGES, Outage
-from loadtest.report import write_report
-from loadtest.run import Run, absence_of
+from loadtest.moments import Moment, StoppedPurchase
+from loadtest.report import words
+from loadtest.report.documents import write_report
+from loadtest.report.terminal import table
+from loadtest.run import SaleRun, absence_of
 from loadtest.scenario import Outcome
-from loadtest.stopping import Stopped
-from loadtest.terminal import table
+from loadtest.servers.lock_services import OUTAGES, Outage
+from loadtest.stories import failover_scenarios
 from loadtest.verdict import Absence, Conclusion, Figures, conclude, judge
 from tests.loadtest.test_transactions import REFUSED, STALL
 from tests.loadtest.test_verdict import EXACT, OVERSOLD
 from tests.loadtest.test_words import run as run_of
 
-SCENARIOS = {scenario.slug: scenario for scenario in scenarios()}
+SCENARIOS = {scenario.slug: scenario for scenario in failover_scenarios()}
 FORGETS = next(outage for outage in OUTAGES if outage.forgets)
 KEEPS = next(outage for outage in OUTAGES if not outage.forgets)
-STRUCK = Stopped("django-1", "1", since=10.0, until=14.0)
+STRUCK = StoppedPurchase("django-1", "1", since=10.0, until=14.0)
 AWAY = replace(EXACT, absence=Absence(2.5, 14.0))
 
 
@@ -33,7 +32,7 @@ def granted(*moments: float) -> tuple[Moment, ...]:
     return tuple(Moment(at, "django-2", str(number), "granted") for number, at in enumerate(moments))
 
 
-def told(slug: str, figures: Figures) -> Run:
+def told(slug: str, figures: Figures) -> SaleRun:
     return replace(run_of(figures, []), scenario=SCENARIOS[slug])
 
 
@@ -109,7 +108,7 @@ def test_one_that_comes_to_the_fence_before_the_others_sells_its_unit() -> None:
 )
 def test_what_became_of_the_one_inside_is_told(stall: object, said: str) -> None:
     run = told(f"{FORGETS.slug}-fenced", replace(AWAY, stops=True, stall=stall))  # type: ignore[arg-type]
-    assert timeline_words.told(run) == (f"{FORGETS.why}; 2.50 s without service, and 14 s at most. {said}")
+    assert words.told(run) == (f"{FORGETS.why}; 2.50 s without service, and 14 s at most. {said}")
 
 
 def test_the_table_and_the_last_line_tell_of_the_outage() -> None:

@@ -9,22 +9,20 @@ import pytest
 
 from demo_shop.configuration import Configuration
 from loadtest import run
-from loadtest.crowd import Crowd
-from loadtest.databases import DATABASES
-from loadtest.run import Run, run_scenario
-from loadtest.scenario import Scenario, story
+from loadtest.run import SaleRun, run_scenario
+from loadtest.scenario import CART, VISITS, BuyerCrowd, Scenario, story
+from loadtest.servers.databases import DATABASES
 from loadtest.verdict import Conclusion
-from loadtest.visit import CART, VISITS
 from tests.databases import Databases
 from tests.loadtest.buyers import check_out
 
 #: So many carts that all is sold in the end: what is left of one product fits into few of them. And so much
 #: stock that both instances sell some.
-CROWD, STOCK = Crowd(users=20, purchases=10), 10
+CROWD, STOCK = BuyerCrowd(users=20, purchases=10), 10
 #: So many sales are held before one that says nothing is a failure.
 SALES = 3
 GUARDS = ("for-update", "conditional", "optimistic", "unique-row")
-Sell = Callable[[str, Scenario], Run]
+Sell = Callable[[str, Scenario], SaleRun]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +34,7 @@ def sell(databases: Databases) -> Iterator[Sell]:
         patched.setattr(run, "load", check_out)
 
         @cache
-        def sell(database: str, scenario: Scenario) -> Run:
+        def sell(database: str, scenario: Scenario) -> SaleRun:
             control = sell(database, story("mixed")[-2]).conclusion if scenario.control else None
             url = databases(database, "guards")
             # SQLite may keep one instance waiting for as long as the other sells all: that says nothing.

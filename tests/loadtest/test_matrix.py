@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from loadtest.__main__ import exit_status, main
-from loadtest.matrix import Matrix, conclusions, instances_for, plan
-from loadtest.matrix_terminal import summary
-from loadtest.run import Run
+from loadtest.matrix import Matrix, conclusions, instances_for, plan, summary
+from loadtest.run import SaleRun
+from loadtest.scenario import VISITS
 from loadtest.verdict import Conclusion
-from loadtest.visit import VISITS
 from tests.loadtest.command import loadtest
 from tests.loadtest.test_words import EXACT, OVERSOLD, run
 
@@ -58,7 +57,7 @@ def filled(*wrong: tuple[str, Conclusion]) -> Matrix:
     (row,) = matrix.rows
     exceptions = dict(wrong)
 
-    def cell(backend: str, usual: Run) -> Run:
+    def cell(backend: str, usual: SaleRun) -> SaleRun:
         return replace(usual, conclusion=exceptions.get(backend, Conclusion.SHOWN))
 
     matrix.controls[row] = cell("", run(OVERSOLD, [95]))

@@ -11,20 +11,30 @@ from pathlib import Path
 import pytest
 
 from demo_shop.configuration import Configuration
-from demo_shop.gateway import LIMIT, charge
-from loadtest.gateway import open_gateway
-from loadtest.readers import CONTROLS, LIMITED, SHARED, TORN, UNLIMITED, Reading, Seen, judge, scenarios
-from loadtest.readers_run import most
-from loadtest.readers_words import in_all, in_every_cell, matrix_summary, why_not
-from loadtest.report import write_readers
+from demo_shop.remote_services import GATEWAY_LIMIT, charge
+from loadtest.readers import (
+    ReadersFigures,
+    Reading,
+    in_all,
+    in_every_cell,
+    judge,
+    matrix_summary,
+    most,
+    open_gateway,
+    why_not,
+)
+from loadtest.report.documents import write_readers
 from loadtest.scenario import Outcome
+from loadtest.stories import LIMITED, READERS_CONTROLS, SHARED, TORN, UNLIMITED, readers_scenarios
 from loadtest.verdict import Conclusion
 from tests.demo_shop.accessibility import faults_everywhere
 from tests.demo_shop.browser import Page
 from tests.loadtest.command import loadtest
 
-SCENARIOS = {scenario.slug: scenario for scenario in scenarios("mixed")}
-GOOD = Seen(100, 0, LIMIT, 0, {"django-1": 50, "flask-2": 50}, ("django-1", "flask-2"), 64, 0, 64)
+SCENARIOS = {scenario.slug: scenario for scenario in readers_scenarios("mixed")}
+GOOD = ReadersFigures(
+    100, 0, GATEWAY_LIMIT, 0, {"django-1": 50, "flask-2": 50}, ("django-1", "flask-2"), 64, 0, 64
+)
 BAD = replace(GOOD, wrong=3)
 FRAMEWORKS = {"redis": "mixed", "zookeeper": "django", "file": "flask"}
 
@@ -45,12 +55,12 @@ def test_reports_and_payments_are_exact_with_their_guard_and_not_without(
         LIMITED: "exact",
     }
     assert found[SHARED]["figures"]["together"] > 1
-    assert found[LIMITED]["figures"]["together"] == LIMIT
+    assert found[LIMITED]["figures"]["together"] == GATEWAY_LIMIT
     assert "Every scenario went as expected" in page.read_text()
 
 
 def test_the_matrix_is_as_good_as_its_worst_cell() -> None:
-    def story(slug: str, seen: Seen) -> list[Reading]:
+    def story(slug: str, seen: ReadersFigures) -> list[Reading]:
         seen_by = {TORN: BAD, SHARED: GOOD, UNLIMITED: BAD, LIMITED: GOOD, slug: seen}
         return [judge(SCENARIOS[one], seen_by[one], Conclusion.SHOWN) for one in SCENARIOS]
 
@@ -64,16 +74,16 @@ def test_the_matrix_is_as_good_as_its_worst_cell() -> None:
     assert any("mixed, file, " in row for row in rows)
 
 
-@pytest.mark.parametrize("slug", CONTROLS)
+@pytest.mark.parametrize("slug", READERS_CONTROLS)
 def test_a_guard_that_lets_one_through_is_wrong_whatever_its_control_did(slug: str) -> None:
     reading = judge(SCENARIOS[slug], BAD, Conclusion.INCONCLUSIVE)
     assert (reading.outcome, reading.conclusion) == (Outcome.BROKEN, Conclusion.WRONG)
     assert in_all([reading]).startswith("WRONG")
 
 
-@pytest.mark.parametrize("slug", CONTROLS)
+@pytest.mark.parametrize("slug", READERS_CONTROLS)
 def test_a_guard_proves_nothing_where_nothing_goes_wrong_without_it(slug: str) -> None:
-    control = judge(SCENARIOS[CONTROLS[slug]], GOOD, None)
+    control = judge(SCENARIOS[READERS_CONTROLS[slug]], GOOD, None)
     assert control.conclusion is Conclusion.INCONCLUSIVE
     assert "Nothing went wrong without the guard" in why_not(control)[-1]
     guarded = judge(SCENARIOS[slug], GOOD, control.conclusion)
@@ -93,7 +103,9 @@ def test_a_guard_proves_nothing_where_nothing_goes_wrong_without_it(slug: str) -
         (LIMITED, replace(GOOD, ended=False), "did not end in time"),
     ],
 )
-def test_what_is_odd_about_a_run_is_told_and_proves_nothing(slug: str, odd: Seen, told: str) -> None:
+def test_what_is_odd_about_a_run_is_told_and_proves_nothing(
+    slug: str, odd: ReadersFigures, told: str
+) -> None:
     reading = judge(SCENARIOS[slug], odd, Conclusion.SHOWN)
     assert reading.conclusion is Conclusion.INCONCLUSIVE
     assert told in " ".join(why_not(reading))
@@ -113,21 +125,21 @@ def test_the_report_fits_a_phone_and_nothing_bars_a_reader(tmp_path: Path, brows
 
 def test_the_gateway_counts_who_is_inside_and_refuses_those_above_its_limit() -> None:
     with open_gateway() as gateway:
-        shop, together, paid = Configuration(gateway=gateway.url), threading.Barrier(4 * LIMIT), []
+        shop, together, paid = Configuration(gateway=gateway.url), threading.Barrier(4 * GATEWAY_LIMIT), []
 
         def pay() -> None:
             together.wait(30)
             for _ in range(5):
                 paid.append(charge(shop))  # noqa: PERF401  # others append, too
 
-        payers = [threading.Thread(target=pay, daemon=True) for _ in range(4 * LIMIT)]
+        payers = [threading.Thread(target=pay, daemon=True) for _ in range(4 * GATEWAY_LIMIT)]
         for payer in payers:
             payer.start()
         for payer in payers:
             payer.join(60)
         assert (gateway.taken, gateway.refused) == (paid.count(True), paid.count(False))
         assert gateway.refused
-        assert gateway.most > LIMIT
+        assert gateway.most > GATEWAY_LIMIT
         gateway.begin()
         assert charge(shop)
         assert (gateway.most, gateway.taken, gateway.refused) == (1, 1, 0)

@@ -11,23 +11,22 @@ import pytest
 
 from demo_shop.guards import GUARDS
 from demo_shop.ledger import Ledger, Order
-from loadtest import plots, report_words, timeline_rows
 from loadtest.matrix import plan
 from loadtest.moments import Moment
-from loadtest.report import open_file, write_matrix, write_report
-from loadtest.run import Run
-from loadtest.scenario import story
-from loadtest.timeline import timeline
-from loadtest.transactions import scenarios
+from loadtest.report import documents, words
+from loadtest.report.documents import open_file, write_matrix, write_report
+from loadtest.report.timeline import legend, rows, timeline
+from loadtest.run import SaleRun
+from loadtest.scenario import VISITS, story
+from loadtest.stories import transactions_scenarios
 from loadtest.verdict import Conclusion, Shelf, judge
-from loadtest.visit import VISITS
 from tests.demo_shop.accessibility import faults_everywhere
 from tests.demo_shop.browser import Browser, Page
 from tests.loadtest.test_verdict import EXACT, OVERSOLD
 from tests.loadtest.test_words import run as run_of
 
 BEGAN = 1_000_000.0
-SCENARIOS = {scenario.slug: scenario for scenario in (*story("django"), *scenarios())}
+SCENARIOS = {scenario.slug: scenario for scenario in (*story("django"), *transactions_scenarios())}
 
 
 def order(number: int, unit: int, instance: str) -> Order:
@@ -35,7 +34,7 @@ def order(number: int, unit: int, instance: str) -> Order:
     return Order(str(number), 1, 1, instance, unit, at)
 
 
-def sale(slug: str, units: list[int], initial: int = 3) -> Run:
+def sale(slug: str, units: list[int], initial: int = 3) -> SaleRun:
     """A made-up run in which the instances sell *units* in turn."""
     instances = ("django-1", "django-2")
     orders = tuple(order(number, unit, instances[number % 2]) for number, unit in enumerate(units))
@@ -72,7 +71,7 @@ def purchase(name: str, instance: str, stock: int, *at: float) -> list[Moment]:
 
 
 @pytest.fixture(scope="module")
-def runs() -> list[Run]:
+def runs() -> list[SaleRun]:
     early = purchase("1", "django-1", 3, 0.0, 0.01, 0.02, 0.03, 0.06)
     early += purchase("2", "django-2", 3, 0.04, 0.05, 0.07, 0.08, 0.09)
     return [
@@ -84,7 +83,7 @@ def runs() -> list[Run]:
 
 
 @pytest.fixture(scope="module")
-def page(runs: list[Run], chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def page(runs: list[SaleRun], chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     file = tmp_path_factory.mktemp("report") / "report.html"
     write_report(runs, file)
     with chromium.tab() as page:
@@ -115,7 +114,7 @@ def test_nothing_bars_a_reader_by_day_or_by_night(page: Page) -> None:
 
 
 def test_the_matrix_fits_a_phone_and_nothing_bars_a_reader(
-    runs: list[Run], tmp_path: Path, browser: Page
+    runs: list[SaleRun], tmp_path: Path, browser: Page
 ) -> None:
     matrix = plan([VISITS["buy"]], ["postgresql"], ["mixed"], ["redis", "zookeeper", "database"])
     (row,) = matrix.rows
@@ -134,9 +133,11 @@ def test_the_matrix_fits_a_phone_and_nothing_bars_a_reader(
     assert faults_everywhere(browser) == []
 
 
-def test_it_begins_with_the_servers_and_says_what_is_right_in_one_mark(page: Page, runs: list[Run]) -> None:
+def test_it_begins_with_the_servers_and_says_what_is_right_in_one_mark(
+    page: Page, runs: list[SaleRun]
+) -> None:
     assert page.text("h1 + p") == "Lock service: file, a directory of this host. Database: sqlite."
-    assert [report_words.result(run) for run in runs] == [
+    assert [words.result(run) for run in runs] == [
         "sold too much, as it must without a lock",
         "sold too much, as it must with a lock in each instance alone",
         "sold exactly what there was",
@@ -147,58 +148,58 @@ def test_it_begins_with_the_servers_and_says_what_is_right_in_one_mark(page: Pag
     assert page.text("#two-distributed pre").strip() == '@distributed_lock("product_<id>")'
 
 
-def test_each_plot_has_a_conclusion_of_its_own(runs: list[Run]) -> None:
-    assert report_words.of_all_sales(runs) == (
+def test_each_plot_has_a_conclusion_of_its_own(runs: list[SaleRun]) -> None:
+    assert words.of_all_sales(runs) == (
         "3 of 4 sales sold units that do not exist; 1 sold all units, and each of them once."
     )
-    assert [report_words.of_sale(run) for run in runs[:3:2]] == [
+    assert [words.of_sale(run) for run in runs[:3:2]] == [
         (
             "The two lines part: 6 units were sold, and only 2 left the stock, because buyers overwrote each "
             "other's change."
         ),
         "The lines mirror each other: each unit that was sold left the stock, 3 in all.",
     ]
-    assert report_words.of_times(runs[:3]) == (
+    assert words.of_times(runs[:3]) == (
         "Two instances, distributed lock: half of the purchases waited 2 ms or less for the lock, and the "
         "whole sale took 1.5 s; without that guard it took 1.5 s."
     )
 
 
 @pytest.mark.parametrize("conclusion", [Conclusion.WRONG, Conclusion.INCONCLUSIVE])
-def test_what_went_wrong_is_run_again_next(conclusion: Conclusion, runs: list[Run]) -> None:
+def test_what_went_wrong_is_run_again_next(conclusion: Conclusion, runs: list[SaleRun]) -> None:
     odd = replace(runs[3], conclusion=conclusion)
-    assert report_words.result(odd).startswith(conclusion.upper() if conclusion == "wrong" else conclusion)
-    (step,) = report_words.next_steps([*runs[:3], odd])
+    assert words.result(odd).startswith(conclusion.upper() if conclusion == "wrong" else conclusion)
+    (step,) = words.next_steps([*runs[:3], odd])
     assert step[0] == "scripts/demo --story transactions commit-plain"
 
 
-def test_a_timeline_has_a_bar_while_the_lock_is_held_and_after(runs: list[Run]) -> None:
+def test_a_timeline_has_a_bar_while_the_lock_is_held_and_after(runs: list[SaleRun]) -> None:
     shown = timeline(runs[3])
     assert shown
-    rows = timeline_rows.rows(shown)
-    assert [row.milliseconds for row in rows] == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
-    first = [row.cells[0] for row in rows]
+    lines = rows(shown)
+    assert [row.milliseconds for row in lines] == [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]
+    first = [row.cells[0] for row in lines]
     assert first[0].styles.split() == ["is-granted", "down-held"]
     assert first[3].styles.split() == ["is-released", "up-held", "down-committing"]
     # Between two moments of its own, while the other one has the lock.
     assert (first[4].text, first[4].styles) == ("", "up-committing down-committing")
     assert first[6].styles.split() == ["is-committed", "up-committing"]
     assert "twice" in first[1].styles
-    assert list(timeline_rows.legend(shown.spans)) == ["held", "committing"]
+    assert list(legend(shown.spans)) == ["held", "committing"]
 
 
 @pytest.mark.parametrize("low", [0, -7])
 @pytest.mark.parametrize("high", [0.004, 1, 3, 36, 99.9, 100, 12345])
 def test_a_scale_has_a_few_round_numbers(low: float, high: float) -> None:
-    numbers = plots.scale(low, high)
-    assert 1 <= len(numbers) <= plots.LINES + 1
+    numbers = documents.scale(low, high)
+    assert 1 <= len(numbers) <= documents.LINES + 1
     assert all(low <= number <= high for number in numbers)
     assert 0 in numbers
 
 
-def test_a_stock_below_zero_is_drawn_inside_of_the_plot(runs: list[Run]) -> None:
+def test_a_stock_below_zero_is_drawn_inside_of_the_plot(runs: list[SaleRun]) -> None:
     run = replace(runs[0], ledger=Ledger({1: -1}, (order(1, 1, "a"), order(2, 0, "b"))))
-    drawn = plots.stock_over_time(run)
+    drawn = documents.stock_over_time(run)
     heights = [float(part.split("H")[0]) for part in drawn.stock.split("V")[1:]]
     assert max(heights) == 100.0
     assert 0 <= drawn.limit < 100

@@ -10,12 +10,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from demo_shop.rush import WAYS, code
-from loadtest import rush, rush_words
+from loadtest import rush, stories
 from loadtest.__main__ import main
-from loadtest.report import write_rush
-from loadtest.run import Run
-from loadtest.rush_sales import slow_postgresql
+from loadtest.report.documents import write_rush
+from loadtest.run import SaleRun
+from loadtest.rush import code_of_view, slow_postgresql
+from loadtest.stories import RUSH_WAYS
 from loadtest.verdict import Conclusion, judge
 from tests.demo_shop.accessibility import faults_everywhere
 from tests.demo_shop.browser import Page
@@ -23,12 +23,12 @@ from tests.loadtest.command import loadtest
 from tests.loadtest.test_verdict import EXACT, OVERSOLD
 from tests.loadtest.test_words import run as run_of
 
-SCENARIOS = {scenario.slug: scenario for scenario in rush.scenarios("django")}
+SCENARIOS = {scenario.slug: scenario for scenario in stories.rush_scenarios("django")}
 
 
-def sale(slug: str, answers: int, seconds: float) -> Run:
+def sale(slug: str, answers: int, seconds: float) -> SaleRun:
     """A made-up one: units are sold evenly, each answered 10 ms after it was asked for."""
-    figures = OVERSOLD if slug == rush.CONTROL else EXACT
+    figures = OVERSOLD if slug == stories.RUSH_CONTROL else EXACT
     sold = [
         {"at": seconds * (number + 1) / answers - 0.01, "ms": 10.0, "status": 200, "wait_ms": None}
         for number in range(answers)
@@ -46,7 +46,7 @@ def sale(slug: str, answers: int, seconds: float) -> Run:
 
 
 @pytest.fixture
-def runs() -> list[Run]:
+def runs() -> list[SaleRun]:
     return [sale(slug, 100, 0.25 if slug == "batched" else 1.0) for slug in SCENARIOS]
 
 
@@ -64,51 +64,51 @@ def test_each_way_is_exact_where_the_shop_without_a_guard_oversells(tmp_path: Pa
     }
     assert all(set(run["figures"]["sold_by"]) == {"django-1", "flask-2"} for run in found.values())
     assert found["unlocked"]["pace"] is None
-    assert all(found[slug]["pace"]["sales"] > 0 for slug in [*WAYS][1:])
+    assert all(found[slug]["pace"]["sales"] > 0 for slug in [*RUSH_WAYS][1:])
     page = report.read_text()
     assert page.count("sales a second</strong>") == 4
     # The code of the views that were run.
     assert "batch=32" in page
 
 
-def test_a_rush_counts_sales_until_the_last_one_and_no_answer_that_sold_nothing(runs: list[Run]) -> None:
-    pace = rush_words.pace(runs[1])
+def test_a_rush_counts_sales_until_the_last_one_and_no_answer_that_sold_nothing(runs: list[SaleRun]) -> None:
+    pace = rush.pace(runs[1])
     assert pace.sales == pytest.approx(100)
     assert (pace.half, pace.late) == (10.0, 10.0)
 
 
-def test_the_batches_are_told_beside_the_conditional_update(runs: list[Run]) -> None:
-    assert "sold 4.0 times as many a second as the database's own" in rush_words.in_all(runs)
+def test_the_batches_are_told_beside_the_conditional_update(runs: list[SaleRun]) -> None:
+    assert "sold 4.0 times as many a second as the database's own" in rush.in_all(runs)
     # One way alone has nothing to be compared with.
-    assert rush_words.in_all([runs[0], runs[3]]) == "Each way sold every unit once."
+    assert rush.in_all([runs[0], runs[3]]) == "Each way sold every unit once."
 
 
-def test_no_figure_is_told_where_a_sale_proves_nothing(runs: list[Run]) -> None:
+def test_no_figure_is_told_where_a_sale_proves_nothing(runs: list[SaleRun]) -> None:
     odd = replace(runs[4], conclusion=Conclusion.INCONCLUSIVE)
-    assert rush_words.in_all([*runs[:4], odd]).startswith("INCONCLUSIVE")
+    assert rush.in_all([*runs[:4], odd]).startswith("INCONCLUSIVE")
     wrong = replace(runs[4], conclusion=Conclusion.WRONG)
-    assert rush_words.in_all([*runs[:4], wrong]).startswith("WRONG")
+    assert rush.in_all([*runs[:4], wrong]).startswith("WRONG")
 
 
-def test_what_sells_units_twice_has_no_pace(runs: list[Run]) -> None:
-    assert rush_words.row(runs[0])[5:8] == ("", "", "")
-    assert rush_words.row(runs[4])[5:8] == ("400", "10 ms", "10 ms")
-    assert [run.scenario.slug for run in rush_words.compared(runs)] == [*WAYS][1:]
+def test_what_sells_units_twice_has_no_pace(runs: list[SaleRun]) -> None:
+    assert rush.row(runs[0])[5:8] == ("", "", "")
+    assert rush.row(runs[4])[5:8] == ("400", "10 ms", "10 ms")
+    assert [run.scenario.slug for run in rush.compared(runs)] == [*RUSH_WAYS][1:]
 
 
 @pytest.mark.parametrize("framework", ["django", "flask"])
 def test_the_report_shows_the_views_as_they_stand_in_the_shop(framework: str) -> None:
-    shown = {way: code(framework, way) for way in WAYS}
+    shown = {way: code_of_view(framework, way) for way in RUSH_WAYS}
     assert all(f"def {way}(" in view for way, view in shown.items())
     assert '@distributed_lock("product_<id>", fence=True, batch=32)' in shown["batched"]
     assert "distributed_lock" not in shown["conditional"]
 
 
 def test_the_report_fits_a_phone_and_nothing_bars_a_reader(
-    runs: list[Run], tmp_path: Path, browser: Page
+    runs: list[SaleRun], tmp_path: Path, browser: Page
 ) -> None:
     file = tmp_path / "rush.html"
-    write_rush(runs, rush.CROWD, file)
+    write_rush(runs, stories.STORIES[stories.RUSH].crowd, file)
     for width in (1280, 390):
         browser.resize(width)
         browser.open(file.as_uri())
@@ -130,7 +130,7 @@ def test_each_commit_waits_for_as_long_as_the_story_says() -> None:
             began = time.perf_counter()
             connection.commit()
             taken.append(time.perf_counter() - began)
-    assert min(taken) >= rush.COMMIT_PAUSE
+    assert min(taken) >= stories.RUSH_COMMIT_PAUSE
 
 
 @pytest.mark.parametrize(

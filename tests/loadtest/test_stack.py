@@ -11,13 +11,12 @@ import psutil
 import pytest
 
 from demo_shop.configuration import VAR, Configuration
-from loadtest import nginx
+from loadtest import stack
 from loadtest.__main__ import main
-from loadtest.child import Child, StackError, thread_states, waking
 from loadtest.options import parse
+from loadtest.servers.processes import ChildProcess, StackError, sweep, thread_states, waking
 from loadtest.stack import ROOT, Stack
 from loadtest.stories import told
-from loadtest.workspace import sweep
 
 
 def test_leaving_the_stack_ends_every_process_and_removes_its_directory() -> None:
@@ -132,7 +131,7 @@ def test_a_port_that_does_not_exist_is_told(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_what_stands_still_goes_on_by_itself_when_nobody_is_left_to_wake_it(tmp_path: Path) -> None:
-    child = Child("the sleeper", ["sleep", "60"], tmp_path / "log")
+    child = ChildProcess("the sleeper", ["sleep", "60"], tmp_path / "log")
     try:
         child.freeze()
         assert set(thread_states(child.process.pid)) == {"T"}
@@ -144,7 +143,7 @@ def test_what_stands_still_goes_on_by_itself_when_nobody_is_left_to_wake_it(tmp_
 
 
 def test_a_server_that_does_not_start_is_reported_with_its_own_words(tmp_path: Path) -> None:
-    child = Child("the oven", [sys.executable, "-c", "raise SystemExit('no gas')"], tmp_path / "log")
+    child = ChildProcess("the oven", [sys.executable, "-c", "raise SystemExit('no gas')"], tmp_path / "log")
     try:
         with pytest.raises(StackError, match=r"the oven did not start\. It said: no gas"):
             child.wait_until(lambda: False)
@@ -155,7 +154,7 @@ def test_a_server_that_does_not_start_is_reported_with_its_own_words(tmp_path: P
 def test_a_frozen_child_stands_still_with_all_its_threads(tmp_path: Path) -> None:
     busy = "import threading; threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start(); print('on')"
     log = tmp_path / "log"
-    child = Child("busy", [sys.executable, "-uc", busy], log)
+    child = ChildProcess("busy", [sys.executable, "-uc", busy], log)
     try:
         child.wait_until(lambda: "on" in log.read_text())
         child.freeze()
@@ -188,7 +187,7 @@ def test_a_missing_nginx_is_one_line_with_the_remedy(tmp_path: Path) -> None:
 
 
 def test_nginx_replays_no_purchase_and_leaves_no_instance_out(tmp_path: Path) -> None:
-    nginx.configure(tmp_path, 8000, [8001, 8002])
+    stack.configure_nginx(tmp_path, 8000, [8001, 8002])
     written = (tmp_path / "nginx.conf").read_text()
     assert "proxy_next_upstream off;" in written
     assert written.count("max_fails=0;") == 2

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import pytest
 
 from demo_shop.configuration import Configuration
-from loadtest.child import Child
+from loadtest.servers.processes import ChildProcess
 from loadtest.stack import Stack
 
 TTL = 2.0
@@ -64,7 +64,7 @@ def sold(stack: Stack) -> int:
     return len(stack.ledger().orders)
 
 
-def freeze_while_it_holds(stack: Stack, victim: Child) -> None:
+def freeze_while_it_holds(stack: Stack, victim: ChildProcess) -> None:
     """Stop *victim* in a moment in which the others can't buy: then it is the holder."""
 
     def frozen_as_holder() -> bool:

@@ -11,26 +11,24 @@ import pytest
 
 from demo_shop.configuration import Configuration
 from demo_shop.guards import GUARDS
-from loadtest import terminal, transactions
-from loadtest.crowd import Crowd
-from loadtest.databases import DATABASES
-from loadtest.lock_services import BACKENDS, TOPOLOGIES
-from loadtest.matrix import Matrix, plan
-from loadtest.matrix_terminal import MatrixProgress
-from loadtest.matrix_terminal import summary as matrix_summary
+from loadtest import stories
+from loadtest.matrix import Matrix, MatrixProgress, plan
+from loadtest.matrix import summary as matrix_summary
 from loadtest.museum.__main__ import row as museum_row
-from loadtest.museum.trials import TRIALS
+from loadtest.museum.scenes import TRIALS
+from loadtest.open_shop import invitation
 from loadtest.options import parse
-from loadtest.run import Run
-from loadtest.scenario import FRAMEWORKS, Scenario, story
-from loadtest.terminal import Progress, summary
-from loadtest.up import invitation
+from loadtest.report import terminal
+from loadtest.report.terminal import SaleProgress, summary
+from loadtest.run import SaleRun
+from loadtest.scenario import FRAMEWORKS, VISITS, BuyerCrowd, Scenario, story
+from loadtest.servers.databases import DATABASES
+from loadtest.servers.lock_services import BACKENDS, TOPOLOGIES
 from loadtest.verdict import Conclusion, Shelf
-from loadtest.visit import VISITS
 from tests.loadtest.test_words import OVERSOLD, run
 
 SCENARIOS = [
-    *transactions.scenarios(),
+    *stories.transactions_scenarios(),
     *(one for framework in FRAMEWORKS for guard in GUARDS for one in story(framework, guard)),
 ]
 
@@ -47,7 +45,7 @@ def too_wide(written: str) -> list[str]:
     return [line for line in lines if len(line) > 80]
 
 
-def worst(scenario: Scenario) -> Run:
+def worst(scenario: Scenario) -> SaleRun:
     """A run with the widest figures, of which much is to be said."""
     figures = replace(
         OVERSOLD,
@@ -63,7 +61,7 @@ def worst(scenario: Scenario) -> Run:
 
 def test_the_lock_service_and_the_database_come_first() -> None:
     out = Terminal()
-    Progress(out).open(Crowd(), VISITS["buy"], Configuration(), "redis", "postgresql")
+    SaleProgress(out).open(BuyerCrowd(), VISITS["buy"], Configuration(), "redis", "postgresql")
     first = out.getvalue().split("\n")[0]
     assert "Lock service: redis. Database: postgresql." in first
 
@@ -77,9 +75,9 @@ def test_a_server_of_the_user_s_own_is_named_without_its_password() -> None:
 @pytest.mark.parametrize("live", [True, False])
 def test_the_progress_of_every_scenario_fits(live: bool) -> None:
     out = Terminal() if live else io.StringIO()
-    progress = Progress(out)
+    progress = SaleProgress(out)
     for backend, database, visit in itertools.product((*BACKENDS, *TOPOLOGIES), DATABASES, VISITS.values()):
-        progress.open(Crowd(), visit, Configuration(), backend, database)
+        progress.open(BuyerCrowd(), visit, Configuration(), backend, database)
     for scenario in SCENARIOS:
         one = worst(scenario)
         progress.begin(6, 6, scenario, Configuration(stock=10000))
@@ -96,7 +94,7 @@ def test_the_matrix_fits_when_every_cell_is_odd() -> None:
     matrix: Matrix = plan([VISITS["buy"], VISITS["cart"]], DATABASES, FRAMEWORKS, list(BACKENDS))
     out = Terminal()
     progress = MatrixProgress(out)
-    progress.open(matrix, Crowd())
+    progress.open(matrix, BuyerCrowd())
     odd = replace(worst(SCENARIOS[0]), figures=replace(OVERSOLD, shelves={1: Shelf(100, 0, 500)}))
     for row in matrix.rows:
         matrix.controls[row] = odd
@@ -119,7 +117,7 @@ def test_the_museum_fits() -> None:
 def test_the_invitation_fits(visit) -> None:
     names, url = ("django-1", "flask-2"), "http://127.0.0.1:65535"
     for scenario in SCENARIOS:
-        assert too_wide(invitation(scenario, visit, names, url, Crowd())) == []
+        assert too_wide(invitation(scenario, visit, names, url, BuyerCrowd())) == []
 
 
 def test_the_help_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

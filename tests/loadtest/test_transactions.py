@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 
-from loadtest import timeline_words, transactions
+from loadtest import stories
 from loadtest.__main__ import main
-from loadtest.moments import Moment, by_purchase, early_releases, read_moments
-from loadtest.run import Run
+from loadtest.moments import Moment, StoppedPurchase, by_purchase, early_releases, read_moments
+from loadtest.report import words
+from loadtest.report.timeline import timeline
+from loadtest.run import SaleRun
 from loadtest.scenario import Outcome
-from loadtest.stopping import Stopped
-from loadtest.timeline import timeline
 from loadtest.verdict import Conclusion, Figures, Stall, conclude, judge
 from tests.loadtest.command import loadtest
 from tests.loadtest.test_verdict import EXACT, OVERSOLD, shelf
 from tests.loadtest.test_words import run as run_of
 
-SCENARIOS = {scenario.slug: scenario for scenario in transactions.scenarios()}
+SCENARIOS = {scenario.slug: scenario for scenario in stories.transactions_scenarios()}
+STORY = stories.STORIES[stories.TRANSACTIONS]
 STALL = Stall(seconds=1.5, ttl=1.0, passed_on=True, sold_meanwhile=5, status=200, code=None, resold=1)
 REFUSED = replace(STALL, status=503, code="lock_lost", resold=0)
 
@@ -31,8 +32,13 @@ def test_a_lock_that_ends_before_commit_and_one_that_ran_out_oversell_and_the_fe
 ) -> None:
     report = tmp_path / "report.html"
     # The story's own size, not the small one.
-    size = ["--users", str(transactions.CROWD.users), "--purchases", str(transactions.CROWD.purchases)]
-    size += ["--stock", str(transactions.STOCK)]
+    size = [
+        "--users",
+        str(STORY.crowd.users),
+        "--purchases",
+        str(STORY.crowd.purchases),
+    ]
+    size += ["--stock", str(STORY.stock)]
     done = loadtest("--story", "transactions", *size, "--json", "--report", str(report))
     assert done.returncode == 0, done.stdout + done.stderr
     runs = {run["scenario"]: run for run in json.loads(done.stdout)["scenarios"]}
@@ -45,7 +51,7 @@ def test_a_lock_that_ends_before_commit_and_one_that_ran_out_oversell_and_the_fe
         "late-fenced": "exact",
     }
     figures = {slug: run["figures"] for slug, run in runs.items()}
-    assert figures["commit-plain"]["early_releases"] > transactions.STOCK
+    assert figures["commit-plain"]["early_releases"] > (STORY.stock or 0)
     assert figures["commit-distributed"]["early_releases"] == 0
     for slug in ("stopped-fenced", "late-fenced"):
         assert (figures[slug]["stall"]["status"], figures[slug]["stall"]["code"]) == (503, "lock_lost")
@@ -136,7 +142,9 @@ def notes(*lines: str) -> tuple[Moment, ...]:
     return tuple(moments)
 
 
-def noted(slug: str, figures: Figures, moments: tuple[Moment, ...], stop: Stopped | None = None) -> Run:
+def noted(
+    slug: str, figures: Figures, moments: tuple[Moment, ...], stop: StoppedPurchase | None = None
+) -> SaleRun:
     figures = replace(figures, instances=("a", "b"))
     return replace(run_of(figures, [1]), scenario=SCENARIOS[slug], moments=moments, stopped=stop)
 
@@ -162,7 +170,7 @@ def test_a_release_before_commit_is_counted_and_drawn() -> None:
     assert shown is not None
     assert [mark.text for mark in shown.marks if mark.twice] == ["reads 5", "reads 5"]
     assert [span.what for span in shown.spans] == ["held", "committing"] * 2
-    assert timeline_words.told(run) == (
+    assert words.told(run) == (
         "a releases the lock 30 ms before its COMMIT is done, and b gets it: "
         "it reads the same 5, and sells the same unit."
     )
@@ -184,7 +192,7 @@ def test_a_holder_that_is_refused_by_the_fence_is_drawn_with_what_the_other_sold
         "3.10 a 1 released",
         "3.11 a 1 answered",
     )
-    run = noted("late-fenced", stopped(REFUSED), moments, Stopped("a", "1", 1.01, 3.01))
+    run = noted("late-fenced", stopped(REFUSED), moments, StoppedPurchase("a", "1", 1.01, 3.01))
     shown = timeline(run)
     assert shown is not None
     assert [mark.text for mark in shown.marks] == [
@@ -205,7 +213,7 @@ def test_a_holder_that_is_refused_by_the_fence_is_drawn_with_what_the_other_sold
         ("believed", 2.0, 3.11),
         ("stopped", 1.01, 3.01),
     ]
-    assert "came to the fence with its older number, and was refused" in timeline_words.told(run)
+    assert "came to the fence with its older number, and was refused" in words.told(run)
 
 
 def test_half_a_line_is_left_for_the_next_look(tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from demo_shop.guards import GUARDS
-from demo_shop.orders import Ledger, Order
-from loadtest import words
-from loadtest.run import Run
-from loadtest.scenario import FRAMEWORKS, STORY, story
+from demo_shop.sale import Ledger, Order
+from loadtest.report import words
+from loadtest.run import SaleRun
+from loadtest.scenario import FRAMEWORKS, STORY, VISITS, story
 from loadtest.verdict import Conclusion, Figures, Shelf, judge
-from loadtest.visit import VISITS
 
 EXACT = Figures(
     shelves={1: Shelf(100, 0, 100)},
@@ -28,9 +27,9 @@ EXACT = Figures(
 OVERSOLD = replace(EXACT, shelves={1: Shelf(100, 94, 500)}, answers={200: 500}, sold_by={"a": 500})
 
 
-def run(figures: Figures, units: list[int]) -> Run:
+def run(figures: Figures, units: list[int]) -> SaleRun:
     orders = tuple(Order(str(unit), 1, 1, "a", unit, datetime.now(UTC)) for unit in units)
-    return Run(
+    return SaleRun(
         STORY[0],
         VISITS["buy"],
         "file",

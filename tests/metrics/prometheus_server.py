@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.redis_server import eventually
 
 CONFIGURATION = """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.ports import free_port, listens
+from loadtest.servers.processes import free_port, listens
 from tests.metrics.page import block
 from tests.redis_server import eventually
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.lock_services import open_lock_service
+from loadtest.servers.lock_services import open_lock_service
 
 #: Where a lock service is: ``redis`` or ``zookeeper``.
 Services = Callable[[str], str]

@@ -8,14 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from demo_shop.museum.exhibits import EXHIBITS
-from demo_shop.museum.redis_step_1 import RedisStep1
-from demo_shop.museum.redis_step_2 import RedisStep2
-from demo_shop.museum.redis_step_3 import RedisStep3
-from demo_shop.museum.redis_step_4 import RedisStep4
-from demo_shop.museum.redis_step_5 import RedisStep5
+from demo_shop.museum.redis_locks import RedisStep1, RedisStep2, RedisStep3, RedisStep4, RedisStep5
 from loadtest.museum import scenes
-from loadtest.museum.benches import Bench, RedisLock, on_redis
-from loadtest.museum.trials import TRIALS, Trial
+from loadtest.museum.instances import InstanceMaker, RedisLock, on_redis
+from loadtest.museum.scenes import TRIALS, Trial
 from tests.museum.conftest import Services
 
 
@@ -49,7 +45,7 @@ def test_distlock_passes_the_same_run(trial: Trial, services: Services) -> None:
     ids=lambda part: part.__name__,
 )
 def test_a_later_step_mends_the_fault(
-    scene: Callable[[Bench], int], step: RedisLock, services: Services
+    scene: Callable[[InstanceMaker], int], step: RedisLock, services: Services
 ) -> None:
     """So each scene breaks a lock by its own fault, and not by being a rough place."""
     with on_redis(step)(services("redis")) as bench:

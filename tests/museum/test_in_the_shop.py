@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 
 from demo_shop.configuration import Configuration
-from loadtest.crowd import Crowd
 from loadtest.run import run_scenario
-from loadtest.scenario import Outcome, Scenario
-from loadtest.visit import BUY, VISITS
+from loadtest.scenario import BUY, VISITS, BuyerCrowd, Outcome, Scenario
 
 
 @pytest.mark.parametrize(
@@ -21,5 +19,5 @@ def test_the_load_test_tells_the_best_exhibit_from_a_lock(guard: str, outcome: O
     # The shop thinks for longer than ten renewals last.
     shop = VISITS[BUY].furnish(replace(Configuration(), lock_ttl=0.2), stock=3, pause=1.0)
     # So few that none of them is expected to wait in vain.
-    run = run_scenario(scenario, VISITS[BUY], shop, Crowd(users=3, purchases=5), "redis")
+    run = run_scenario(scenario, VISITS[BUY], shop, BuyerCrowd(users=3, purchases=5), "redis")
     assert run.verdict.outcome is outcome, run.verdict

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 from demo_shop.museum.exhibits import EXHIBITS
-from loadtest.museum.trials import TRIALS
+from loadtest.museum.scenes import TRIALS
 from tests.test_docs import DOCS, ROOT, headings, snippets, stands_in
 
 PAGE = DOCS / "explanation/museum.md"
@@ -17,9 +20,18 @@ def test_each_exhibit_has_its_chapter_and_no_other_has() -> None:
 
 
 def test_the_code_on_the_page_is_that_of_the_exhibits() -> None:
+    sources = dict(pair for file in CODE.glob("*.py") for pair in classes_of(file))
     for exhibit, snippet in zip(EXHIBITS, snippets(PAGE), strict=True):
-        source = (CODE / f"{exhibit.replace('-', '_')}.py").read_text("utf-8")
-        assert stands_in(snippet, source), exhibit
+        name = exhibit.title().replace("-", "").replace("Zookeeper", "ZooKeeper")
+        assert stands_in(snippet, sources[name]), exhibit
+
+
+def classes_of(file: Path) -> Iterator[tuple[str, str]]:
+    """Each class of a module, and its source."""
+    text = file.read_text("utf-8")
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name, "\n".join(text.splitlines()[node.lineno - 1 : node.end_lineno])
 
 
 def test_the_table_on_the_page_is_that_of_the_runs() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 import distlock
 from demo_shop.museum import MuseumLock
-from demo_shop.museum.redis_step_5 import RedisStep5
-from loadtest.museum.benches import Ours, control, on_redis
+from demo_shop.museum.redis_locks import RedisStep5
+from loadtest.museum.instances import DistlockExhibit, control, on_redis
 from loadtest.museum.scenes import cut_off
 from tests.museum.conftest import Services
 
@@ -21,8 +21,8 @@ def test_so_does_distlock_and_the_first_one_knows_and_has_the_smaller_fence(serv
     seen = []
 
     def look(first: MuseumLock, second: MuseumLock) -> None:
-        assert isinstance(first, Ours)
-        assert isinstance(second, Ours)
+        assert isinstance(first, DistlockExhibit)
+        assert isinstance(second, DistlockExhibit)
         overtaken, later = first.grant, second.grant
         assert overtaken
         assert later

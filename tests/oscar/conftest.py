@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from loadtest.postgresql import running_postgresql
+from loadtest.servers.databases import running_postgresql
 from tests.oscar.bank import Bank
 from tests.oscar.buying import fill_baskets
 from tests.oscar.site import Site

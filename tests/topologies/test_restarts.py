@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distlock import clock
-from loadtest.lock_services import prepare
-from loadtest.mariadb import own_mariadb
-from loadtest.postgresql import own_postgresql
+from loadtest.servers.databases import own_mariadb, own_postgresql
+from loadtest.servers.lock_services import prepare
 from tests.fence.instance import SHOPPERS
 from tests.fence.instances import Stock, database, started, stock
 from tests.topologies.rush import Rush, two_instances

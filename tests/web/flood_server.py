@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.redis_server import eventually
 from tests.web.quickstart import listens, own_environment
 

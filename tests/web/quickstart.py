@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.redis_server import eventually
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.backends.database.conftest import STOCK, Instance, sell_out
 from tests.databases import on
 

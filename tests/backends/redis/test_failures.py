@@ -15,7 +15,7 @@ import distlock
 from distlock.backends.base import Acquired
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.redis_server import RedisServer, eventually, running
 

@@ -20,7 +20,7 @@ from distlock.backends.redis.failures import unavailable
 from distlock.engine import drivers
 from distlock.engine.commands import Call
 from distlock.errors import BackendUnavailable
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.backends.redis.contender import MakeContender, ask
 from tests.redis_server import RedisServer, running
 

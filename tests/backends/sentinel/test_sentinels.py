@@ -9,7 +9,7 @@ import pytest
 from distlock import clock
 from distlock.backends.sentinel import sentinels
 from distlock.backends.sentinel.sentinels import NoPrimary, Primary, SentinelAddress, Sentinels
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.backends.sentinel.liar import Liar
 from tests.redis_server import PATIENCE, eventually
 

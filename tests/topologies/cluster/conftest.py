@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.redis_cluster import RedisCluster
+from loadtest.servers.redis_cluster import RedisCluster
 from tests.topologies.cluster.contender import contender
 
 __all__ = ["contender"]

@@ -6,7 +6,7 @@ import pytest
 
 from distlock.backends.redis.scripts import hold_key
 from distlock.testing import conformance
-from loadtest.redis_cluster import RedisCluster
+from loadtest.servers.redis_cluster import RedisCluster
 from tests.redis_server import eventually
 
 

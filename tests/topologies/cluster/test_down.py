@@ -9,8 +9,8 @@ import pytest
 from distlock.backends.base import Acquired
 from distlock.backends.cluster.nodes import slot_of
 from distlock.errors import BackendUnavailable
-from loadtest.ports import free_port
-from loadtest.redis_cluster import RedisCluster
+from loadtest.servers.processes import free_port
+from loadtest.servers.redis_cluster import RedisCluster
 from tests.redis_server import RedisServer, own_server, running
 from tests.topologies.cluster.contender import MakeContender, ask
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from distlock import clock
-from loadtest.redis_cluster import ClusterNode, RedisCluster
+from loadtest.servers.redis_cluster import ClusterNode, RedisCluster
 from tests.fence.instance import SHOPPERS
 from tests.fence.instances import Stock, database, started, stock
 from tests.topologies.rush import Rush, two_instances

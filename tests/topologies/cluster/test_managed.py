@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from distlock.errors import BackendUnavailable
-from loadtest.ports import free_port
-from loadtest.redis_cluster import SLOTS
+from loadtest.servers.processes import free_port
+from loadtest.servers.redis_cluster import SLOTS
 from tests.backends.redis.test_permissions import LEAST_RULES
 from tests.docs.blocks import ROOT
 from tests.redis_server import eventually

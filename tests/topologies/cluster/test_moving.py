@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from distlock import clock
-from loadtest.redis_cluster import ClusterNode, RedisCluster
+from loadtest.servers.redis_cluster import ClusterNode, RedisCluster
 from tests.fence.instance import SHOPPERS
 from tests.fence.instances import Stock, database, started, stock
 from tests.redis_server import eventually

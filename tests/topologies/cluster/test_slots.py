@@ -9,7 +9,7 @@ from distlock.backends.cluster.nodes import ClusterNode, Endpoint, Slots, moved,
 from distlock.backends.redis.connection import ReplyError
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
-from loadtest.redis_cluster import RedisCluster
+from loadtest.servers.redis_cluster import RedisCluster
 
 NAMES = ["shop/product_1", "a", "{", "}{", "ä", "x" * 400, "shop/käse {1}", "%7E~"]
 

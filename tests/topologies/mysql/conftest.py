@@ -7,7 +7,7 @@ import pytest
 
 import distlock
 from distlock.testing.fixtures import PATIENCE
-from loadtest.mariadb import OPTIONS, MariaDBServer, own_mariadb
+from loadtest.servers.databases import MARIADB_OPTIONS, MariaDBServer, own_mariadb
 from tests.topologies.mysql.asking import Connect, prepare
 
 
@@ -22,7 +22,7 @@ def server() -> Iterator[str]:
 @pytest.fixture
 def own_server() -> Iterator[MariaDBServer]:
     """One that a test may stop. It keeps what is committed, as it does by default."""
-    with own_mariadb((*OPTIONS, "--innodb-flush-log-at-trx-commit=1")) as running:
+    with own_mariadb((*MARIADB_OPTIONS, "--innodb-flush-log-at-trx-commit=1")) as running:
         prepare(running.url)
         yield running
 

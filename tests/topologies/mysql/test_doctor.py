@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from distlock.backends.inspectable import Finding
-from loadtest.mariadb import OPTIONS, own_mariadb
+from loadtest.servers.databases import MARIADB_OPTIONS, own_mariadb
 from tests.topologies.mysql.asking import Connect, with_user
 
 
@@ -29,6 +29,6 @@ def test_sessions_that_the_server_has_no_room_for_are_told(server: str, connect:
 
 def test_a_node_of_a_cluster_is_told(connect: Connect) -> None:
     # It says so of itself, also without the others.
-    with own_mariadb((*OPTIONS, "--innodb-flush-log-at-trx-commit=1", "--wsrep-on=ON")) as own:
+    with own_mariadb((*MARIADB_OPTIONS, "--innodb-flush-log-at-trx-commit=1", "--wsrep-on=ON")) as own:
         found = examined(connect, own.url)
     assert (found["cluster"].level, found["persistence"].level) == ("warning", "ok")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import distlock
-from loadtest.mariadb import OPTIONS, WITHOUT_TLS, own_mariadb
+from loadtest.servers.databases import MARIADB_OPTIONS, WITHOUT_TLS, own_mariadb
 from tests.topologies.mysql.asking import Connect, asked, prepare
 
 CERTIFICATE = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -keyout key.pem -out cert.pem"
@@ -31,7 +31,7 @@ def certificate() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def tls(certificate: Path) -> Iterator[str]:
     files = (f"--ssl-cert={certificate}", f"--ssl-key={certificate.with_name('key.pem')}")
-    with own_mariadb((*OPTIONS, *files)) as running:
+    with own_mariadb((*MARIADB_OPTIONS, *files)) as running:
         prepare(running.url)
         # Nobody of these comes in without.
         asked(running.url, "CREATE USER secret@'%' REQUIRE SSL")

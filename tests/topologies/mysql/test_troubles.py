@@ -21,7 +21,7 @@ from distlock.testing.conformance.closing import opened
 from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
-from loadtest.mariadb import MariaDBServer
+from loadtest.servers.databases import MariaDBServer
 from tests.topologies.mysql.asking import Connect, asked, prepare, waiting, with_user
 from tests.topologies.pooler import Pooler, after_version
 

@@ -7,7 +7,7 @@ import pytest
 
 import distlock
 from distlock.testing.fixtures import PATIENCE
-from loadtest.postgresql import PostgreSQLServer, own_postgresql
+from loadtest.servers.databases import PostgreSQLServer, own_postgresql
 from tests.topologies.postgresql.asking import Connect, prepare
 
 

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from distlock.backends.postgresql import PostgreSQLBackend
 
 import distlock
+from distlock.backends.sql.postgresql import PostgreSQLBackend
 from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import PATIENCE, wait_until
 from tests.topologies.postgresql.asking import Connect, asked, waiting

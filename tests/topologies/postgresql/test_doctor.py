@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from distlock.backends.inspectable import Finding
-from loadtest.postgresql import OPTIONS, own_postgresql
+from loadtest.servers.databases import POSTGRESQL_OPTIONS, own_postgresql
 from tests.topologies.postgresql.asking import Connect, with_role
 
 
@@ -30,7 +30,7 @@ def test_sessions_that_the_server_has_no_room_for_are_told(server: str, connect:
 
 
 def test_a_standby_that_may_lack_the_last_fences_is_told(connect: Connect) -> None:
-    with own_postgresql({**OPTIONS, "fsync": "on"}) as own:
+    with own_postgresql({**POSTGRESQL_OPTIONS, "fsync": "on"}) as own:
         assert examined(connect, own.url)["persistence"].level == "ok"
         follower = psycopg.pq.PGconn.connect(f"{own.url}?replication=true".encode())
         try:

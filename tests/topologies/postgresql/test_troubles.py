@@ -23,8 +23,8 @@ from distlock.testing.conformance.closing import opened
 from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
-from loadtest.ports import free_port
-from loadtest.postgresql import PostgreSQLServer
+from loadtest.servers.databases import PostgreSQLServer
+from loadtest.servers.processes import free_port
 from tests.topologies.pooler import Pooler, after_key
 from tests.topologies.postgresql.asking import Connect, asked, is_up, prepare, waiting, with_role
 

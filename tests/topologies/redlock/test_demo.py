@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 
-from loadtest.objections import object_to_readers
-from loadtest.options import make_parser
+from loadtest.options import make_parser, object_to_readers
 from tests.loadtest.command import loadtest
 
 

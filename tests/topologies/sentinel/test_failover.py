@@ -11,7 +11,7 @@ import distlock
 from distlock.backends.redis.scripts import hold_key
 from distlock.backends.sentinel.sentinels import Sentinels
 from distlock.errors import BackendUnavailable
-from loadtest.sentinels import deafen, tell
+from loadtest.servers.redis_servers import deafen, tell
 from tests.backends.redis.contender import Contender, ask, some_key
 from tests.backends.redis.test_data_loss import TURNS, readers
 from tests.redis_server import eventually

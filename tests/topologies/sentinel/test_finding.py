@@ -11,8 +11,8 @@ import pytest
 
 import distlock
 from distlock.errors import BackendUnavailable
-from loadtest.ports import free_port
-from loadtest.sentinels import NAME, tell
+from loadtest.servers.processes import free_port
+from loadtest.servers.redis_servers import PRIMARY_NAME, tell
 from tests.backends.redis.contender import ask, some_key
 from tests.backends.sentinel.liar import Liar
 from tests.redis_server import RedisServer, eventually, own_server
@@ -26,7 +26,7 @@ SECRET = "s3cr3t-Pa55"
 NEVER = 1000.0
 
 
-def at(*ports: int, name: str = NAME, login: str = "", query: str = "") -> str:
+def at(*ports: int, name: str = PRIMARY_NAME, login: str = "", query: str = "") -> str:
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
     return f"redis+sentinel://{login}{hosts}/{name}{query}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadtest.sentinels import NAME, tell
+from loadtest.servers.redis_servers import PRIMARY_NAME, tell
 from tests.backends.redis.contender import ask
 from tests.backends.redis.test_permissions import LEAST_RULES
 from tests.docs.blocks import Block, blocks
@@ -49,7 +49,9 @@ def test_the_settings_are_those_of_servers_and_sentinels(shared: Calm) -> None:
         word, name, value, *_ = line.removeprefix("sentinel ").split()
         assert name == "mymaster"
         if word != "monitor":
-            assert tell(next(iter(shared.sentinels)), "SENTINEL", "SET", NAME, word, value).startswith("+OK")
+            assert tell(
+                next(iter(shared.sentinels)), "SENTINEL", "SET", PRIMARY_NAME, word, value
+            ).startswith("+OK")
     one = client(shared.primary())
     for line in block("min-replicas-to-write").text.splitlines():
         name, value = line.split()

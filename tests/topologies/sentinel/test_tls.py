@@ -9,9 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from distlock.errors import BackendUnavailable
-from loadtest.child import Child
-from loadtest.ports import free_port
-from loadtest.sentinels import answers
+from loadtest.servers.processes import ChildProcess, free_port
+from loadtest.servers.redis_servers import redis_responds
 from tests.backends.redis.contender import ask
 from tests.backends.redis.test_tls import certificate
 from tests.redis_server import running
@@ -48,12 +47,12 @@ def ports(certificate: Path, tmp_path: Path) -> Iterator[Ports]:
     settings.write_text(f"sentinel monitor shop 127.0.0.1 {one.server} 1\n")
     command = ["redis-server", str(settings), "--sentinel", "--bind", "127.0.0.1", *tls]
     for _ in running("--tls-port", str(one.server), *tls):
-        child = Child(
+        child = ChildProcess(
             "sentinel",
             [*command, "--port", str(one.plain), "--tls-port", str(one.sentinel), "--dir", str(tmp_path)],
             tmp_path / "sentinel.log",
         )
-        child.wait_until(lambda: answers(one.plain))
+        child.wait_until(lambda: redis_responds(one.plain))
         yield one
         child.stop()
 

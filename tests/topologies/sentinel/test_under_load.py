@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from distlock import clock
-from loadtest.sentinels import tell
+from loadtest.servers.redis_servers import tell
 from tests.backends.sentinel.liar import Liar
 from tests.fence.instance import SHOPPERS
 from tests.fence.instances import Stock, database, started, stock

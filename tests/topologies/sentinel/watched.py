@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from loadtest.sentinels import Watched
+from loadtest.servers.redis_servers import WatchedRedis
 from tests.redis_server import PATIENCE
 
 
@@ -23,7 +23,7 @@ def watched(tmp_path: Path) -> Iterator[Calm]:
     yield from running(tmp_path)
 
 
-class Calm(Watched):
+class Calm(WatchedRedis):
     """No server is taken for dead because the machine is busy: only after `kill_primary` or `freeze_primary`.
 
     Of a replica that lost its primary ten times as long ago as that none is made.

@@ -10,7 +10,7 @@ import pytest
 from distlock import clock
 from distlock.engine.hold import LEASE_LESS, LEASE_SHARE
 from distlock.errors import BackendUnavailable
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import eventually
 from tests.zookeeper_server import CHROOT, ZooKeeperServer

@@ -10,7 +10,7 @@ import pytest
 
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.client import ZooKeeperClient
-from loadtest.ports import free_port
+from loadtest.servers.processes import free_port
 from tests.docs.blocks import blocks
 from tests.zookeeper_server import CHROOT, JARS, ZooKeeperServer
 

@@ -1,0 +1,99 @@
+"""The locks of two guards: distlock around a view that is in a transaction, and a row as a lock."""
+
+from __future__ import annotations
+
+import functools
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Engine, create_engine, delete, insert
+from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.pool import QueuePool
+
+import distlock
+from demo_shop.ledger import database_url, isolation, prepare_sqlite
+from demo_shop.tables import LockRow
+
+if TYPE_CHECKING:
+    from demo_shop.configuration import Configuration
+
+
+class PlainLock:
+    """The distributed lock of one name, whose decorator knows nothing of transactions."""
+
+    def __init__(self, client: distlock.Locks, name: str) -> None:
+        self.lock = client.lock(name)
+
+    def acquire(self) -> bool:
+        try:
+            return self.lock.acquire() is not None
+        except distlock.TooManyWaiters:
+            return False
+
+    def release(self) -> None:
+        self.lock.release()
+
+
+def plain_lock(shop: Configuration, name: str) -> PlainLock:
+    return PlainLock(_client(shop.lock, shop.lock_ttl), name)
+
+
+@functools.cache
+def _client(url: str, ttl: float) -> distlock.Locks:
+    # With the settings of `Configuration.distlock`: only the moment of the release differs.
+    return distlock.connect(url, prefix="shop", ttl=ttl)
+
+
+#: Seconds after which anybody may delete the row.
+EXPIRY = 10.0
+#: Seconds until a buyer gives up, and between two attempts.
+PATIENCE = 20.0
+PAUSE = 0.01
+
+
+class UniqueRow:
+    """The lock that is a row: insert it to lock, delete it to release.
+
+    The row has an expiry, so that a crash does not lock a product for ever. What this lock lacks: nobody
+    renews the row, so a body that outlives `EXPIRY` shares its product; each machine judges the expiry by its
+    own clock; waiters poll, so the database is busiest where the crowd is largest, and who comes first is
+    luck; and a holder that was overtaken is not told.
+    """
+
+    def __init__(self, database: str, name: str) -> None:
+        self.engine, self.name, self.owner = connect(database), name, str(uuid.uuid4())
+
+    def acquire(self) -> bool:
+        deadline = time.monotonic() + PATIENCE
+        while not self.insert():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(PAUSE)
+        return True
+
+    def insert(self) -> bool:
+        expired = delete(LockRow).where(LockRow.name == self.name, LockRow.expires_at < time.time())
+        row = insert(LockRow).values(name=self.name, owner=self.owner, expires_at=time.time() + EXPIRY)
+        try:
+            with self.engine.begin() as connection:
+                connection.execute(expired)
+                connection.execute(row)
+        except (IntegrityError, OperationalError):
+            # The row is there; or two attempts locked each other's gap, and the database chose one to fail.
+            return False
+        return True
+
+    def release(self) -> None:
+        # Only our own row: after the expiry another purchase may have inserted one.
+        ours = delete(LockRow).where(LockRow.name == self.name, LockRow.owner == self.owner)
+        with self.engine.begin() as connection:
+            connection.execute(ours)
+
+
+@functools.cache
+def connect(database: str) -> Engine:
+    """Open connections for the lock: those of the view may be in a transaction."""
+    engine = create_engine(database_url(database), poolclass=QueuePool, pool_size=64, **isolation(database))
+    prepare_sqlite(engine)
+    return engine
