@@ -201,11 +201,13 @@ def kept_by_request() -> Keeping | None:
     return None if request is None or request.closed else request
 
 
-def keep_together(held: Sequence[CurrentGrant], mine: CurrentGrant) -> None:
-    """Let the request keep *held* as long as *mine*, which it keeps already."""
-    if held and (request := _keeping.get()) is not None:
-        kept = next(one.kept for one in request.kept if one.grant is mine.grant)
-        request.kept += [replace(one, kept=kept) for one in held]
+def keep_together(stack: Sequence[CurrentGrant], mine: CurrentGrant) -> None:
+    """Let the request keep all of *stack*, the highest first, as long as *mine* of it, which it keeps."""
+    if len(stack) > 1 and (request := _keeping.get()) is not None:
+        place, kept = next(
+            (place, one.kept) for place, one in enumerate(request.kept) if one.grant is mine.grant
+        )
+        request.kept[place : place + 1] = [replace(one, kept=kept) for one in reversed(stack)]
 
 
 @contextmanager

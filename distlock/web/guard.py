@@ -24,6 +24,7 @@ from distlock.web.decorator import Guarded
 from distlock.web.guard_lock import GuardLock
 from distlock.web.nesting import waiting
 from distlock.web.observer import Observer, watching
+from distlock.web.settings.clients import GuardTerms
 from distlock.web.stack import UpperGuard, fenced_by
 
 R = TypeVar("R")
@@ -108,23 +109,29 @@ def run(
     max_hold = math.inf if terms is None else terms.max_hold
     if uppers:
         terms = replace(terms or namespace.terms, on_push=False)
-        timeout = min(client.timeout if timeout is None else timeout, *(one.lock.left() for one in uppers))
+        # Else the time of the highest one counts.
+        timeout = -1 if timeout is None else timeout
     lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in and not uppers else None)
-    with ExitStack() as rest:
-        watch = None if observer is None else rest.enter_context(watching(observer, wanted))
-        if watch is not None:
-            lock.tell_waits(watch.contended)
+    with ExitStack() as rest:  # noqa: SIM117 - as in arun()
         with ExitStack() as until_released:
             held: list[CurrentGrant] = []
             for upper in uppers:
                 rest.enter_context(upper.watched())
-                with waiting(upper.namespace, upper.names, held, in_order=True) if held else nullcontext():
+                upper.lock.end_with(uppers[0].lock)
+                with upper.waiting(held):
                     held.append(upper.holding(until_released.enter_context(upper.lock)))
+            watch = None if observer is None else rest.enter_context(watching(observer, wanted))
+            if watch is not None:
+                lock.tell_waits(watch.contended)
+            for upper in uppers:
+                lock.end_with(upper.lock)
             inside = held or around
             with waiting(namespace, wanted, inside, mode, bool(held)) if inside else nullcontext():
                 grant = until_released.enter_context(lock)
             if companion is not None:
-                until_released.push(lambda _kind, error, _trace: companion.ended(grant, error))
+                until_released.push(
+                    lambda _kind, error, _trace: companion.ended(_lost_of(held, grant), error)
+                )
             if watch is not None:
                 watch.granted(grant)
             has_begun = False
@@ -134,8 +141,13 @@ def run(
                     _begun(transactions, held, mine, lock.left) as commits,
                 ):
                     has_begun = True
+                    for upper in uppers:
+                        upper.begun()
                     if watch is not None:
                         watch.begun(grant)
+                    for one in held:
+                        # It may have been lost while those below it were waited for.
+                        one.grant.check()
                     if companion is not None:
                         companion.begun(grant)
                     result = body()
@@ -147,12 +159,13 @@ def run(
                     for one in (*held, mine):
                         one.grant._note_commit()
             finally:
-                if keep is not None and has_begun and (later := keep(mine)):
-                    until_released.pop_all()
-                    keep_together(held, mine)
+                if keep is not None and has_begun and (later := keep(lasting := _lasting(held, mine))):
+                    keep_together((*held, mine), lasting)
                     later.push(rest.pop_all())
                     for one in (*held, mine):
-                        later.callback(one.grant.release)
+                        later.callback(_release, one.grant)
+                    # Last: whoever is interrupted here leaves no lock behind.
+                    until_released.pop_all()
     return result
 
 
@@ -184,23 +197,29 @@ async def arun(
     max_hold = math.inf if terms is None else terms.max_hold
     if uppers:
         terms = replace(terms or namespace.terms, on_push=False)
-        timeout = min(client.timeout if timeout is None else timeout, *(one.lock.left() for one in uppers))
+        # Else the time of the highest one counts.
+        timeout = -1 if timeout is None else timeout
     lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in and not uppers else None)
     with ExitStack() as rest:
-        watch = None if observer is None else rest.enter_context(watching(observer, wanted))
-        if watch is not None:
-            lock.tell_waits(watch.contended)
         async with AsyncExitStack() as until_released:
             held: list[CurrentGrant] = []
             for upper in uppers:
                 rest.enter_context(upper.watched())
-                with waiting(upper.namespace, upper.names, held, in_order=True) if held else nullcontext():
+                upper.lock.end_with(uppers[0].lock)
+                with upper.waiting(held):
                     held.append(upper.holding(await until_released.enter_async_context(upper.lock)))
+            watch = None if observer is None else rest.enter_context(watching(observer, wanted))
+            if watch is not None:
+                lock.tell_waits(watch.contended)
+            for upper in uppers:
+                lock.end_with(upper.lock)
             inside = held or around
             with waiting(namespace, wanted, inside, mode, bool(held)) if inside else nullcontext():
                 grant = await until_released.enter_async_context(lock)
             if companion is not None:
-                until_released.push_async_exit(lambda _kind, error, _trace: companion.aended(grant, error))
+                until_released.push_async_exit(
+                    lambda _kind, error, _trace: companion.aended(_lost_of(held, grant), error)
+                )
             if watch is not None:
                 watch.granted(grant)
             has_begun = False
@@ -210,8 +229,13 @@ async def arun(
                     _begun(transactions, held, mine, lock.left) as commits,
                 ):
                     has_begun = True
+                    for upper in uppers:
+                        upper.begun()
                     if watch is not None:
                         watch.begun(grant)
+                    for one in held:
+                        # It may have been lost while those below it were waited for.
+                        one.grant.check()
                     if companion is not None:
                         await companion.abegun(grant)
                     result = await body()
@@ -222,14 +246,31 @@ async def arun(
                     for one in (*held, mine):
                         one.grant._note_commit()
             finally:
-                if keep is not None and has_begun and (later := keep(mine)):
-                    until_released.pop_all()
-                    keep_together(held, mine)
+                if keep is not None and has_begun and (later := keep(lasting := _lasting(held, mine))):
+                    keep_together((*held, mine), lasting)
                     later.push(rest.pop_all())
                     # Where it ends there may be no event loop any more.
                     for one in (*held, mine):
-                        later.callback(one.grant.release)
+                        later.callback(_release, one.grant)
+                    # Last: whoever is interrupted here leaves no lock behind.
+                    until_released.pop_all()
     return result
+
+
+def _lost_of(held: Sequence[CurrentGrant], mine: Grant) -> Grant:
+    """Return the grant of a stack that says whether one of them was lost."""
+    return next((one.grant for one in held if one.grant.lost), mine)
+
+
+def _lasting(held: Sequence[CurrentGrant], mine: CurrentGrant) -> CurrentGrant:
+    """Return the one of a stack that is kept longest: the lock of a row is over with its transaction."""
+    return next((one for one in (mine, *held) if not one.grant.held_by_transaction), mine)
+
+
+def _release(grant: Grant) -> None:
+    """Release what is kept; a call that was interrupted may have done so."""
+    if not grant.released:
+        grant.release()
 
 
 def _begun(
@@ -240,12 +281,24 @@ def _begun(
     return transactions.begin(fence.grant, fence.fenced_in, left)
 
 
-def leaves_to_below(guarded: Guarded, names: Sequence[str], transactions: Transactions) -> bool:
+def leaves_to_below(
+    guarded: Guarded,
+    names: Sequence[str],
+    transactions: Transactions,
+    uppers: Sequence[UpperGuard],
+    terms_of: Callable[[Guarded], GuardTerms],
+) -> bool:
     """Tell whether *guarded* leaves its lock *names* to the guard below, with which it forms a stack.
 
-    Inside another guard it takes its lock by itself. Raises `ConfigurationError` if a transaction is open.
+    Inside another guard it takes its lock by itself, and so it does where the guard below asks for one of the
+    same lock service, as two aliases of one may: that one is inside it. *terms_of*: what a guard works with.
+    Raises `ConfigurationError` if a transaction is open.
     """
     if guarded.below is None or current_grants():
+        return False
+    below = terms_of(guarded.below).client.namespace
+    above = [terms_of(one).client.namespace for one in (guarded, *(upper.guarded for upper in uppers))]
+    if any(below.is_same(one) for one in above):
         return False
     transactions.refuse_open(names, nested=False)
     return True

@@ -66,6 +66,11 @@ class GuardLock:
         """Have *tell* called when it has to wait."""
         self._acquirer = Contended(self._acquirer, tell)
 
+    def end_with(self, other: GuardLock) -> None:
+        """Wait no longer than *other*, whose time runs already."""
+        self._deadline = min(self._deadline, other._deadline)
+        self._wait = max(0.0, min(self._wait, self.left()))
+
     def left(self) -> float:
         """Return the rest of the timeout, seconds."""
         return self._deadline - now()

@@ -7,7 +7,7 @@ one transaction, and releases the locks in reverse after COMMIT. The guards abov
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,9 +16,11 @@ from distlock.errors import ConfigurationError
 from distlock.grants.current import CurrentGrant
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace
+from distlock.modes import Mode
 from distlock.owner import current_owner
 from distlock.web.decorator import Guarded, guard_at
 from distlock.web.guard_lock import GuardLock
+from distlock.web.nesting import waiting
 from distlock.web.observer import Observer, Watch, watching
 from distlock.web.settings.clients import GuardTerms
 
@@ -31,12 +33,14 @@ class UpperGuard:
     namespace: Namespace
     names: Sequence[str]
     lock: GuardLock
+    mode: Mode
     fenced_in: str | None
     max_hold: float
     observer: Observer | None
     #: Whether the guard below has taken it over.
     taken: bool = False
     _watch: Watch | None = None
+    _grant: Grant | None = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -46,8 +50,20 @@ class UpperGuard:
                 self.lock.tell_waits(self._watch.contended)
             yield
 
+    @contextmanager
+    def waiting(self, held: Sequence[CurrentGrant]) -> Iterator[None]:
+        """The wait for the lock while *held*, of the guards above, is held."""
+        with waiting(self.namespace, self.names, held, self.mode, True) if held else nullcontext():
+            yield
+
+    def begun(self) -> None:
+        """The transaction has begun."""
+        if self._watch is not None and self._grant is not None:
+            self._watch.begun(self._grant)
+
     def holding(self, grant: Grant) -> CurrentGrant:
         """Return what this guard holds now that its lock is granted."""
+        self._grant = grant
         if self._watch is not None:
             self._watch.granted(grant)
         return CurrentGrant(self.namespace, grant, current_owner(), self.fenced_in, max_hold=self.max_hold)
@@ -87,11 +103,14 @@ def stacked(
 ) -> Iterator[None]:
     """Leave the lock *names* of *guarded*, and those of *uppers*, to the guard below. The block calls it."""
     lock = replace(terms.lock, on_push=False)
+    # That of the highest one counts for all, unless another one has less of its own.
+    timeout = -1 if uppers and guarded.told.timeout is None else guarded.told.timeout
     upper = UpperGuard(
         guarded,
         terms.client.namespace.of(lock.mode),
         names,
-        GuardLock(terms.client, names, (), guarded.told.timeout, lock, None),
+        GuardLock(terms.client, names, (), timeout, lock, None),
+        lock.mode,
         terms.fenced_in,
         lock.max_hold,
         observer,
@@ -105,6 +124,17 @@ def stacked(
         raise ConfigurationError(f"The guard below @{guarded.told} on {guarded.where} did not lock the call.")
 
 
+def refuse_unlocked(guarded: Guarded) -> None:
+    """Raise `ConfigurationError` if *guarded* is to lock the call for the guards above, and does not."""
+    uppers = _upper.get()
+    if uppers and uppers[-1].guarded.below is guarded:
+        above = uppers[-1].guarded.told
+        raise ConfigurationError(
+            f"@{above} locks this call of {guarded.where}, and @{guarded.told} directly below it does not: "
+            "write the same methods= and mode= in both."
+        )
+
+
 def upper_guards(guarded: Guarded) -> tuple[UpperGuard, ...]:
     """Return the guards of the stack whose lowest one is *guarded*, the highest first. It takes them over."""
     uppers = _upper.get()
@@ -114,6 +144,11 @@ def upper_guards(guarded: Guarded) -> tuple[UpperGuard, ...]:
     for one in uppers:
         one.taken = True
     return uppers
+
+
+def serialises_session(guarded: Guarded, uppers: Sequence[UpperGuard]) -> bool:
+    """Whether one of the stack keeps two requests of one session apart: see `Told.serialises_session`."""
+    return any(one.told.serialises_session for one in (guarded, *(upper.guarded for upper in uppers)))
 
 
 def fenced_by(held: Sequence[CurrentGrant], mine: CurrentGrant) -> CurrentGrant:

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import logging
 import sys
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ from distlock.grants.grant import Grant
 from distlock.web.batch import Batch
 from distlock.web.decorator import Guarded
 from distlock.web.sessions import merge
+from distlock.web.stack import UpperGuard, serialises_session
 from django_distlock import private, private_of_others
 from django_distlock.conf import refreshes_session
 
@@ -39,13 +41,13 @@ _ANSWERED = (Http404, PermissionDenied, BadRequest, SuspiciousOperation, MultiPa
 _MARK = "_distlock"
 
 
-def session_under(guarded: Guarded, request: Any) -> GuardedSession | None:
+def session_under(guarded: Guarded, request: Any, uppers: Sequence[UpperGuard] = ()) -> GuardedSession | None:
     """Return the session that a call of *guarded* has to compare and to save; None where there is none.
 
     That is where the setting is on, all requests of one session take the lock, the session is in a store
     that can be read again, and no guard around this one sees to it.
     """
-    if request is None or not refreshes_session() or not guarded.told.serialises_session:
+    if request is None or not refreshes_session() or not serialises_session(guarded, uppers):
         return None
     session: Any = getattr(private_of_others.django_request(request), "session", None)
     if not _is_session(session) or session.session_key is None:

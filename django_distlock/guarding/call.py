@@ -58,13 +58,13 @@ def run(
         is_method=standing.is_method,
     )
 
-    if guard.leaves_to_below(guarded, names, transactions):
+    if guard.leaves_to_below(guarded, names, transactions, uppers, clients.terms):
         if request is not None:
             read_before_lock(DjangoBody(request), terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
         with stacked(guarded, names, terms, observer_for(guarded, request), uppers):
             return body()
 
-    session = session_under(guarded, request)
+    session = session_under(guarded, request, uppers)
     refreshes = request is not None and conf.refreshes_user()
 
     def compare_first(grant: Grant) -> None:
@@ -143,11 +143,11 @@ async def arun(
         # Under WSGI the event loop serves this request alone.
         read_before_lock(DjangoBody(request), terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
     transactions = await AsyncTransactions.look_around(guarded.where)
-    if guard.leaves_to_below(guarded, names, transactions):
+    if guard.leaves_to_below(guarded, names, transactions, uppers, clients.terms):
         with stacked(guarded, names, terms, observer_for(guarded, request), uppers):
             return await body()
 
-    session = session_under(guarded, request)
+    session = session_under(guarded, request, uppers)
 
     async def finished() -> Any:
         try:

@@ -14,7 +14,7 @@ from distlock.web.decorator import Guarded, Told, When
 from distlock.web.guard_options import Methods
 from distlock.web.names.sources import where_of
 from distlock.web.results import SkippableCall, refuse_skipping_view
-from distlock.web.stack import below
+from distlock.web.stack import below, refuse_unlocked
 from django_distlock.guarding.advice import async_in_transaction
 from django_distlock.guarding.call import (
     Arguments,
@@ -115,6 +115,7 @@ def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Argumen
 
         return rest.run_dispatch(guarded, transactions, body, standing)
     if not standing.is_locked_by(guarded):
+        refuse_unlocked(guarded)
         with (
             unlocked(standing.request, guarded, functools.partial(standing.locks_method, guarded)),
             transactions.unlocked(),
@@ -155,6 +156,7 @@ async def _acall(
         for problem in async_in_transaction(guarded, standing.opted_out(every), on_class):
             raise ConfigurationError(problem)
     if not standing.is_locked_by(guarded):
+        refuse_unlocked(guarded)
         with unlocked(standing.request, guarded, functools.partial(standing.locks_method, guarded)):
             return await body()
     if not _wanted(guarded, standing, args, kwargs):

@@ -44,6 +44,9 @@ BEFORE_HANDLERS = (
     "check_throttles",
 )
 
+#: Where a view keeps the guards on its dispatch that stand above another one, the outermost first.
+_ABOVE = "_distlock_above"
+
 #: Marks a view whose handler is guarded.
 _GUARDED = "_distlock_guarded"
 
@@ -126,7 +129,11 @@ def run_dispatch(
             refuse_own_dispatch(guarded, type(standing.view))
         elif not hasattr(standing.view, _GUARDED):
             stack.enter_context(transactions.unlocked())
-        _guard_handlers(standing.view, standing.request, guarded, transactions, standing)
+        # The guard below comes next, and is the inner one around the handler, too.
+        above = vars(standing.view).setdefault(_ABOVE, [])
+        above.append((guarded, transactions, standing))
+        while above and guarded.below is None:
+            _guard_handlers(standing.view, standing.request, *above.pop())
         return body()
 
 

@@ -24,7 +24,7 @@ from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
 from distlock.web.results import SkippableCall, refuse_coroutine, refuse_skipping_view, warn_of_stream
 from distlock.web.settings.clients import GuardTerms
-from distlock.web.stack import below, stacked, upper_guards
+from distlock.web.stack import below, refuse_unlocked, stacked, upper_guards
 from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.request import FlaskBody, FlaskRequest, observer_for, status_of
 from flask_distlock.guarding.required import passed
@@ -104,14 +104,16 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     if locked is not None:
         refuse_skipping_view(guarded)
     if locked is False:
+        refuse_unlocked(guarded)
         return guarded.function(*args, **kwargs)
     attempt, this, uppers = SkippableCall(guarded), None, upper_guards(guarded)
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
-        if guard.leaves_to_below(guarded, this.names, this.transactions):
+        clients = current_state().clients
+        if guard.leaves_to_below(guarded, this.names, this.transactions, uppers, clients.terms):
             with stacked(guarded, this.names, this.terms, this.observer, uppers):
                 passed(guarded)
-                return guarded.function(*args, **kwargs)
+                return attempt.body(lambda: guarded.function(*args, **kwargs))()
 
         def body() -> Any:
             passed(guarded)
@@ -131,7 +133,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             standby=this.terms.standby,
             observer=this.observer,
             keep=this.transactions.keep,
-            companion=session_under(guarded) if locked else None,
+            companion=session_under(guarded, uppers) if locked else None,
             uppers=uppers,
         )
     except LockError as error:
@@ -157,14 +159,16 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     if locked is not None:
         refuse_skipping_view(guarded)
     if locked is False:
+        refuse_unlocked(guarded)
         return await guarded.function(*args, **kwargs)
     attempt, uppers = SkippableCall(guarded), upper_guards(guarded)
     try:
         this = _begun(guarded, args, kwargs, is_view=locked is not None)
-        if guard.leaves_to_below(guarded, this.names, this.transactions):
+        clients = current_state().clients
+        if guard.leaves_to_below(guarded, this.names, this.transactions, uppers, clients.terms):
             with stacked(guarded, this.names, this.terms, this.observer, uppers):
                 passed(guarded)
-                return await guarded.function(*args, **kwargs)
+                return await attempt.body(lambda: guarded.function(*args, **kwargs))()
 
         async def body() -> Any:
             passed(guarded)
@@ -184,7 +188,7 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
             standby=this.terms.standby,
             observer=this.observer,
             keep=this.transactions.keep,
-            companion=session_under(guarded) if locked else None,
+            companion=session_under(guarded, uppers) if locked else None,
             uppers=uppers,
         )
     except LockError as error:

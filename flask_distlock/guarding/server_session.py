@@ -6,7 +6,7 @@ saves it inside of ``wsgi_app``, and a view keeps its lock until that returns.
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 from copy import deepcopy
 from typing import Any, cast
 
@@ -16,18 +16,19 @@ from flask.sessions import SecureCookieSessionInterface
 from distlock.grants.grant import Grant
 from distlock.web.decorator import Guarded
 from distlock.web.sessions import REFRESH_SESSION, merge
+from distlock.web.stack import UpperGuard, serialises_session
 
 #: Where a session keeps what it has loaded.
 _LOADED = "_distlock_loaded"
 
 
-def session_under(guarded: Guarded) -> ServerSession | None:
+def session_under(guarded: Guarded, uppers: Sequence[UpperGuard] = ()) -> ServerSession | None:
     """Return what compares the session for a view under *guarded*; None where nothing can or need be."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
     if isinstance(app.session_interface, SecureCookieSessionInterface) or not app.config[REFRESH_SESSION]:
         return None
     loaded: Any = session._get_current_object()  # type: ignore[attr-defined]
-    if getattr(loaded, "sid", None) is None or not guarded.told.serialises_session:
+    if getattr(loaded, "sid", None) is None or not serialises_session(guarded, uppers):
         return None
     return ServerSession(app, loaded)
 
