@@ -164,7 +164,7 @@ def run(
                     later.push(rest.pop_all())
                     for one in (*held, mine):
                         later.callback(_release, one.grant)
-                    # Last: whoever is interrupted here leaves no lock behind.
+                    # Last, so that an interrupt here leaves no lock behind.
                     until_released.pop_all()
     return result
 
@@ -252,7 +252,7 @@ async def arun(
                     # Where it ends there may be no event loop any more.
                     for one in (*held, mine):
                         later.callback(_release, one.grant)
-                    # Last: whoever is interrupted here leaves no lock behind.
+                    # Last, so that an interrupt here leaves no lock behind.
                     until_released.pop_all()
     return result
 
