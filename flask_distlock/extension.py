@@ -17,7 +17,6 @@ from distlock.locks.lock import Lock
 from distlock.locks.rlock import RLock
 from distlock.modes import READ
 from distlock.web.bodies import DEFAULTS, size_setting
-from distlock.web.default_alias import DefaultAlias
 from distlock.web.guard_options import one_database
 from distlock.web.names.templates import joined
 from distlock.web.sessions import REFRESH_SESSION
@@ -29,6 +28,7 @@ from distlock.web.settings.clients import (
     warn_if_alone,
     without_settings,
 )
+from distlock.web.settings.default_alias import DefaultAlias
 from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
 from distlock.web.stale_writes import SETTING as STALE_WRITES
 from flask_distlock.binds import bind_of

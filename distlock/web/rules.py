@@ -14,9 +14,9 @@ from distlock.errors import ConfigurationError
 from distlock.modes import READ
 from distlock.translations import TRANSLATIONS
 from distlock.web.decorator import WORDS, Told, When, Words
-from distlock.web.dotted import imported
 from distlock.web.guard_options import ALL_BUT_GET, Methods, overlap, written
 from distlock.web.names.templates import NameSource
+from distlock.web.settings.dotted import imported
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "lock": "product_<id>"}'
 #: As ``when`` takes it, and ``lock`` does not.

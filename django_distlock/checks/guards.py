@@ -15,9 +15,8 @@ from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError
 from distlock.modes import READ
-from distlock.web.decorator import Guarded, Told, chain, guards_of, unused
+from distlock.web.decorator import Guarded, Told, chain, guards_of, reached, unused
 from distlock.web.names.templates import joined
-from distlock.web.self_calls import reached
 from distlock.web.settings.problems import DEFAULT_ALIAS, by_alias, find_problems
 from django_distlock.checks.placement import (
     PlacedGuard,

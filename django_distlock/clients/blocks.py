@@ -24,7 +24,7 @@ from distlock.locks.namespace import Acquirer, AtEnd, Namespace
 from distlock.owner import Owner, current_owner, in_event_loop
 from distlock.terms import Terms
 from distlock.web.nesting import block_waiting
-from distlock.web.rows import RowLocks
+from distlock.web.settings.rows import RowLocks
 from django_distlock.clients.pooled import wait_for_us, watched
 from django_distlock.guarding.fence import fenced
 from django_distlock.guarding.open_transactions import (

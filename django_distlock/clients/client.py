@@ -25,9 +25,9 @@ from distlock.locks.rlock import RLock
 from distlock.locks.shared import Semaphore
 from distlock.terms import Terms
 from distlock.web.observer import Observer
-from distlock.web.rows import RowAcquirer
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client, warn_if_alone
+from distlock.web.settings.rows import RowAcquirer
 from django_distlock.clients.blocks import BlockAcquirer, roll_back_left
 from django_distlock.clients.pooled import Waiting
 from django_distlock.guarding.fence import looking

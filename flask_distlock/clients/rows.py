@@ -17,7 +17,7 @@ from distlock.locks.client import Locks
 from distlock.locks.namespace import Acquirer
 from distlock.terms import Terms
 from distlock.web.nesting import block_waiting
-from distlock.web.rows import RowLocks
+from distlock.web.settings.rows import RowLocks
 from flask_distlock.binds import engine_of, shown
 from flask_distlock.guarding.session import GuardTransactions, inside_guard
 

@@ -10,8 +10,7 @@ from flask.views import MethodView, View
 from werkzeug.routing import Rule as Route
 
 from distlock.modes import READ
-from distlock.web.decorator import Guarded, guards_of
-from distlock.web.self_calls import reached
+from distlock.web.decorator import Guarded, guards_of, reached
 from flask_distlock.guarding.placement import served
 from flask_distlock.guarding.views import class_of, decides_itself, handler_name, usual_methods_of
 

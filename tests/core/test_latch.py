@@ -19,7 +19,7 @@ from distlock.backends.base import Capabilities
 from distlock.backends.memory import MemoryBackend
 from distlock.locks import latch_waits
 from distlock.testing.fixtures import PATIENCE, engine_of, latch_waiters, wait_for_latch_waiters, wait_until
-from distlock.web.dummy import DummyLocks
+from distlock.web.settings.dummy import DummyLocks
 from tests.core.interrupts import Interrupted, Tracer, interrupted
 
 

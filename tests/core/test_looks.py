@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock.testing.fixtures import PATIENCE
-from distlock.web.dummy import DummyLocks
+from distlock.web.settings.dummy import DummyLocks
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 import flask_distlock
 from distlock import LockLost
-from distlock.web.dummy import DummyLocks
+from distlock.web.settings.dummy import DummyLocks
 from tests.databases import on
 from tests.fence.conftest import STOCK, write_row
 from tests.fence.shops import Answered, Shop, open_shop

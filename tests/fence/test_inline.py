@@ -12,7 +12,7 @@ from sqlalchemy import CursorResult, Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from distlock.grants.grant import Fence
-from distlock.web.dummy import DummyGrant
+from distlock.web.settings.dummy import DummyGrant
 from django_distlock.inline import FencedModel
 from flask_distlock.inline import FencedMixin, fenced_update
 

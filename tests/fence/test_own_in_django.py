@@ -12,7 +12,7 @@ from django.db import connections, transaction
 
 import distlock
 from distlock import ConfigurationError, LockLost, Locks, LockTimeout, LostInside, NotHeld
-from distlock.web.dummy import DummyLocks
+from distlock.web.settings.dummy import DummyLocks
 from django_distlock import atomic
 from tests.fence.conftest import STOCK
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 
 import distlock
 from distlock import ConfigurationError, LockLost, Locks, LockTimeout, LostInside, NotHeld
-from distlock.web.dummy import DummyLocks
+from distlock.web.settings.dummy import DummyLocks
 from flask_distlock import transaction
 from tests.databases import on
 from tests.fence.conftest import STOCK

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence.row import OldEpoch, Overtaken
 from distlock.grants.grant import Fence, Grant
-from distlock.web.dummy import DummyGrant, DummyLocks
+from distlock.web.settings.dummy import DummyGrant, DummyLocks
 from flask_distlock.sql.fence_row import fenced
 from tests.databases import on
 from tests.fence.conftest import STOCK

@@ -19,7 +19,7 @@ from distlock.fence.prune import BATCH
 from distlock.fence.row import OldEpoch, Overtaken, floor_of, key_of
 from distlock.fence.trouble import trouble
 from distlock.grants.grant import Fence
-from distlock.web.dummy import DummyLocks
+from distlock.web.settings.dummy import DummyLocks
 from flask_distlock.sql import fence_row
 from tests.databases import Databases, on
 from tests.fence.conftest import STOCK

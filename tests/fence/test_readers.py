@@ -17,7 +17,7 @@ from distlock.fence.reading import OvertakenReader
 from distlock.fence.row import OldEpoch, Overtaken
 from distlock.grants.grant import Fence, Grant
 from distlock.modes import PERMIT, READ, Mode
-from distlock.web.dummy import DummyGrant, DummyLocks
+from distlock.web.settings.dummy import DummyGrant, DummyLocks
 from flask_distlock import transaction
 from tests.databases import on
 from tests.fence.conftest import STOCK, write_row

@@ -15,7 +15,7 @@ from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import Engine, MetaData, Table, inspect, text
 
 from distlock.errors import ConfigurationError
-from distlock.web.dummy import DummyLocks
+from distlock.web.settings.dummy import DummyLocks
 from django_distlock import atomic
 from flask_distlock import DistLock
 

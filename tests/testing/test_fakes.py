@@ -12,7 +12,7 @@ import pytest
 import distlock
 from distlock.errors import BackendUnavailable, InvalidName, LockLost, LockTimeout, LostInside
 from distlock.testing import backend_down, contended, held_locks, lose, taken_locks
-from distlock.web.dummy import DummyLocks
+from distlock.web.settings.dummy import DummyLocks
 from tests.redis_server import RedisServer, redis_server
 
 __all__ = ["redis_server"]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from distlock.errors import InvalidName, NotHeld
-from distlock.web.dummy import DummyLocks
+from distlock.web.settings.dummy import DummyLocks
 
 
 def test_everybody_gets_the_lock_at_once() -> None:

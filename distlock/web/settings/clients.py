@@ -28,11 +28,11 @@ from distlock.modes import EXCLUSIVE, PERMIT
 from distlock.operate.typed import Typed
 from distlock.terms import Terms
 from distlock.web.decorator import Guarded, Told
-from distlock.web.dummy import DummyLocks
 from distlock.web.guard_options import refuse_unable
-from distlock.web.rows import Look, RowAcquirer
 from distlock.web.settings.aliases import AliasSettings
+from distlock.web.settings.dummy import DummyLocks
 from distlock.web.settings.problems import DEFAULT_ALIAS, WITHOUT_SERVICE
+from distlock.web.settings.rows import Look, RowAcquirer
 
 logger = logging.getLogger("distlock")
 

@@ -15,7 +15,7 @@ from distlock.errors import ConfigurationError
 from distlock.metrics import KINDS
 from distlock.names import check_prefix
 from distlock.numbers import A_COUNT, LONG, a_number_of_seconds, is_count, is_seconds
-from distlock.web.dotted import imported
+from distlock.web.settings.dotted import imported
 
 DEFAULT_ALIAS = "default"
 SETTINGS = (

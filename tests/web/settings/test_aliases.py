@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.dummy import DummyLocks
 from distlock.web.settings.aliases import AliasSettings, contended_status, read
 from distlock.web.settings.clients import make_client
+from distlock.web.settings.dummy import DummyLocks
 from distlock.web.settings.problems import find_problems
 
 REDIS = "redis://localhost:6379/0"
