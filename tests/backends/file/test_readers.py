@@ -12,8 +12,8 @@ import pytest
 
 from distlock.backends.base import READ, Acquired, LockRequest
 from distlock.backends.file import FileBackend
-from distlock.backends.file.entries import Entry, Spot
-from distlock.backends.file.queues import Queues
+from distlock.backends.file.entries import QueueEntry, Spot
+from distlock.backends.file.queues import FileQueues
 from distlock.testing.contenders import Contender, ask, read
 from distlock.testing.fixtures import wait_until
 from tests.backends.file.peer import PATIENCE, Peer
@@ -251,14 +251,14 @@ def test_a_hold_whose_file_gets_another_name_meanwhile_is_not_lost(
     """A thread renews it while another one turns it into a reader's."""
     mine = ask(key)
     one.held(mine)
-    there = Queues.there
+    there = FileQueues.there
 
-    def turned_first(line: Queues, entry: Entry) -> bool:
-        monkeypatch.setattr(Queues, "there", there)
+    def turned_first(line: FileQueues, entry: QueueEntry) -> bool:
+        monkeypatch.setattr(FileQueues, "there", there)
         assert backend(one).downgrade(mine)
         return there(line, entry)
 
-    monkeypatch.setattr(Queues, "there", turned_first)
+    monkeypatch.setattr(FileQueues, "there", turned_first)
     assert one.backend.renew([mine]) == [True]
 
 
@@ -267,14 +267,14 @@ def test_a_hold_whose_file_gets_another_name_meanwhile_is_released(
 ) -> None:
     mine = ask(key)
     one.held(mine)
-    leave = Queues.leave
+    leave = FileQueues.leave
 
-    def turned_first(line: Queues, entry: Entry) -> bool:
-        monkeypatch.setattr(Queues, "leave", leave)
+    def turned_first(line: FileQueues, entry: QueueEntry) -> bool:
+        monkeypatch.setattr(FileQueues, "leave", leave)
         assert backend(one).downgrade(mine)
         return leave(line, entry)
 
-    monkeypatch.setattr(Queues, "leave", turned_first)
+    monkeypatch.setattr(FileQueues, "leave", turned_first)
     assert one.backend.release(mine)
     two.held(ask(key))
 
@@ -291,11 +291,11 @@ def test_a_look_that_misses_a_file_lets_nobody_in(
     one.held(ask(key))
     mine = wanted(key)
     two.queued(mine)
-    entries = Queues.entries
+    entries = FileQueues.entries
 
-    def missed(line: Queues, spot: Spot) -> list[Entry]:
-        monkeypatch.setattr(Queues, "entries", entries)
+    def missed(line: FileQueues, spot: Spot) -> list[QueueEntry]:
+        monkeypatch.setattr(FileQueues, "entries", entries)
         return [entry for entry in entries(line, spot) if not entry.held]
 
-    monkeypatch.setattr(Queues, "entries", missed)
+    monkeypatch.setattr(FileQueues, "entries", missed)
     two.queued(mine)
