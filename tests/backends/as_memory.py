@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
-from distlock.backends.inspectable import InspectableBackend
+from distlock.backends.inspectable import Inspectable
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
 from distlock.backends.optional import Reads
@@ -17,7 +17,7 @@ from distlock.testing.contenders import RecordingSink, ask
 class Both:
     """Clients of both backends. What is done by one is done by its twin, and the answers are compared."""
 
-    def __init__(self, make: Callable[[], InspectableBackend], clients: int, one_waits: bool = False) -> None:
+    def __init__(self, make: Callable[[], Inspectable], clients: int, one_waits: bool = False) -> None:
         """*one_waits*: a client asks for nothing more while it waits."""
         # Nothing ends by itself: time stands still here, and there nobody is sent away.
         service = MemoryService(now=lambda: 0.0)
