@@ -159,8 +159,8 @@ def _line(namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGr
     """Return what to write instead."""
     if not all(namespace.is_same(one.namespace) for one in around):
         return "They are of different aliases: take those of one alias first everywhere."
-    both = ", ".join(f'"{name}"' for name in sorted({*_names_of(around), *names}))
-    return f"Write one guard with all names, on the outer function: @distributed_lock({both})"
+    both = " and ".join(repr(name) for name in sorted({*_names_of(around), *names}))
+    return f"Write one guard on the outer function, with the templates of {both}: @distributed_lock(…, …)"
 
 
 def _keys(held: Sequence[CurrentGrant]) -> frozenset[Key]:

@@ -58,13 +58,15 @@ OWN = ["gunicorn", FLASK_NEEDS]
 
 def typed(lines: str) -> dict[str, str]:
     """The headers that curl sends when *lines* are typed into a shell."""
-    shown = f"curl() {{ printf '%s\\n' \"$@\"; }}\n{lines}"
+    shown = f"curl() {{ printf '%s\\n' \"$@\" >&2; }}\n{lines}"
     done = subprocess.run(["sh", "-euc", shown], capture_output=True, text=True, check=True)
-    words = iter(done.stdout.splitlines())
+    words = iter(done.stderr.splitlines())
     method, headers = "GET", dict[str, str]()
     for word in words:
         if word == "-X":
             method = next(words)
+        elif word == "-sw":
+            assert next(words) == r"\n"
         elif word == "-b":
             headers["Cookie"] = next(words)
         elif word == "-H":

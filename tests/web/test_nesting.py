@@ -31,7 +31,7 @@ numbers = itertools.count()
 #: Seconds; on a ring that nobody ends, all four requests below take it, or twice as long.
 TIMEOUT = 30.0
 
-LINE = '@distributed_lock("a", "b")'
+LINE = "with the templates of 'a' and 'b': @distributed_lock(…, …)"
 
 
 @pytest.fixture(autouse=True)
@@ -261,7 +261,7 @@ def test_names_that_differ_in_their_numbers_are_told_once(
     for number in range(5):
         run(client, f"user_{number}", lambda number=number: run(client, f"product_{number}", lambda: None))
     assert len(caplog.records) == 1
-    assert '@distributed_lock("product_0", "user_0")' in caplog.text
+    assert "with the templates of 'product_0' and 'user_0'" in caplog.text
 
 
 def test_tasks_in_opposite_orders_do_not_wait_for_each_other(
