@@ -6,25 +6,31 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from asgiref.sync import iscoroutinefunction
 from django.contrib.auth.models import Group
 from django.db import connection, connections
+from django.dispatch import Signal
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client
 from django.urls import path
+from django.utils.decorators import method_decorator
 from django.views import View
 from rest_framework.decorators import api_view
 from rest_framework.views import APIView
 
 import distlock
+from distlock import clock
 from distlock.errors import ConfigurationError
 from distlock.grants.current import current_grants
 from distlock.testing.fakes import lose_grant
+from distlock.web import guard_lock
 from django_distlock import distributed_lock, locks
 from django_distlock.models import FenceRow
-from django_distlock.signals import lock_acquired, lock_refused
+from django_distlock.signals import lock_acquired, lock_refused, lock_released
 
 Serve = Callable[..., Client]
 
@@ -74,6 +80,42 @@ def stacked(view: Any, *decorators: Any) -> Any:
     for decorate in reversed(decorators or both):
         view = decorate(view)
     return view
+
+
+async def asell(request: HttpRequest, id: int) -> HttpResponse:
+    return HttpResponse("sold")
+
+
+def ask(serve: Serve, view: Any, **cookies: str) -> Any:
+    """Post to *view*, in an event loop if it is async."""
+    client = serve(view)
+    if iscoroutinefunction(view):
+        in_loop = AsyncClient()
+        in_loop.cookies.load(cookies)
+        return asyncio.run(in_loop.post("/product/1"))
+    client.cookies.load(cookies)
+    return client.post("/product/1")
+
+
+@contextmanager
+def connected(signal: Signal, receiver: Callable[..., None]) -> Iterator[None]:
+    signal.connect(receiver)
+    try:
+        yield
+    finally:
+        signal.disconnect(receiver)
+
+
+@contextmanager
+def heard(signal: Signal) -> Iterator[list[str]]:
+    """Of which aliases *signal* is sent."""
+    aliases: list[str] = []
+
+    def note(alias: str, **_: Any) -> None:
+        aliases.append(alias)
+
+    with connected(signal, note):
+        yield aliases
 
 
 class Sell:
@@ -229,6 +271,96 @@ def test_a_decorator_between_the_two_guards_is_refused_as_before(serve: Serve, a
 
     with pytest.raises(ConfigurationError, match="a transaction"):
         serve(stacked(sell, both[0], between, both[1])).post("/product/1")
+
+
+@pytest.mark.parametrize("view", [sell, asell])
+@pytest.mark.parametrize("lower", [{}, {"timeout": 900}], ids=["none of its own", "longer"])
+def test_the_lower_lock_is_waited_for_until_the_deadline_of_the_upper(
+    serve: Serve, settings: Any, monkeypatch: pytest.MonkeyPatch, lower: dict[str, Any], view: Any
+) -> None:
+    settings.DISTLOCK = {**settings.DISTLOCK, "new": {**settings.DISTLOCK["new"], "TIMEOUT": 0.2}}
+    late, waits = [0.0], dict[str, float]()
+    monkeypatch.setattr(guard_lock, "now", lambda: clock.now() + late[0])
+
+    def note(alias: str, grant: distlock.Grant, **_: Any) -> None:
+        waits[alias] = grant.timeout
+        # As if the upper lock had been waited for so long.
+        late[0] = 300
+
+    view = stacked(
+        view,
+        distributed_lock("product_<id>", alias="old", timeout=600),
+        distributed_lock("product_<id>", alias="new", **lower),
+    )
+    with connected(lock_acquired, note):
+        assert ask(serve, view).status_code == 200
+    assert 60 < waits["new"] <= 300
+
+
+@pytest.mark.parametrize("kind", ["view", "async view"])
+def test_a_guard_below_that_does_not_lock_the_call_is_refused_before_the_body(
+    serve: Serve, kind: str
+) -> None:
+    class Sale(View):
+        @distributed_lock("product_<id>", alias="old", methods=["GET", "HEAD"])
+        @distributed_lock("product_<id>", alias="new", mode="shared")
+        def get(self, request: HttpRequest, id: int) -> HttpResponse:
+            pytest.fail("ran")
+
+        def post(self, request: HttpRequest, id: int) -> HttpResponse:
+            return self.get(request, id)
+
+    class AsyncSale(View):
+        @distributed_lock("product_<id>", alias="old", methods=["GET", "HEAD"])
+        @distributed_lock("product_<id>", alias="new", mode="shared")
+        async def get(self, request: HttpRequest, id: int) -> HttpResponse:
+            pytest.fail("ran")
+
+        async def post(self, request: HttpRequest, id: int) -> HttpResponse:
+            return await self.get(request, id)
+
+    with pytest.raises(ConfigurationError, match="write the same methods= and mode= in both"):
+        ask(serve, (Sale if kind == "view" else AsyncSale).as_view())
+    assert held() == ""
+
+
+@pytest.mark.parametrize("base", [View, APIView])
+def test_on_dispatch_the_upper_lock_is_taken_first(
+    serve: Serve, atomic_requests: None, commits: list[str], base: type[View]
+) -> None:
+    cls: Any = method_decorator(both, name="dispatch")(type("Sale", (Sell, base), {}))
+    with heard(lock_acquired) as acquired:
+        assert serve(cls.as_view()).post("/product/1").content == b"old new, in transaction"
+    assert (acquired, commits) == (["old", "new"], ["old new"])
+
+
+@pytest.mark.parametrize("view", [sell, asell])
+def test_two_aliases_of_one_lock_service_do_not_wait_for_themselves(
+    serve: Serve, settings: Any, view: Any
+) -> None:
+    one = {"LOCATION": settings.DISTLOCK["old"]["LOCATION"], "TIMEOUT": 1}
+    settings.DISTLOCK = {**settings.DISTLOCK, "old": one, "new": one}
+    assert ask(serve, stacked(view)).status_code == 200
+    assert held() == ""
+
+
+@pytest.mark.parametrize("order", [["row", "new"], ["new", "row"]], ids="-".join)
+def test_signals_are_sent_of_a_row_as_of_the_other_lock(
+    serve: Serve, settings: Any, order: list[str]
+) -> None:
+    settings.DISTLOCK = {**settings.DISTLOCK, "row": {"BACKEND": "database"}}
+    decorators = [distributed_lock("product_<id>", alias=alias) for alias in order]
+    with heard(lock_acquired) as acquired, heard(lock_released) as released:
+        assert serve(stacked(sell, *decorators)).post("/product/1").status_code == 200
+    assert (sorted(acquired), sorted(released)) == (["new", "row"], ["new", "row"])
+
+
+@pytest.mark.parametrize("view", [sell, asell])
+def test_a_refused_upper_lock_is_the_only_one_that_is_told(serve: Serve, view: Any) -> None:
+    view = stacked(view, distributed_lock("product_<id>", alias="old", timeout=0.1), both[1])
+    with locks["old"].lock("product_1"), heard(lock_refused) as refused:
+        assert ask(serve, view).status_code == 423
+    assert refused == ["old"]
 
 
 @pytest.fixture(autouse=True)
