@@ -144,7 +144,7 @@ class Transaction:
         statements_for("postgresql").lock(self, key_of("shop", name), 60)
 
     def sees(self, name: str) -> KeyState:
-        return row_locks.sight(self, "shop", name)
+        return row_locks.key_state(self, "shop", name)
 
     def holder(self, name: str) -> str:
         holder = self.sees(name).holder
