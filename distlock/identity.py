@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+
+#: A user and a password in a URL. They may change while processes run.
+_LOGIN = re.compile(r"//[^/@]*@")
 
 
 def identity(
@@ -17,9 +21,9 @@ def identity(
 def lock_service(of: object) -> str:
     """Return a text for the lock service in the `identity` *of* a client; "" if that is unknown.
 
-    It is the same in every process, and sorts lock services.
+    It is the same in every process, whatever login its URL has, and sorts lock services.
     """
     if not isinstance(of, tuple):
         return ""
     url, backend, _, _, row = of
-    return repr((url, backend, row)) if url else ""
+    return repr((_LOGIN.sub("//", url), backend, row)) if url else ""

@@ -126,11 +126,6 @@ def note_asked_for(grant: Grant) -> None:
     _asked_for.add(grant)
 
 
-def any_around() -> bool:
-    """Return whether a guard or a request may hold something around the running code."""
-    return bool(_current.get()) or _keeping.get() is not None
-
-
 def is_guarded() -> bool:
     """Return whether a guard, or a request that keeps locks, may be around the running code."""
     return bool(_current.get()) or _keeping.get() is not None

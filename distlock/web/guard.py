@@ -109,7 +109,7 @@ def run(
     max_hold = math.inf if terms is None else terms.max_hold
     if uppers:
         terms = replace(terms or namespace.terms, on_push=False)
-        # Else the time of the highest one counts.
+        # The TIMEOUT of this guard's own alias does not count in a stack: the highest guard's does.
         timeout = -1 if timeout is None else timeout
     lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in and not uppers else None)
     with ExitStack() as rest:  # noqa: SIM117 - as in arun()
@@ -197,7 +197,7 @@ async def arun(
     max_hold = math.inf if terms is None else terms.max_hold
     if uppers:
         terms = replace(terms or namespace.terms, on_push=False)
-        # Else the time of the highest one counts.
+        # The TIMEOUT of this guard's own alias does not count in a stack: the highest guard's does.
         timeout = -1 if timeout is None else timeout
     lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in and not uppers else None)
     with ExitStack() as rest:

@@ -52,12 +52,12 @@ class UpperGuard:
 
     @contextmanager
     def waiting(self, held: Sequence[CurrentGrant]) -> Iterator[None]:
-        """The wait for the lock while *held*, of the guards above, is held."""
+        """Refuse a wait in the block that would close a ring with *held*, what the guards above hold."""
         with waiting(self.namespace, self.names, held, self.mode, True) if held else nullcontext():
             yield
 
     def begun(self) -> None:
-        """The transaction has begun."""
+        """Report that the transaction has begun: only now is a lock that is a row granted."""
         if self._watch is not None and self._grant is not None:
             self._watch.begun(self._grant)
 
@@ -103,7 +103,7 @@ def stacked(
 ) -> Iterator[None]:
     """Leave the lock *names* of *guarded*, and those of *uppers*, to the guard below. The block calls it."""
     lock = replace(terms.lock, on_push=False)
-    # That of the highest one counts for all, unless another one has less of its own.
+    # The highest guard's timeout counts for all, unless a lower decorator names a shorter one.
     timeout = -1 if uppers and guarded.told.timeout is None else guarded.told.timeout
     upper = UpperGuard(
         guarded,

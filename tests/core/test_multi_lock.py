@@ -140,6 +140,15 @@ def test_another_client_of_the_same_lock_service_has_the_same_lock() -> None:
         multi_lock(one.lock("a"), other.lock("a"))
 
 
+def test_a_client_with_another_login_has_the_same_lock() -> None:
+    """As while a password is changed, server by server."""
+    one, other = (
+        distlock.connect(f"redis://{login}localhost:1/0", prefix="shop") for login in (":old@", "ann:new@")
+    )
+    with pytest.raises(ConfigurationError, match="the lock 'a' of the prefix 'shop' twice"):
+        multi_lock(one.lock("a"), other.lock("a"))
+
+
 def test_one_name_on_two_lock_services_is_two_locks_in_one_order(connect: Connect) -> None:
     """As while a site moves from one lock service to another."""
     old, new = connect("shop"), connect("shop")
