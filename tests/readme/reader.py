@@ -65,8 +65,8 @@ def typed(lines: str) -> dict[str, str]:
     for word in words:
         if word == "-X":
             method = next(words)
-        elif word == "-sw":
-            assert next(words) == r"\n"
+        elif word in {"-so", "-w"}:
+            assert next(words) in {"/dev/null", r"%{http_code}\n"}
         elif word == "-b":
             headers["Cookie"] = next(words)
         elif word == "-H":
