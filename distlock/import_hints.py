@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import sys
 from collections.abc import Sequence
 
 #: The names that people look for in the wrong one of our three packages, and the line that imports each.
@@ -22,10 +24,24 @@ def install_hint(extra: str) -> str:
 def unknown_name(package: str, name: str, core: Sequence[str] = ()) -> ImportError | AttributeError:
     """Return the error for a module-level `__getattr__`: *package* has no *name*.
 
-    *core* are the public names of `distlock`. The error is an ImportError only for a name that another one of
-    our packages has: ``from package import name`` replaces the text of an AttributeError by its own.
+    *core* are the public names of `distlock`. The error is an ImportError for a name that another one of our
+    packages has, and for a misspelt one: ``from package import name`` replaces the text of an AttributeError
+    by its own.
     """
-    line = f"from distlock import {name}" if name in core else _LINES.get(name)
-    if line is None:
-        return AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
-    return ImportError(f"{name} is not in {package}. Write: {line}", name=name)
+    module = sys.modules[package]
+    if line := f"from distlock import {name}" if name in core else _LINES.get(name):
+        return ImportError(f"{name} is not in {package}. Write: {line}", name=name)
+    if meant := _meant(name, getattr(module, "__all__", ())):
+        line = f"from {package} import {meant}"
+    elif meant := _meant(name, (*core, *_LINES)):
+        line = _LINES.get(meant, f"from distlock import {meant}")
+    if meant:
+        return ImportError(f"{name} is not in {package}. Did you mean: {line}", name=name)
+    return AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
+
+
+def _meant(name: str, words: Sequence[str]) -> str | None:
+    """Return the one of *words* that was most likely meant. Python asks for names with underscores itself."""
+    by_form = {} if name.startswith("_") else {word.casefold(): word for word in words}
+    close = difflib.get_close_matches(name.casefold(), by_form, n=1, cutoff=0.75)
+    return by_form[close[0]] if close else None

@@ -97,7 +97,7 @@ def test_a_shell_can_run_it_and_each_program_takes_its_options(block: Block) -> 
 def test_a_crontab_runs_what_a_shell_can_run(block: Block) -> None:
     found = CRONTAB.fullmatch(block.text)
     assert found
-    read(block, found[1].replace("\\%", "%").replace("$(date +%j)", "7"))
+    read(block, found[1].replace("\\%", "%").replace("$(date +%Y%m%d)", "7"))
 
 
 def test_commands_in_sentences_can_be_run() -> None:

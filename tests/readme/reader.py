@@ -73,7 +73,7 @@ def typed(lines: str) -> dict[str, str]:
             name, _, value = next(words).partition(": ")
             headers[name] = value
         else:
-            assert re.fullmatch(r"http://localhost:(8000|5000)/products/1/reduce", word), word
+            assert re.fullmatch(r"http://localhost:(8000|8001|5000)/products/1/reduce", word), word
     assert method == "POST"
     return headers
 

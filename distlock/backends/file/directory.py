@@ -25,7 +25,7 @@ _HOPELESS = {
     errno.EACCES: "may not be written by this user",
     errno.EPERM: "may not be written by this user",
     errno.EROFS: "is on a read-only file system",
-    errno.ENOTDIR: "is not a directory (a symbolic link is none), or lies below a file",
+    errno.ENOTDIR: "is not a directory, is a symbolic link, or lies below a file",
     errno.ELOOP: "is a symbolic link where none may be, or a loop of them",
     errno.ENAMETOOLONG: "is too long a path",
 }
