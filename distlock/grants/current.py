@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CurrentGrant:
-    """One grant, and the guard around the running code that has it."""
+    """The grant of one guard around the running code."""
 
-    #: Where it is the lock of its names: in another namespace they are other locks.
+    #: The namespace of its names: in another one they are other locks.
     namespace: Namespace
     grant: Grant
-    #: Threads and tasks that inherit the context did not inherit the lock.
+    #: A thread or task that inherits the context does not inherit the lock.
     owner: Owner
     #: The database whose transaction is fenced with the grant.
     fenced_in: str | None = None
@@ -38,17 +38,17 @@ class CurrentGrant:
 
     @property
     def running(self) -> bool:
-        """Whether a call that relies on it is around the running code."""
+        """Whether the running code is inside a call that relies on it."""
         return self.kept is None or self.kept.entered > 0
 
 
 class Kept:
-    """A lock that outlives the call of its guard. Code that asks for it again enters it in a ``with``."""
+    """A lock that the request keeps after the call of its guard. A ``with`` on it enters it again."""
 
     __slots__ = ("entered",)
 
     def __init__(self) -> None:
-        #: How many calls are inside.
+        #: How many calls rely on it now.
         self.entered = 0
 
     @property
@@ -73,9 +73,9 @@ class Keeping:
     owner: Owner
     #: The request around this one.
     around: tuple[CurrentGrant, ...] = ()
-    #: Also what was released since.
+    #: The grants, those that were released since as well.
     kept: list[CurrentGrant] = field(default_factory=list)
-    #: Nobody ends any more what is kept from now on: code that copied the context outlives the request.
+    #: The request is over, so nothing more can be kept: code that copied its context may run on.
     closed: bool = False
 
     def open(self) -> tuple[CurrentGrant, ...]:
@@ -117,12 +117,12 @@ def current_grant() -> Grant:
 
 
 def was_asked_for(grant: Grant) -> bool:
-    """Whether the guarded code has called `current_grant`: it may have told others its fence."""
+    """Return whether the guarded code has called `current_grant`: it may have passed the fence on."""
     return grant in _asked_for
 
 
 def note_asked_for(grant: Grant) -> None:
-    """Let `was_asked_for` say so of *grant*, as of one that shares its fence."""
+    """Have `was_asked_for` return True for *grant*, as for a grant with the same fence."""
     _asked_for.add(grant)
 
 
@@ -132,7 +132,7 @@ def is_guarded() -> bool:
 
 
 def current_grants() -> tuple[CurrentGrant, ...]:
-    """What the guards around the running code hold, the outermost first; before them what is kept."""
+    """Return what the request keeps, and what the guards around the code hold, the outermost first."""
     mine, request = _current.get(), _keeping.get()
     kept = request.open() if request is not None and (request.kept or request.around) else ()
     if not mine and not kept:
@@ -140,13 +140,13 @@ def current_grants() -> tuple[CurrentGrant, ...]:
     owner = current_owner()
     if request is not None and owner != request.owner:
         kept = tuple(one for one in kept if one.owner == owner)
-    # What was passed on to a coroutine may have been let go in it, and a guard may have been interrupted.
+    # A grant that was passed on to a coroutine may have been released there, or its guard interrupted.
     running = (one for one in mine if one.owner == owner and not one.grant.released)
     return (*kept, *running)
 
 
 def inherited() -> tuple[CurrentGrant, ...]:
-    """`current_grants`, and what still is held around the code that started the running task or thread."""
+    """Return `current_grants`, and what is held around the code that started the running task or thread."""
     mine, request = _current.get(), _keeping.get()
     kept = request.open() if request is not None and (request.kept or request.around) else ()
     return (*kept, *filterfalse(_RELEASED, mine)) if mine or kept else ()
@@ -160,10 +160,10 @@ def holding(
     max_hold: float = math.inf,
     above: Sequence[CurrentGrant] = (),
 ) -> Iterator[CurrentGrant]:
-    """A guard holds *grant* while the block runs.
+    """Make *grant* the current one while the block runs.
 
-    *above*: what the guards stacked directly above it hold, the highest first. That of the highest is the
-    current grant, whose fence counts.
+    *above*: the grants of the guards that are stacked directly above, the highest first. The highest one is
+    the current grant, and its fence counts.
     """
     owner = current_owner()
     around = _current.get()
@@ -197,7 +197,7 @@ def kept_by_request() -> Keeping | None:
 
 
 def keep_together(stack: Sequence[CurrentGrant], mine: CurrentGrant) -> None:
-    """Let the request keep all of *stack*, the highest first, as long as *mine* of it, which it keeps."""
+    """Have the request keep all of *stack*, the highest first, as long as *mine*, which is one of it."""
     if len(stack) > 1 and (request := _keeping.get()) is not None:
         place, kept = next(
             (place, one.kept) for place, one in enumerate(request.kept) if one.grant is mine.grant
@@ -207,7 +207,10 @@ def keep_together(stack: Sequence[CurrentGrant], mine: CurrentGrant) -> None:
 
 @contextmanager
 def passed_on(mine: tuple[CurrentGrant, ...]) -> Iterator[None]:
-    """The block runs elsewhere for the owner of *mine*, which waits for it: a bridge of sync and async."""
+    """Run the block for the owner of *mine*, which waits for it in another thread or task.
+
+    Bridges between sync and async code do that.
+    """
     owner = current_owner()
     before = _current.set(tuple(replace(one, owner=owner) for one in mine))
     try:

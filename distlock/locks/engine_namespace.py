@@ -66,7 +66,7 @@ class EngineNamespace(Namespace):
         # No prefix has a slash.
         made = EngineNamespace(self.engine, f"{self.prefix}/{kind}")
         made._kind, made.has_owners = kind, False
-        # One step: threads that come together have the same one.
+        # One step: threads that come at the same time get the same one.
         return self._others.setdefault(kind, made)
 
     def acquire(
@@ -82,7 +82,7 @@ class EngineNamespace(Namespace):
         self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
     ) -> Commands[MultiGrant | None]:
         if terms.mode == EXCLUSIVE:
-            # Before any is waited for: behind the others the refusal of one would come late, or never.
+            # Refuse before waiting for any name: later the refusal of one would come late, or never.
             self.refuse_upgrade(names)
         now = self.engine.now
         deadline = now() + seconds
@@ -115,7 +115,7 @@ class EngineNamespace(Namespace):
     def abandon(self, names: tuple[str, ...], parker: Parker, error: BaseException) -> None:
         self.engine.abandon([self._before + name for name in names], parker, error)
         if (semaphores := self._others.get(SEMAPHORE)) is not None:
-            # A guard's own request is not reported here.
+            # A guard of a semaphore abandons by way of the namespace of locks.
             semaphores.abandon(names, parker, error)
 
     def is_holder(self, name: str, owner: Owner) -> bool:
@@ -134,7 +134,7 @@ class EngineNamespace(Namespace):
             self.refuse_lacking("latch", "latch()")
             assert isinstance(backend, Latches)
             with self.books:
-                # Hints go to one of them.
+                # The engine notifies one of them only.
                 if self._latches is None:
                     waits = LatchWaits(backend, self.engine.publish_soon)
                     self.engine.sink.latch_waits = self._latches = waits
@@ -181,7 +181,7 @@ class EngineNamespace(Namespace):
                 yield row.key[start:], replace(seen, row=row)
 
     def _still_true(self, seen: SeenProcess) -> StatusRow | None:
-        """Return what is true yet of what a silent process said last. The lock service knows."""
+        """Return what still holds of what a silent process published last. The lock service knows."""
         if (row := seen.row) is None:
             return None
         state = self.engine.inspection.inspect(row.key)

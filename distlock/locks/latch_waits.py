@@ -1,7 +1,8 @@
-"""Those that wait for latches, in one process: threads and tasks, for all latches of one client.
+"""The threads and tasks of one process that wait for the latches of one client.
 
-They sleep at gates of their own. One thread looks for all of them: when one comes, at hints, and now and
-then as the net under a lost hint. It is there while somebody waits.
+Each sleeps at a parker of its own. One thread looks at the latches for all of them: when a waiter comes, when
+the lock service notifies it, and now and then in case a notification was missed. It lives while somebody
+waits.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from distlock.terms import shown_where
 
 logger = logging.getLogger("distlock")
 
-#: Seconds between two looks at a latch, where nobody gave a hint.
+#: Seconds between two looks at a latch without a notification.
 POLL = 2.0
-#: So soon is looked again where the lock service did not answer, seconds.
+#: Seconds until the next look if the lock service did not answer.
 AGAIN = 0.25
-#: An answer that is under way when the time of its waiter is over is awaited for so long, seconds.
+#: How much longer than its timeout a waiter awaits an answer that is under way, seconds.
 LAST_WORDS = 0.25
-#: For how long the thread stays when nobody waits any more, seconds.
+#: How long the thread stays when nobody waits any more, seconds.
 LINGER = 1.0
-#: The event loop of a waiter that did not leave so long after its time was over stands still, seconds.
+#: A waiter that has not left so many seconds after its timeout is forgotten: its event loop stands still.
 STALLED = 2.0
 
 _CLOSED = "The client was closed meanwhile, and waits for no latch. It may be used again."
@@ -48,16 +49,16 @@ class _Waiter:
 
     def __init__(self, parker: Parker, until: float, where: str | CodeType | None) -> None:
         self.parker = parker
-        #: Since when it waits, and what does: see `distlock.terms.Terms`.
+        #: Since when it waits, and the code that does: see `distlock.terms.Terms`.
         self.came = clock.now()
         self.where = where
-        #: Its time is over then, on `distlock.clock.now`.
+        #: When its timeout is over, on `distlock.clock.now`.
         self.until = until
-        #: The latch was looked at since it came.
+        #: Whether the latch was looked at since it came.
         self.seen = False
         #: The life of the latch that it waits for, as first seen. The next latch of that name has its own.
         self.life: str | None = None
-        #: The latch, open; or why it never will be, as far as anybody can tell.
+        #: The open latch, or the error for a latch that will not open. None: it still waits.
         self.outcome: LatchState | Exception | None = None
 
     def end(self, outcome: LatchState | Exception) -> None:
@@ -66,15 +67,15 @@ class _Waiter:
 
 
 class _Watched:
-    """One latch that is waited for."""
+    """One latch, and those who wait for it."""
 
     __slots__ = ("due", "ends", "trouble", "waiters")
 
     def __init__(self) -> None:
         self.waiters: set[_Waiter] = set()
-        #: When it is to be looked at. Not while it is being looked at.
+        #: When to look at it next; ``inf`` while a look is under way.
         self.due = -math.inf
-        #: By when it is gone, as far as is known.
+        #: When its lifetime ends, as far as is known.
         self.ends = -math.inf
         #: Why the last look failed; None: it did not.
         self.trouble: BackendUnavailable | None = None
@@ -84,14 +85,14 @@ class LatchWaits:
     """The waiters of one client. The lock service notifies it from any thread."""
 
     def __init__(self, latches: Latches, lasts: Callable[[], None] = lambda: None) -> None:
-        """*lasts*: called now and then while there are rows to be told: see `rows`."""
+        """*lasts*: called now and then while there are rows to publish: see `rows`."""
         self.latches = latches
         self._lasts = lasts
         self.after_fork()
         forget_in_children(self)
 
     def after_fork(self) -> None:
-        """In the child: those that wait are the parent's."""
+        """Begin anew in a forked child, because the waiters are the parent's."""
         self._mutex = reentrance.mutex()
         self._watched: dict[str, _Watched] = {}
         #: The keys notified since the last look; None: any key may have been.
@@ -100,12 +101,12 @@ class LatchWaits:
         self._thread: threading.Thread | None = None
 
     def notified(self, key: str) -> None:
-        """It is worth looking at *key*."""
+        """Look at *key* soon."""
         self._hints.append(key)
         self._called.wake()
 
     def missed_notifications(self) -> None:
-        """Hints may be missing."""
+        """Look at every latch soon."""
         self._hints.append(None)
         self._called.wake()
 
@@ -123,9 +124,9 @@ class LatchWaits:
     def wait(
         self, key: str, parker: Parker, until: float, where: str | CodeType | None = None
     ) -> Commands[LatchState | None]:
-        """The latch *key*, open; None: it was not before the moment *until*. *where*: what wants it.
+        """Wait until the latch *key* is open. Return it, or None if it has not opened by *until*.
 
-        Raises `LatchGone`; `BackendUnavailable` where that can't be told.
+        *where*: the code that waits. Raises `LatchGone`; `BackendUnavailable` if its state is not known.
         """
         waiter = _Waiter(parker, until, where)
         try:
@@ -138,7 +139,7 @@ class LatchWaits:
                     break
                 yield Park(parker, left)
         finally:
-            # Commands that need no mutex: this may run as a finaliser of the thread that has it.
+            # Without the mutex: this may run as a finaliser in the thread that owns it.
             if (entered := self._watched.get(key)) is not None:
                 entered.waiters.discard(waiter)
         if isinstance(waiter.outcome, Exception):
@@ -171,7 +172,7 @@ class LatchWaits:
             if self._thread is None or not self._thread.is_alive():
                 self._start()
             watched.waiters.add(waiter)
-            # It looks at least once for each that comes: what opened before may not be waited for.
+            # Look at least once for each waiter: a latch that opened before it came sends no notification.
             watched.due = -math.inf
         self._called.wake()
         return watched
@@ -206,7 +207,7 @@ class LatchWaits:
             self._called.wait(min(pause, LINGER) if self._watched else LINGER)
             with self._mutex:
                 if self._thread is threading.current_thread() and not (self._watched or self._hints):
-                    # The next that comes starts another one.
+                    # The next waiter starts another thread.
                     self._thread = None
                     return
 
@@ -216,8 +217,8 @@ class LatchWaits:
         try:
             self._lasts()
         except Exception as error:
-            # Where no thread can be started it is not told, and those that wait are looked for all the same.
-            logger.debug("What waits for latches is told later: %s", error)
+            # No thread could be started to publish them. The waiters are looked after all the same.
+            logger.debug("The waiters for latches are published later: %s", error)
 
     def _forget_who_left(self) -> None:
         now = clock.now()
@@ -252,7 +253,7 @@ class LatchWaits:
             failure = error
         with self._mutex:
             for (key, waiters), state in zip(due.items(), states, strict=True):
-                # A close may have taken it away.
+                # `close` may have removed it.
                 watched = self._watched.get(key, _Watched())
                 if failure is None:
                     _tell(watched, waiters, state)
@@ -261,7 +262,7 @@ class LatchWaits:
 
 
 def _tell(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) -> None:
-    """Handle the state of the latch for the waiters that had come before it was read."""
+    """Apply *state*, which was read after *waiters* had come."""
     watched.trouble = None
     for waiter in waiters:
         waiter.seen = True
@@ -281,7 +282,10 @@ def _tell(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) ->
 
 
 def _tell_failure(watched: _Watched, waiters: set[_Waiter], failure: Exception) -> None:
-    """The lock service may be back in a moment; but nobody waits for longer than the latch can live."""
+    """Apply a look that failed.
+
+    The lock service may be back in a moment; but nobody waits for longer than the latch can live.
+    """
     now = clock.now()
     if isinstance(failure, BackendUnavailable):
         watched.trouble = failure

@@ -1,4 +1,4 @@
-"""A lock for use in ``with``, as `threading.Lock`, over one name or several."""
+"""A lock on one name or several, used like `threading.Lock`."""
 
 from __future__ import annotations
 
@@ -23,34 +23,37 @@ from distlock.terms import Terms
 
 
 class Entries:
-    """The books of one `Lock`. Threads and tasks share it; its own thread may be interrupted anywhere."""
+    """What threads and tasks hold by way of one `Lock` object.
+
+    A thread may be interrupted anywhere, so each change is one step, or is made under the mutex.
+    """
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
-        #: The entries that have a grant, for `release` and ``with``.
+        #: The entries that have a grant.
         self._out: list[Entry] = []
-        #: The ``with`` blocks that are being run, the oldest first.
+        #: The ``with`` blocks that are running, the oldest first.
         self.entered: list[Entry] = []
 
     def granted(self, entry: Entry) -> None:
-        """*entry* has its grant."""
+        """Note that *entry* has its grant."""
         with self._namespace.books:
-            # Grants that were released by themselves need not be remembered.
+            # Forget grants that were released by `Grant.release`.
             self._out = [*self._unreleased(), entry] if self._out else [entry]
 
     def any_open(self) -> bool:
-        """Whether a grant is out, and not lost."""
+        """Return whether a grant is neither released nor lost."""
         return any(entry.is_open for entry in self._out)
 
     def latest(self, owner: Owner) -> Entry | None:
-        """Return the grant for `release`: the latest of *owner*, else the oldest one. It changes nothing."""
+        """Return what `release` releases: the latest entry of *owner*, else the oldest of all."""
         with self._namespace.books:
             out = self._unreleased()
             mine = (one for one in reversed(out) if one.owner == owner)
             return next(mine, next(iter(out), None))
 
     def take_out(self, entry: Entry) -> bool:
-        """*entry* is being released. False if somebody did so before."""
+        """Note that *entry* is being released. Return False if somebody has done so before."""
         with self._namespace.books:
             try:
                 self._out.remove(entry)
@@ -59,7 +62,10 @@ class Entries:
         return True
 
     def grant_of(self, block: Entry) -> Grant | None:
-        """What the end of *block* gives back: its owner's latest, for the body may have exchanged it."""
+        """Return the grant that the end of *block* releases.
+
+        It is the latest of its owner, because the body may have released the lock and acquired it again.
+        """
         if self._out == [block]:
             return block.grant
         with self._namespace.books:
@@ -68,7 +74,7 @@ class Entries:
         return next((entry.grant for entry in reversed(out) if entry.owner == block.owner), block.grant)
 
     def forget(self, block: Entry) -> None:
-        """*block* has ended."""
+        """Note that *block* has ended."""
         with self._namespace.books:
             if block in self.entered:
                 self.entered.remove(block)
@@ -82,9 +88,9 @@ logger = logging.getLogger("distlock")
 
 
 class Lock:
-    """A lock of `Locks.lock`. It is cheap: make one wherever you need it. Threads and tasks may share it."""
+    """What `Locks.lock` returns. It is cheap: make one where you need it. Threads and tasks may share it."""
 
-    #: False where the end of its ``with`` is a COMMIT, which looks at the lock itself.
+    #: Whether the end of the ``with`` block raises an error for a lost lock. A COMMIT checks the lock itself.
     tells_loss = True
 
     def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, terms: Terms) -> None:
@@ -106,7 +112,7 @@ class Lock:
         )
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> Grant | None:
-        """Wait for the lock. Returns the `Grant`, or None if the lock stays taken, or most likely would.
+        """Wait for the lock. Return the `Grant`, or None if the lock stays taken, or most likely would.
 
         *blocking*: False asks once, and does not wait. *timeout*: the longest wait, seconds; 0: ask once;
         -1: no limit; None: the lock's. Raises `BackendUnavailable`; `TooManyWaiters` at a fixed limit;
@@ -165,7 +171,7 @@ class Lock:
             raise
 
     def locked(self) -> bool:
-        """Whether anybody holds one of the names just now, here or elsewhere. Asks the lock service."""
+        """Return whether anybody, here or elsewhere, holds one of the names. Asks the lock service."""
         return any(self._namespace.locked(name) for name in self.names)
 
     async def alocked(self) -> bool:
@@ -173,7 +179,7 @@ class Lock:
         return await asyncio.to_thread(self.locked)
 
     def owned(self) -> bool:
-        """Whether a grant that came from this object is out, and not lost. Asks nobody."""
+        """Return whether this object holds the lock, and has not lost it. Does not ask the lock service."""
         return self._entries.any_open()
 
     def __enter__(self) -> Grant:
@@ -230,14 +236,14 @@ class Lock:
         return self.names
 
     def _refuse_own(self, entry: Entry) -> None:
-        """Raise `ConfigurationError` where a ``with`` would wait for the code around it."""
+        """Raise `ConfigurationError` if a ``with`` block would wait for the code around it."""
         if self_deadlock.is_any_around():
             self_deadlock.refuse_own(
                 self._namespace, self._wanted(entry), seconds=self._longest(), enters_kept=self._enters_kept()
             )
 
     def _enters_kept(self) -> bool:
-        """Return whether the acquirer is a framework's, which enters again what its request keeps."""
+        """Return whether the client belongs to a framework, which enters again what its request keeps."""
         return self.client.acquirer is not self._namespace
 
     def _enter(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
@@ -259,7 +265,7 @@ class Lock:
         return grant
 
     def _abandon(self, entry: Entry, error: BaseException) -> None:
-        """*entry* was interrupted, or refused: leave nothing of it behind."""
+        """Remove *entry*, which was interrupted or refused, and all that the engine has of it."""
         if entry in self._entries.entered:
             self._entries.entered.remove(entry)
         entry.namespace.abandon(self.names, entry.parker, error)
@@ -284,7 +290,7 @@ class Lock:
     # -- leaving ---------------------------------------------------------------------------------
 
     def _last(self) -> Entry:
-        """Return the grant that `release` releases. It changes nothing."""
+        """Return the entry that `release` releases. Raise `NotHeld` if there is none."""
         entry = self._entries.latest(current_owner())
         if entry is None:
             raise self._not_held()
@@ -300,14 +306,14 @@ class Lock:
         return NotHeld(f"The lock {self._shown()} can't be released: this object does not hold it.")
 
     def _ending(self, frame: FrameType) -> Entry | None:
-        """The ``with`` block that *frame* ends; None if nothing is left of it. It changes nothing."""
+        """Return the ``with`` block that *frame* ends; None if nothing is left of it."""
         entered = self._entries.entered.copy()  # to copy is one step
         if len(entered) == 1 and entered[0].frame is frame:
             return entered[0]
         return self_deadlock.ending(entered, frame)
 
     def _leave(self, block: Entry) -> Commands[None]:
-        """Release what *block* holds, after what its client does before that."""
+        """Release what *block* holds, after the `at_end` of its client."""
         at_end = self.client.at_end
         if at_end is None or not self._gives_back(block):
             return self._release(block)
@@ -320,7 +326,7 @@ class Lock:
             yield from self._release(block)
 
     def _gives_back(self, block: Entry) -> bool:
-        """Whether the end of *block* releases anything."""
+        """Return whether the end of *block* releases anything."""
         return True
 
     def _release(self, block: Entry) -> Commands[None]:
@@ -332,9 +338,9 @@ class Lock:
         self_deadlock.end(block)
 
     def _break_off(self, block: Entry | None, error: BaseException, frame: FrameType) -> None:
-        """The end of *block* was interrupted: the keeper does the rest of it."""
+        """Have the maintenance thread finish the end of *block*, which *error* interrupted."""
         if block is None:
-            # The state is still unchanged. The block belongs to other code.
+            # Nothing has changed yet. Other code may own the block.
             block = self._ending(frame)
             if block is None or (block.frame is not frame and block.owner != current_owner()):
                 return
@@ -343,12 +349,12 @@ class Lock:
         self._forget(block)
 
     def _hand_back(self, entry: Entry, error: BaseException) -> None:
-        """Give back without I/O what is left of *entry*, whose release was interrupted by *error*."""
+        """Release what is left of *entry* without I/O, because *error* interrupted its release."""
         if entry.grant is not None:
             entry.grant._abandon(error)
 
     def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
-        """Unless the body has raised: `LostInside` if the lock was lost, `NotHeld` if *block* is gone."""
+        """Raise `LostInside` for a lost lock, or `NotHeld` if *block* is gone, unless the body has raised."""
         if exc_info and exc_info[0] is not None:
             return
         if block is not None and block.trouble is not None:

@@ -1,7 +1,4 @@
-"""A namespace: the names under one prefix of one lock service. In it one name is one lock.
-
-It counts the recursion of its re-entrant locks.
-"""
+"""A namespace: the names under one prefix of one lock service. In it one name is one lock."""
 
 from __future__ import annotations
 
@@ -27,58 +24,58 @@ from distlock.terms import Terms
 
 
 class Acquirer(Protocol):
-    """Takes the names of a client's locks. A `Namespace` is the base; one of a framework wraps another.
+    """What acquires the locks of a client: a `Namespace`, or what a framework puts around it.
 
-    One that stands around another looks before the wait, waits with care, or gives a grant that does more at
-    its end. Threads share it.
+    A framework's checks something before the wait, keeps the grant with the request, or does more at its end.
+    Threads share it.
     """
 
     @property
     def namespace(self) -> Namespace:
-        """Where the names are."""
+        """The namespace of the names."""
 
     def acquire(
         self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
     ) -> Commands[Grant | None]:
-        """Take all of *names*, which are in the one order for everybody; None: not in time.
+        """Acquire all of *names*, in the order given. Return None if that took too long.
 
         *parker*: where the caller sleeps; it identifies the caller. *seconds*: the longest wait; 0: ask
-        once. *terms*: how long they may be held, and what wants them. Raises `LockError`.
+        once. *terms*: the options of the locks. Raises `LockError`.
         """
 
 
-#: Called with the names of a ``with`` block at its end, while they are held still. Gives what is raised after
-#: their release, unless the block has raised something itself; None: nothing.
+#: Called with the names of a ``with`` block at its end, while they are still held. Returns the error to raise
+#: after their release, unless the block has raised one itself; None: no error.
 AtEnd = Callable[[tuple[str, ...]], Commands[LockError | None]]
 
 
 class Client(Protocol):
-    """The methods of a client, a `distlock.Locks`, that a lock calls."""
+    """What a lock uses of its client, a `distlock.Locks`."""
 
     acquirer: Acquirer
     namespace: Namespace
-    #: The longest wait of locks that were told none, seconds; -1: no limit.
+    #: The longest wait of locks without a timeout of their own, seconds; -1: no limit.
     timeout: float
     at_end: AtEnd | None
 
 
 class Namespace(ABC):
-    """The state that the clients of one namespace share; itself an `Acquirer`, with nothing around it.
+    """The names under *prefix*, and what the clients that use them share.
 
-    *prefix*: what stands before every name. *terms*: those of locks that were told none.
+    It is the plain `Acquirer`. *terms*: the options of locks that name none.
     """
 
-    #: Whether a lock keeps anybody out.
+    #: Whether a lock excludes anybody. Dummy locks don't.
     keeps_out = True
-    #: Whether somebody who has a name would wait for itself if it took it again.
+    #: Whether a holder that asks for the same name again would wait for itself. Holders of permits don't.
     has_owners = True
-    #: Whether there is a lock service that might not answer.
+    #: Whether there is a lock service that may fail to answer.
     may_be_away = True
-    #: Equal for those in which one name is one lock, as far as is known; None: nothing is known of it.
+    #: Namespaces with equal identities have the same locks. None: it is not known.
     identity: object = None
-    #: How an operator's command is called for it; None: no other process could see its locks.
+    #: How an operator types a command for it; None: no other process can see its locks.
     typed: Typed | None = None
-    #: The first half of its fences.
+    #: The first number of its fences.
     epoch = 1
 
     def __init__(self, prefix: str, terms: Terms) -> None:
@@ -91,7 +88,7 @@ class Namespace(ABC):
         forget_in_children(self)
 
     def _make_books(self) -> None:
-        #: For the books of `Lock` and `RLock`. Its thread may be interrupted by code that takes it, too.
+        #: Guards the entries of `Lock` and `RLock`. Reentrant, because a signal handler may use them, too.
         self.books = threading.RLock()
 
     @property
@@ -99,7 +96,7 @@ class Namespace(ABC):
         return self
 
     def is_same(self, other: Namespace) -> bool:
-        """Whether one name is one lock here and there. Two aliases may differ in their words only."""
+        """Return whether *other* has the same locks. Two aliases may differ in their spelling only."""
         return self is other or (self.identity is not None and self.identity == other.identity)
 
     def refuse_lacking(self, capability: str, wish: str) -> None:  # noqa: B027 - nobody is kept out
@@ -107,15 +104,15 @@ class Namespace(ABC):
 
     @property
     def semaphores(self) -> Namespace:
-        """Where its semaphores have their names: they are no locks of these names."""
+        """The namespace of its semaphores: a semaphore and a lock of one name are two things."""
         return self
 
     def of(self, mode: Mode) -> Namespace:
-        """Where names that are wanted in *mode* are names."""
+        """Return the namespace of names that are wanted in *mode*."""
         return self.semaphores if mode == PERMIT else self
 
     def of_kind(self, kind: Kind) -> Namespace | None:
-        """Where the names of *kind* are; None: it has none."""
+        """Return the namespace of *kind*; None: its lock service has none."""
         return self if kind == LOCK else None
 
     def latch_states(self, names: Sequence[str]) -> Sequence[LatchState | None]:
@@ -132,15 +129,15 @@ class Namespace(ABC):
         """Raise `ConfigurationError` if the caller reads one of *names*, and so can't write it."""
 
     def refuse_overload(self, names: Iterable[str], seconds: float) -> None:  # noqa: B027 - nobody waits
-        """Raise `TooManyWaiters` if who would wait *seconds* for *names* is not admitted just now."""
+        """Raise `TooManyWaiters` if a caller that would wait *seconds* for *names* would be refused now."""
 
     @abstractmethod
     def abandon(self, names: tuple[str, ...], parker: Parker, error: BaseException) -> None:
-        """Leave nothing behind of the caller with *parker*, which *error* interrupted."""
+        """Remove everything of the caller with *parker*, which *error* interrupted."""
 
     @abstractmethod
     def is_holder(self, name: str, owner: Owner) -> bool:
-        """Whether *owner*, of this process, was granted *name*, as far as is known."""
+        """Return whether *owner*, a thread or task of this process, is known to hold *name*."""
 
     @abstractmethod
     def grants(self) -> list[Grant]:
@@ -148,7 +145,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def locked(self, name: str) -> bool:
-        """Whether anybody holds *name* just now, here or elsewhere. Asks the lock service."""
+        """Return whether anybody, here or elsewhere, holds *name*. Asks the lock service."""
 
     @abstractmethod
     def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
@@ -164,9 +161,9 @@ class Namespace(ABC):
 
     @abstractmethod
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
-        """End the hold of *name* whose block begins with *number*. False: it has ended.
+        """End the hold of *name* whose fences begin with *number*. Return False if it has ended already.
 
-        *transaction*: where the hold is one, what the database calls it.
+        *transaction*: the name that the database has for the hold, if the hold is a transaction.
         """
 
     def request_release(self, name: str) -> bool:
@@ -187,15 +184,15 @@ class Namespace(ABC):
         return None
 
     def prepare(self) -> str:
-        """Make what its lock service needs before the first lock. Returns what there is, in a sentence."""
+        """Make what its lock service needs before the first lock. Return what is there, in a sentence."""
         return "Nothing has to be made: locks can be taken."
 
     def close(self) -> None:
-        """Give everything back and drop threads and connections."""
+        """Release everything, end the threads and close the connections."""
         self.inside.clear()
 
     def after_fork(self) -> None:
-        """In the child: what the parent holds stays the parent's."""
+        """Begin anew in a forked child: what the parent holds stays the parent's."""
         self._make_books()
         self.inside.clear()
 
@@ -204,20 +201,20 @@ _all: WeakValueDictionary[int, Namespace] = WeakValueDictionary()
 
 
 def namespaces() -> list[Namespace]:
-    """The namespaces of all clients in this process."""
+    """Return the namespaces of all clients in this process."""
     # One step: threads make and drop clients meanwhile.
     return [one for known in _all.valuerefs() if (one := known()) is not None]
 
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """How often its owner is inside one name."""
+    """How often the owner of a re-entrant lock has acquired one name."""
 
     grant: Grant
-    #: The names that were requested together with it.
+    #: The grant of all names that were acquired together with it.
     whole: Grant
     count: int = 1
-    #: The same for a lock that was lost since, in a block further out.
+    #: The entry of a block further out, whose lock was lost since.
     before: Entered | None = None
 
     @property
@@ -226,11 +223,11 @@ class Entered:
 
     @property
     def is_written(self) -> bool:
-        """It is held, and nobody else reads: it was not downgraded."""
+        """Whether it is held to write, and was not downgraded."""
         return self.is_held and self.grant.mode == EXCLUSIVE
 
     def unreleased(self) -> Entered | None:
-        """This one, or the next one further out whose end is still to come."""
+        """Return this entry, or the next one further out, whose grant is not released."""
         one: Entered | None = self
         while one is not None and one.grant.released:
             one = one.before
@@ -238,15 +235,15 @@ class Entered:
 
 
 def together(entered: list[Entered]) -> Grant:
-    """One grant of all of them: that which was asked for, where it has no other name."""
+    """Return one grant of all of *entered*: the one that acquired them, if it has no other names."""
     whole = entered[0].whole
     if len(whole.names) == len(entered) and all(one.whole is whole for one in entered):
         return whole
     return entered[0].grant if len(entered) == 1 else MultiGrant([one.grant for one in entered])
 
 
-#: The recursion of one owner, by name. It is replaced, never changed, so that no interrupt finds it halfway.
+#: The entries of one owner, by name. It is replaced, never changed, so that no interrupt finds it halfway.
 Names = Mapping[str, Entered]
 
-#: It belongs to the namespace: two objects of the same names are the same lock.
+#: By owner. It belongs to the namespace, because two objects of the same name are the same lock.
 Inside = dict[Owner, Names]

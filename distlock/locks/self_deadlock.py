@@ -1,4 +1,7 @@
-"""The ``with`` blocks around the running code: one on a name inside another on it would wait for itself."""
+"""Code that would wait for itself: it holds a lock, or what waits for it does, and it asks for the same lock.
+
+For this the module keeps the ``with`` blocks around the running code.
+"""
 
 from __future__ import annotations
 
@@ -27,24 +30,24 @@ from distlock.owner import Owner, current_owner
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """One caller's way into a lock: an ``acquire()``, or a ``with`` block."""
+    """One ``acquire()`` of a lock, or one ``with`` block on it."""
 
     namespace: Namespace
     names: tuple[str, ...]
     owner: Owner
-    #: It marks all that the engine does for this entry.
+    #: It identifies the entry in the engine.
     parker: Parker
-    #: The owner's earlier entry in the lock's own books.
+    #: The owner's earlier entry in the same `RLock`.
     before: Any = None
     grant: Grant | None = None
-    #: The frame whose code has entered the block. A generator's frame is not that of the code that drives it.
+    #: The frame whose code entered the block. A generator has another frame than the code that drives it.
     frame: FrameType | None = None
-    #: The error that its end found, raised unless the block has raised one itself.
+    #: The error that the end of the block found. It is raised unless the block has raised one itself.
     trouble: Exception | None = None
 
     @property
     def reads(self) -> bool:
-        """Whether others may read under the lock, too."""
+        """Whether it holds a read lock."""
         return self.grant is not None and self.grant.mode == READ
 
     @property
@@ -52,23 +55,23 @@ class Entry:
         return self.grant is not None and not self.grant.released and not self.grant.lost
 
 
-#: For so long the task may run until it awaits anything, seconds. A loop that stands still tells nothing.
+#: How long we wait for the event loop of the other task to answer, seconds …
 _PATIENCE = 1.0
-#: It comes on top of a wait, of which it is a small part.
+#: … and at most this share of the time for which the lock would be waited.
 _SHARE = 0.1
 
 _here: ContextVar[object] = ContextVar("distlock_here")
 
 
 def awaits_this(task: asyncio.Task[Any], seconds: float) -> bool:
-    """Whether *task*, of another thread's loop, awaits what this one does.
+    """Return whether *task*, which runs in another thread, awaits what this thread does.
 
-    False where it can't be told. *seconds*: for so long it would be waited otherwise.
+    Return False if that is not known in time. *seconds*: how long the caller would wait for the lock.
     """
     suspended = Lock()
     suspended.acquire()
     try:
-        # It has started this thread, and may run on for a moment.
+        # It may still run after it has started this thread: wait until it awaits something.
         task.get_loop().call_soon_threadsafe(suspended.release)
     except RuntimeError:
         return False
@@ -77,14 +80,14 @@ def awaits_this(task: asyncio.Task[Any], seconds: float) -> bool:
     mark = object()
     before = _here.set(mark)
     try:
-        # Not `isinstance`, which asks lazy objects, as a request's user, what they are: that is a query.
+        # `isinstance` would make a lazy object load what it stands for: request.user would send a query.
         return any(type(one) is Context and one.get(_here) is mark for one in _variables(_innermost(task)))
     finally:
         _here.reset(before)
 
 
 def _innermost(task: asyncio.Task[Any]) -> object:
-    """The coroutine of *task* that awaits what others do."""
+    """Return the coroutine of *task* that awaits something which is no coroutine."""
     found: Any = task.get_coro()
     while isinstance(inner := getattr(found, "cr_await", None), CoroutineType):
         found = inner
@@ -92,9 +95,12 @@ def _innermost(task: asyncio.Task[Any]) -> object:
 
 
 def _variables(coroutine: object) -> list[object]:
-    """Not by `f_locals`, which keeps what it gives for as long as the coroutine runs."""
+    """Return the variables of *coroutine*.
+
+    `f_locals` would keep them alive for as long as the coroutine runs.
+    """
     found = gc.get_referents(coroutine)
-    # The variables that its inner functions share.
+    # A variable that inner functions use, too, is in a cell.
     return found + gc.get_referents(*(one for one in found if type(one) is CellType))
 
 
@@ -109,23 +115,23 @@ _KEPT = (
     "enters it again."
 )
 
-#: A contextvar, and not the thread's: pools that run parts of several calls in one thread keep their
-#: contexts apart. Threads and tasks that inherit a context are other owners.
+#: A contextvar, not a thread-local: pools run parts of several calls in one thread, each in its own context.
+#: A thread or task that inherits a context is another owner.
 _around: ContextVar[tuple[Entry, ...]] = ContextVar("distlock_blocks", default=())
 
 
 def begin(block: Entry) -> None:
-    """The running code goes into *block*."""
+    """Note that the running code has entered *block*."""
     around = _around.get()
     _around.set((*(one for one in around if one.is_open), block) if around else (block,))
 
 
 def ending(entered: Sequence[Entry], frame: FrameType) -> Entry | None:
-    """Which of *entered*, the oldest first, the caller ends in *frame*.
+    """Return the block of *entered*, the oldest first, that the caller leaves in *frame*.
 
-    A ``with`` statement enters and ends its block in one frame, in whatever thread or task a generator is
-    closed. Of other callers of `__enter__` and `__exit__`, as `ExitStack`, only the owner is known, and what
-    is over goes first: the code of another block may still run under its lock.
+    A ``with`` statement enters and leaves its block in one frame, even if another thread or task closes its
+    generator. Other callers of `__enter__` and `__exit__`, such as `ExitStack`, are known by their owner
+    only. Of its blocks, those that have ended come first: code may still run under the lock of the others.
     """
     for block in reversed(entered):
         if block.frame is frame:
@@ -137,8 +143,8 @@ def ending(entered: Sequence[Entry], frame: FrameType) -> Entry | None:
 
 
 def end(block: Entry) -> None:
-    """It leaves *block*, perhaps in another context than it was entered in."""
-    # A frame keeps alive what its code works with.
+    """Note that the code has left *block*, perhaps in another context than it entered it in."""
+    # A frame keeps the variables of its code alive.
     block.frame = None
     if (around := _around.get()) == (block,):
         _around.set(())
@@ -148,7 +154,7 @@ def end(block: Entry) -> None:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """The block is a request: what is around it is a site's test, which may play somebody else."""
+    """Ignore the ``with`` blocks around a request: they belong to a test, which may play another user."""
     before = _around.set(())
     try:
         yield
@@ -169,10 +175,11 @@ def refuse_own(
     *,
     enters_kept: bool = False,
 ) -> None:
-    """Raise `ConfigurationError` if the code around holds one of *names*, which it would wait for.
+    """Raise `ConfigurationError` if the running code would wait for one of *names*, which it holds itself.
 
-    *reads*: it asks to read, which it may beside its own reads, and in its own client's write. *seconds*: for
-    so long it would wait. *enters_kept*: its client enters again what the request keeps.
+    *reads*: it asks for a read lock, which it gets beside its own read locks and under the write lock of the
+    same client. *seconds*: how long it would wait. *enters_kept*: its client may enter again what the request
+    keeps.
     """
     if reads:
         owner = current_owner()
@@ -208,8 +215,9 @@ def refuse_awaited(
 ) -> None:
     """Raise `ConfigurationError` if a task holds one of *names* and awaits what the running thread does.
 
-    *reads*: it asks to read, which it may beside others that do. *seconds*: for so long it would wait; what
-    does not wait is not refused. *around*: the ``with`` blocks that count, beside guards.
+    *reads*: the caller asks for a read lock, which it gets beside other read locks. *seconds*: how long it
+    would wait; a caller that does not wait is never refused. *around*: the ``with`` blocks to look at, beside
+    guards.
     """
     guards = inherited()
     if not seconds or not (guards or around) or not (namespace.keeps_out and namespace.has_owners):
@@ -230,10 +238,10 @@ def refuse_awaited(
 
 
 def read_again(namespace: Namespace, names: Sequence[str], *, enters_kept: bool = False) -> Namespace | None:
-    """Where the running thread or task may read *names* again at once, if that is another client's.
+    """Return the namespace of another client in which the running code already holds all of *names*.
 
-    In it, a ``with`` block or a guard around the running code holds all of them. *enters_kept*: the client
-    enters by itself what the request keeps.
+    There it may read them again without waiting. Return None if there is none. *enters_kept*: the client
+    enters again by itself what the request keeps.
     """
     owner = current_owner()
     for guard in current_grants():
@@ -241,7 +249,7 @@ def read_again(namespace: Namespace, names: Sequence[str], *, enters_kept: bool 
             continue
         if enters_kept and not guard.running:
             continue
-        # The view of a guard may run in another thread than the one that was granted its lock.
+        # A view may run in another thread than the one in which its guard was granted the lock.
         if all(guard.namespace.is_holder(name, owner) for name in names):
             return guard.namespace
     for one in reversed(_around.get()):
@@ -253,7 +261,7 @@ def read_again(namespace: Namespace, names: Sequence[str], *, enters_kept: bool 
 
 
 def own_grant(namespace: Namespace, names: Sequence[str]) -> Grant | None:
-    """The grant under which the running code has all of *names* already, of a guard or of a block."""
+    """Return the grant, of a guard or a block, under which the running code holds all of *names* already."""
     guards = [one.grant for one in current_grants() if one.running and namespace.is_same(one.namespace)]
     owner = current_owner()
     own = [one for one in _around.get() if one.owner == owner and namespace.is_same(one.namespace)]
@@ -268,7 +276,10 @@ def held_around() -> list[Grant]:
 
 
 def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stopped_loop: bool) -> LockTimeout:
-    """The error of one that has waited *seconds* in vain. *stopped_loop*: no task could run meanwhile."""
+    """Return the error of a caller that has waited *seconds* in vain.
+
+    *stopped_loop*: it stopped the event loop, so no task could run meanwhile.
+    """
     shown = ", ".join(map(repr, names))
     plain_with = _PLAIN_WITH if stopped_loop else ""
     if not namespace.has_owners:
@@ -280,13 +291,16 @@ def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stoppe
         return LockTimeout(f"The lock {shown} was still held after {seconds:g} seconds, {fault}{plain_with}")
     return LockTimeout(
         f"The lock {shown} was still held by somebody else after {seconds:g} seconds. "
-        # Last the line to type, which can be copied to the end.
+        # The line to type comes last, so that it can be copied up to the end.
         f"Try again later, or raise the time-out.{plain_with}{_held_by(namespace, names)}"
     )
 
 
 def _held_by(namespace: Namespace, names: Sequence[str]) -> str:
-    """The holder, since when, and the line to type if it is stuck: as far as is known without asking."""
+    """Return who holds *names*, since when, and the line to type if the holder is stuck.
+
+    It does not ask the lock service.
+    """
     for name in names:
         holder = known_holder(namespace, name)
         if holder is not None:
@@ -300,7 +314,7 @@ def _held_by(namespace: Namespace, names: Sequence[str]) -> str:
 
 
 def own_fault(namespace: Namespace, names: Sequence[str]) -> str | None:
-    """How the running code itself keeps *names* from being granted, as far as is known, and what to do."""
+    """Return how the running code itself keeps *names* from being granted, and what to do; else None."""
     if not namespace.has_owners:
         return None
     if _of_guard(namespace, names):
@@ -329,7 +343,7 @@ def own_fault(namespace: Namespace, names: Sequence[str]) -> str | None:
 
 
 def is_held_around(namespace: Namespace, names: Sequence[str]) -> bool:
-    """Whether the running code, or what has started it, holds one of *names*, as far as is known."""
+    """Return whether the running code, or the code that started it, is known to hold one of *names*."""
     owner = current_owner()
     return (
         any(namespace.is_holder(name, owner) for name in names)
