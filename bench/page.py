@@ -76,7 +76,7 @@ def targets(runs: Sequence[KeptRun]) -> Iterator[str]:
     if left_out := not_judged(runs[0].tables):
         yield left_out
         yield ""
-    yield f"| missed | {' | '.join(f'{name} run' for name in ORDINALS[: len(runs)])} | |"
+    yield f"| target | {' | '.join(f'{name} run' for name in ORDINALS[: len(runs)])} | |"
     yield f"|---|{'--:|' * len(runs)}---|"
     shown = None
     for same in zip(*found, strict=True):
