@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -92,19 +93,32 @@ def label_cells(app: Any, doctree: nodes.document, page: str) -> None:
         for body in table.findall(nodes.tbody):
             for row in body.findall(nodes.row):
                 for head, cell in zip(heads, row.findall(nodes.entry), strict=True):
-                    if head and cell.children:
+                    # A phone leaves out a cell that has nothing but an empty paragraph.
+                    if head and cell.astext():
                         cell.insert(0, nodes.paragraph(text=head, classes=["label"]))
 
 
-#: One word of code on a page, and where it may go on in the next line.
-WORD = re.compile(r'(?<=<span class="pre">)[^<]+')
+#: One word of code on a page, and where a long one may go on in the next line.
+WORD = re.compile(r'<span class="pre">([^<]+)')
 BREAK = re.compile(r"(?<=[/_.:(=,])(?=[^\W_]|[{&])|(?<=[a-z])(?=[A-Z][a-z])")
+LONG = 14
+
+
+def breakable(word: re.Match[str]) -> str:
+    """A short one stays whole, also at the hyphens of an option."""
+    if len(html.unescape(word[1])) < LONG:
+        return f'<span class="pre whole">{word[1]}'
+    return BREAK.sub("<wbr>", word[0])
 
 
 def break_names(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
     """Let long names and paths wrap between their parts. The index of the search has them as they are."""
     if "body" in context:
-        context["body"] = WORD.sub(lambda word: BREAK.sub("<wbr>", word[0]), context["body"])
+        context["body"] = WORD.sub(breakable, context["body"])
+
+
+#: What a line of code begins with: blanks, maybe inside the element of a token.
+INDENT = re.compile(r"^((?:<[^>]*>)*)( +)")
 
 
 class Lines(HtmlFormatter):  # type: ignore[misc]
@@ -114,6 +128,7 @@ class Lines(HtmlFormatter):  # type: ignore[misc]
         for is_code, line in super()._format_lines(tokensource):
             text = re.sub("<[^>]*>", "", line)
             indent = len(text) - len(text.lstrip(" "))
+            line = INDENT.sub(r'\1<span class="indent">\2</span>', line)
             yield is_code, f'<span class="line" style="--indent: {indent}ch">{line}</span>'
 
 

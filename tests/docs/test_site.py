@@ -120,6 +120,30 @@ def test_nothing_is_cut_and_nothing_scrolls_sideways(site: Path, browser: Page) 
     assert {width for width in (390, 1280) if any(f" at {width}: " in one for one in found)} == {390, 1280}
 
 
+#: What a phone shows for nothing: a blank line before code that is too long, the head of an empty cell,
+#: a blank line below a title. And what it breaks although it is short: an option behind its hyphens.
+BLANK = """(all => JSON.stringify([
+    ...all(".highlight .indent").filter(it => {
+        const box = it.getBoundingClientRect(), line = document.createRange()
+        line.selectNodeContents(it.closest(".line"))
+        const beside = part => part.left >= box.right && Math.abs(part.top - box.top) < 4
+        return box.width > 0 && ![...line.getClientRects()].some(beside)
+    }),
+    ...all("table.wide td > .label").filter(it => it.innerText.trim() === it.parentNode.innerText.trim()),
+    ...all("h1 > .headerlink").filter(it => it.getClientRects().length),
+    ...all("code .whole").filter(it => it.getClientRects().length > 1),
+].map(it => it.parentNode.textContent.trim().slice(0, 80))))
+(selector => [...document.querySelectorAll(selector)])"""
+PAGES = ["how-to/races", "explanation/inside", "reference/errors", "reference/experiment"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_phone_shows_nothing_blank_and_breaks_no_short_word(name: str, site: Path, browser: Page) -> None:
+    browser.open((site / f"{name}.html").as_uri())
+    browser.resize(390)
+    assert json.loads(browser.evaluate(BLANK)) == []
+
+
 def test_code_is_copied_as_it_stands_on_the_page(site: Path, browser: Page) -> None:
     """Its lines are elements of their own, and none is doubled or lost."""
     browser.open((site / "start/django.html").as_uri())
