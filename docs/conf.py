@@ -65,11 +65,18 @@ def at_the_top(app: Any, env: Any, node: Any, contnode: Any) -> Any:
 ARGUMENT = re.compile(r"\*\w+\*(, \*\w+\*)*: ")
 
 
+#: A string in a docstring, such as "read" or "": Sphinx would turn its quotes into those of prose. Or code.
+VALUE = re.compile(r'(`+[^`]*`+)|(?<![\w\[{=/])(?<!\w\()"(\w*)"')
+
+
 def arguments_as_a_list(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Docstrings have a line, or two, for each argument: a paragraph to Sphinx."""
+    """Docstrings have a line, or two, for each argument: a paragraph to Sphinx. Strings in them are code."""
     text = "\n".join(lines)
     paragraphs = text.split("\n\n")
     for index, paragraph in enumerate(paragraphs):
+        if not paragraph.startswith(" "):
+            paragraph = VALUE.sub(lambda found: found[1] or f'``"{found[2]}"``', paragraph)
+            paragraphs[index] = paragraph
         written = paragraph.split("\n")
         if sum(bool(ARGUMENT.match(line)) for line in written) > 1 and ARGUMENT.match(written[0]):
             paragraphs[index] = "\n".join(

@@ -144,6 +144,12 @@ def test_a_phone_shows_nothing_blank_and_breaks_no_short_word(name: str, site: P
     assert json.loads(browser.evaluate(BLANK)) == []
 
 
+def test_strings_of_docstrings_keep_their_quotes(site: Path) -> None:
+    page = (site / "reference/api.html").read_text("utf-8")
+    assert '<span class="pre whole">&quot;permit&quot;</span>' in page
+    assert not re.search("“\\w*”", page)
+
+
 def test_code_is_copied_as_it_stands_on_the_page(site: Path, browser: Page) -> None:
     """Its lines are elements of their own, and none is doubled or lost."""
     browser.open((site / "start/django.html").as_uri())
