@@ -20,9 +20,16 @@ from distlock.modes import Mode
 from distlock.owner import current_owner
 from distlock.web.decorator import Guarded, guard_at
 from distlock.web.guard_lock import GuardLock
+from distlock.web.guard_options import EVERY_METHOD
 from distlock.web.nesting import waiting
 from distlock.web.observer import Observer, Watch, watching
 from distlock.web.settings.clients import GuardTerms
+
+#: How locks of two aliases are taken before one transaction.
+STACK = (
+    "A lock of another alias has a decorator of its own: write it directly below, with nothing between them, "
+    "and the same methods= and on_contended= in both. On a class pass both to one method_decorator((…, …))."
+)
 
 
 @dataclass(slots=True)
@@ -81,7 +88,9 @@ def below(guarded: Guarded, function: Callable[..., Any]) -> Guarded | None:
     lower = guard_at(function)
     if lower is None or lower.told.alias == guarded.told.alias:
         return None
-    if guarded.when is not None or lower.when is not None or guarded.methods != lower.methods:
+    if guarded.when is not None or lower.when is not None:
+        return None
+    if (guarded.methods or EVERY_METHOD) != (lower.methods or EVERY_METHOD):
         return None
     if (guarded.told.responds, guarded.told.skips) != (lower.told.responds, lower.told.skips):
         return None
@@ -161,7 +170,8 @@ def fenced_by(held: Sequence[CurrentGrant], mine: CurrentGrant) -> CurrentGrant:
     rows = [one for one in fenced if one.grant.held_by_transaction]
     if len({one.fenced_in for one in fenced}) > 1 or (rows and len(fenced) > 1):
         raise ConfigurationError(
-            f"Two guards that stand on each other lock {', '.join(map(repr, mine.grant.names))}, and both "
-            "have a fence that would have to be passed: write fence=False on one of them."
+            f"Two decorators that stand on each other lock {', '.join(map(repr, mine.grant.names))}, and no "
+            "database can check the fences of both: write fence=False on one of them. If the lock of one is "
+            "a row of the database, that is the other one."
         )
     return (rows or fenced or [mine])[0]

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain as joined
+from itertools import pairwise
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
@@ -17,6 +18,7 @@ from django.db import transaction
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, around, chain, guards_of, unused
 from distlock.web.results import skipping_view
+from distlock.web.stack import STACK
 from django_distlock.guarding.advice import (
     above_the_class,
     as_rule,
@@ -43,7 +45,7 @@ from django_distlock.guarding.viewclasses import (
 )
 from django_distlock.private import decorators_of, opted_out
 from django_distlock.private_of_others import is_rest
-from django_distlock.rules.routes import Route
+from django_distlock.rules.routes import Route, refused_below
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,22 @@ def guards_at(route: Route) -> Iterator[PlacedGuard]:
             )
 
 
+def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
+    """Guards that take their lock inside the transaction which the guard above opens for ATOMIC_REQUESTS."""
+    around = list(
+        dict.fromkeys(guards_of(view) if cls is None else guards_of(view) + guards_of(cls.dispatch))
+    )
+    methods = [] if cls is None else [guards_of(getattr(cls, name)) for name in answering(view, cls)]
+    stacks = [[*around, *inner] for inner in methods or [[]]]
+    for outer, below in dict.fromkeys(pair for guards in stacks for pair in pairwise(guards)):
+        for refused in refused_below(outer, [below], view, outer.below):
+            advice = STACK if refused.told.alias != outer.told.alias else "Name all locks in the upper one."
+            yield (
+                f"{outer.where} has @{outer.told}, and inside the transaction that it opens for "
+                f"ATOMIC_REQUESTS the lock of @{refused.told} is taken. {advice}"
+            )
+
+
 def misplaced(route: Route) -> Iterator[str]:
     """Guards at *route* that would be refused when they are first called, with the line to write."""
     view = route.pattern.callback
@@ -85,6 +103,7 @@ def misplaced(route: Route) -> Iterator[str]:
     yield from filter(None, (skipping_view(placed.guarded) for placed in guards_at(route)))
     yield from below_atomic(route)
     yield from hidden_from_django(route)
+    yield from inside_transactions(view, cls)
     if iscoroutinefunction(view):
         for placed in around:
             if placed.method == "" and not iscoroutinefunction(placed.guarded.wrapper):

@@ -16,6 +16,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from distlock.errors import ConfigurationError
 from distlock.fence.trouble import is_failed
 from distlock.web.decorator import this_code
+from distlock.web.stack import STACK
 from django_distlock import private
 from django_distlock.private import own_blocks
 
@@ -49,7 +50,7 @@ class Open:
         if nested:
             return (
                 f"{problem} The guard around it opened it: name all locks in one place, "
-                f"@distributed_lock(…, {shown}), on the outer function."
+                f"@distributed_lock(…, {shown}), on the outer function. {STACK}"
             )
         return f"{problem} {line or ABOVE}"
 

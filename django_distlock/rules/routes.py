@@ -5,7 +5,7 @@ A rule that can't lock would leave its view unlocked, so it is an error before a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from distlock.web.guard_options import ALL_BUT_GET, EVERY_METHOD, AllBut, Method
 from distlock.web.names.sources import Names
 from distlock.web.names.templates import Template
 from distlock.web.rules import Rule, overlaps, passes_by, unknown_route
+from distlock.web.stack import below as stack_below
 from django_distlock import private
 from django_distlock.conf import clients
 from django_distlock.guarding.transactions import EveryAlias
@@ -248,22 +249,42 @@ def _async_in_transaction(where: str, view: View) -> Iterator[str]:
 
 
 def _names_below(rule: Guarded, view: View) -> Iterator[str]:
-    """A decorator that locks other names than the rule, inside the transaction that the rule opens."""
-    outer = _spelled(rule.told.names)
-    if outer is None or not _opted_out(view).atomic_requests():
-        return
-    for below in guards_of(view):
-        both = overlap(below.methods or EVERY_METHOD, rule.methods or EVERY_METHOD)
-        if not both or both == frozenset({"HEAD"}):
-            continue
-        inner = _spelled(below.told.names)
-        if inner is None or (below.told.alias == rule.told.alias and inner <= outer):
+    """Yield what is wrong if a decorator locks other names than the rule, in the transaction of the rule."""
+    for below in refused_below(rule, guards_of(view), view, stack_below(rule, view)):
+        if below.told.alias != rule.told.alias:
+            yield (
+                f"{below.where} has {below.told}, and under ATOMIC_REQUESTS its lock is taken inside the "
+                "transaction of the rule. Write the same methods in both, and the decorator as the outermost "
+                "of the view; or write both as decorators, and no rule."
+            )
             continue
         spelled = [source.text for names in (rule.told.names, below.told.names) for source in names.templates]
         yield (
             f"{below.where} has {below.told} already, and under ATOMIC_REQUESTS no other lock can be taken "
             f'inside the rule\'s: name all in one place, "lock": {list(dict.fromkeys(spelled))}.'
         )
+
+
+def refused_below(
+    outer: Guarded, inner: Iterable[Guarded], view: View, stacked: Guarded | None
+) -> Iterator[Guarded]:
+    """Yield those of *inner* that want other names inside the transaction of *outer*.
+
+    *stacked*: the guard with which *outer* forms a stack, if it does.
+    """
+    names = _spelled(outer.told.names)
+    if names is None or not _opted_out(view).atomic_requests():
+        return
+    for below in inner:
+        if below is stacked:
+            stacked = below.below
+            continue
+        both = overlap(below.methods or EVERY_METHOD, outer.methods or EVERY_METHOD)
+        if not both or both == frozenset({"HEAD"}):
+            continue
+        others = _spelled(below.told.names)
+        if others is not None and (below.told.alias != outer.told.alias or not others <= names):
+            yield below
 
 
 def _spelled(names: Names) -> set[tuple[str, ...]] | None:

@@ -9,6 +9,7 @@ from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session
 
 from distlock.errors import ConfigurationError
+from distlock.web.stack import STACK
 from flask_distlock.sql.changes import Changes, Work
 
 
@@ -25,7 +26,7 @@ def refuse_opened(
         raise ConfigurationError(
             f"{where} would be locked on {shown} inside the transaction of the guard around it: "
             f"name all locks in one place, the outer one: @distributed_lock(…, {shown}), or the rule. "
-            "A lock of another alias is named by a decorator of its own above it."
+            f"{STACK}"
         )
     if _begun(session):
         raise ConfigurationError(

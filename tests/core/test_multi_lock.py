@@ -149,6 +149,32 @@ def test_a_client_with_another_login_has_the_same_lock() -> None:
         multi_lock(one.lock("a"), other.lock("a"))
 
 
+@pytest.mark.parametrize(
+    ("url", "other"),
+    [
+        ("redis://localhost", "redis://127.0.0.1:6379/0"),
+        ("redis://Redis-Old:6379/1", "redis://redis-old/1"),
+        ("zookeeper://zk1,zk2:2181/shop", "zookeeper://ZK1:2181,zk2/shop"),
+        ("rediss://[::1]:6380/", "rediss://localhost:6380/0"),
+    ],
+)
+def test_a_client_with_another_spelling_of_the_url_has_the_same_lock(url: str, other: str) -> None:
+    with pytest.raises(ConfigurationError, match="the lock 'a' of the prefix 'shop' twice"):
+        multi_lock(*(distlock.connect(one, prefix="shop").lock("a") for one in (url, other)))
+
+
+def test_the_order_is_the_same_however_a_process_spells_the_urls() -> None:
+    orders = []
+    for old, new in (
+        ("redis://127.0.0.1:7001/0", "redis://localhost:7002/0"),
+        ("redis://localhost:7001", "redis://127.0.0.1:7002"),
+    ):
+        first, second = (distlock.connect(url, prefix="shop") for url in (old, new))
+        parts = multi_lock(second.lock("a"), first.lock("a"))._parts
+        orders.append([part.client is first for part in parts])
+    assert orders[0] == orders[1]
+
+
 def test_one_name_on_two_lock_services_is_two_locks_in_one_order(connect: Connect) -> None:
     """As while a site moves from one lock service to another."""
     old, new = connect("shop"), connect("shop")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.databases import Databases
 from tests.docs.changing_over import THREADS
 from tests.redis_server import RedisServer, redis_server
 
@@ -73,3 +74,19 @@ def test_without_the_step_between_counts_are_lost(
     redis_server: RedisServer, tmp_path: Path, steps: tuple[str, str]
 ) -> None:
     assert counted(redis_server, tmp_path, steps) < 2 * THREADS * COUNTS
+
+
+@pytest.mark.parametrize(("how", "shown"), [("plain", 2), ("fence", 1), ("row", 1)])
+def test_the_first_deploy_must_open_no_transaction(
+    redis_server: RedisServer, databases: Databases, how: str, shown: int
+) -> None:
+    """A fence and a row lock open one. Its COMMIT comes after the release of the old lock: a sale is lost."""
+    url = databases("postgresql", f"change_over_{how}")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.docs.changing_over_in_django", how, redis_server.url, url],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, f"{shown}\n"), done.stderr

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from django.core.checks import run_checks
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.urls import include, path
 from django.utils.decorators import method_decorator
 from django.views import View
+from django.views.decorators.http import require_POST
 from rest_framework.decorators import action, api_view
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -24,6 +26,7 @@ from django_distlock import distributed_lock
 Serve = Callable[..., Client]
 
 lock = distributed_lock("product_<id>")
+lower = distributed_lock("product_<id>", alias="new")
 on_dispatch = method_decorator(lock, name="dispatch")
 
 
@@ -236,3 +239,48 @@ def test_a_guard_that_would_never_lock_is_found(serve: Serve, name: str) -> None
     useless = method_decorator(distributed_lock("product_<id>", methods=["PUT"]), name=name)
     serve(useless(sub(Buy)).as_view())
     assert "would never" in found()["distlock.E011"]
+
+
+class TestAnotherLockInsideTheTransaction:
+    """Each of these would answer its first request with an error: the check says so before."""
+
+    @pytest.fixture(autouse=True)
+    def aliases(self, settings: Any, atomic_requests: None) -> None:
+        settings.DISTLOCK = {alias: {"LOCATION": f"memory://{alias}"} for alias in ("default", "new")}
+
+    def refused(self, serve: Serve, view: Any) -> str:
+        serve([path("<int:id>", view)])
+        return found().get("distlock.E011", "")
+
+    def test_a_stack_is_right(self, serve: Serve) -> None:
+        on_class = method_decorator((lock, lower), name="dispatch")
+        for view in (
+            lock(lower(sell)),
+            lock(lower(sub(Buy))).as_view(),
+            on_class(sub(Buy)).as_view(),
+        ):
+            assert self.refused(serve, view) == ""
+
+    @pytest.mark.parametrize("name", ["between", "methods", "class_and_dispatch", "class_and_post"])
+    def test_what_is_none_is_found(self, serve: Serve, name: str) -> None:
+        lower_on_dispatch = method_decorator(lower, name="dispatch")
+        views: dict[str, Callable[[], Any]] = {
+            "between": lambda: lock(require_POST(lower(sell))),
+            "methods": lambda: distributed_lock("product_<id>", methods=["POST"])(lower(sell)),
+            "class_and_dispatch": lambda: lock(lower_on_dispatch(sub(Buy))).as_view(),
+            "class_and_post": lambda: lock(sub(Buy, post=lower(Buy.post))).as_view(),
+        }
+        refused = self.refused(serve, views[name]())
+        assert "inside the transaction that it opens for ATOMIC_REQUESTS" in refused
+        assert "write it directly below, with nothing between" in refused
+
+    def test_another_name_of_the_same_alias_belongs_into_the_upper_one(self, serve: Serve) -> None:
+        refused = self.refused(serve, lock(distributed_lock("shop_<id>")(sell)))
+        assert "Name all locks in the upper one." in refused
+
+    def test_without_the_transaction_of_a_request_nothing_is_wrong(self, serve: Serve) -> None:
+        assert self.refused(serve, transaction.non_atomic_requests(lock(require_POST(lower(sell))))) == ""
+
+
+def sell(request: HttpRequest, id: int) -> HttpResponse:
+    return HttpResponse("sold")

@@ -29,6 +29,7 @@ from distlock.grants.current import current_grants
 from distlock.testing.fakes import lose_grant
 from distlock.web import guard_lock
 from django_distlock import distributed_lock, locks
+from django_distlock.conf import MIDDLEWARE
 from django_distlock.models import FenceRow
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
 
@@ -244,6 +245,16 @@ def test_a_row_that_is_the_lock_may_be_one_of_the_two(
     view = stacked(sell, *(distributed_lock("product_<id>", alias=alias) for alias in order))
     assert serve(view).post("/product/1").content == b"new, in transaction"
     assert commits == ["new"]
+
+
+def test_a_rule_and_the_decorator_of_its_view_are_a_stack(
+    serve: Serve, settings: Any, atomic_requests: None, commits: list[str]
+) -> None:
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+    settings.DISTLOCK_RULES = [{"route": "sell", "lock": "product_<id>", "alias": "old", "methods": ["*"]}]
+    client = serve([path("product/<int:id>", both[1](sell), name="sell")])
+    assert client.post("/product/1").content == b"old new, in transaction"
+    assert set(commits) == {"old new"}
 
 
 def test_two_fences_in_two_databases_are_refused(serve: Serve) -> None:

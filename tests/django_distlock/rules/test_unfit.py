@@ -118,11 +118,14 @@ class TestDecoratedViews:
         message = refusal(distributed_lock("shop_<id>")(buy))
         assert "name all in one place, \"lock\": ['product_<id>', 'shop_<id>']" in message
 
-    def test_another_alias_stops_it(
+    def test_another_alias_stops_it_unless_both_lock_the_same_methods(
         self, refusal: Callable[..., str], atomic_requests: None, settings: Any
     ) -> None:
         settings.DISTLOCK = {alias: {"LOCATION": f"memory://{alias}"} for alias in ("default", "other")}
-        assert "no other lock" in refusal(distributed_lock("product_<id>", alias="other")(buy))
+        view = distributed_lock("product_<id>", alias="other")(buy)
+        message = "its lock is taken inside the transaction of the rule. Write the same methods"
+        assert message in refusal(view)
+        assert refusal(view, rule(methods=["*"])) == ""
 
     def test_the_same_names_in_another_spelling_do_not(
         self, refusal: Callable[..., str], atomic_requests: None
