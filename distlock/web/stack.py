@@ -28,7 +28,7 @@ from distlock.web.settings.clients import GuardTerms
 #: How locks of two aliases are taken before one transaction.
 STACK = (
     "A lock of another alias has a decorator of its own: write it directly below, with nothing between them, "
-    "and the same methods= and on_contended= in both. On a class pass both to one method_decorator((…, …))."
+    "and the same methods= and on_contended= in both."
 )
 
 

@@ -50,7 +50,8 @@ class Open:
         if nested:
             return (
                 f"{problem} The guard around it opened it: name all locks in one place, "
-                f"@distributed_lock(…, {shown}), on the outer function. {STACK}"
+                f"@distributed_lock(…, {shown}), on the outer function. {STACK} "
+                "On a class, pass both to one method_decorator((…, …))."
             )
         return f"{problem} {line or ABOVE}"
 

@@ -65,7 +65,7 @@ def test_a_block_in_the_transaction_of_a_guard_leaves_it_alone(
     def view() -> str:
         db.session.execute(text("SELECT 1"))
         begun = db.session().get_transaction()
-        refused = pytest.raises(ConfigurationError, match=r"of the guard around it: .*above it")
+        refused = pytest.raises(ConfigurationError, match=r"of the guard around it: .*directly below")
         with refused, locks["printer"].lock("printer"):
             pytest.fail("ran")
         assert db.session().get_transaction() is begun
