@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from distlock.backends.base import PERMIT, READ, LockRequest
-from distlock.backends.redis.scripts import hold_key
 from tests.backends.redis.contender import LONG, ask, some_key
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
 
 

@@ -11,12 +11,12 @@ import pytest
 import distlock
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.pool import Pool
-from distlock.backends.redis.scripts import hold_key, holder
 from distlock.engine import drivers
 from distlock.engine.commands import Call
 from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.core.test_interrupts import check
+from tests.redis_keys import hold_key, owner_in
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
 Connect = Callable[..., distlock.Locks]
@@ -85,8 +85,7 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 def held_by(server: RedisServer, name: str) -> str | None:
     """The token that holds *name* on the server."""
-    held = holder(server.client.get(hold_key(f"test:{name}")))
-    return held and held[1]
+    return owner_in(server.client.get(hold_key(f"test:{name}")))
 
 
 def queued(server: RedisServer, name: str) -> int:

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from distlock.backends.base import Busy
-from distlock.backends.redis.scripts import hold_key
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.backends.redis.process import StartProcess
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
 
 

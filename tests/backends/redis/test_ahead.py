@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from distlock.backends.base import EXCLUSIVE, READ, Acquired, LockRequest, Queued
-from distlock.backends.redis.scripts import hold_key
 from tests.backends.redis.contender import Contender, MakeContender, some_key
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
 
 #: The largest block of the histories.

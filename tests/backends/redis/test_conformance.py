@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.redis.scripts import hold_key
 from distlock.testing import conformance
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
 
 

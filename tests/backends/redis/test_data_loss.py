@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from distlock.backends.base import READ
-from distlock.backends.redis.scripts import hold_key
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.backends.redis.sharing import read
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually, running
 
 #: So many times a hold ends for which others had waited.

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from distlock.backends.redis.scripts import FORMAT, hold_key
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
+from tests.redis_keys import FORMAT, hold_key
 from tests.redis_server import RedisServer, eventually
 
 MakeDeaf = Callable[[], Contender]

@@ -13,10 +13,10 @@ import pytest
 
 import distlock
 from distlock.backends.base import Acquired
-from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from loadtest.servers.processes import free_port
 from tests.backends.redis.contender import MakeContender, ask, some_key
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually, running
 
 SECRET = "s3cr3t-Pa55"

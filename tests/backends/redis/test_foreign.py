@@ -10,9 +10,9 @@ from redis import Redis
 
 import distlock
 from distlock.backends.base import Acquired, Queued
-from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
 
 #: The least lifetime that a hold of unknown ttl gets back, seconds: see ``lifetime.lua``.

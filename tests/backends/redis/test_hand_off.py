@@ -6,8 +6,8 @@ import threading
 from itertools import pairwise
 
 from distlock.backends.base import Busy
-from distlock.backends.redis.scripts import hold_key
 from tests.backends.redis.contender import MakeContender, ask, some_key
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
 
 

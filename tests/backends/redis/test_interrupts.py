@@ -14,12 +14,12 @@ import pytest
 import distlock
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.connection import RedisConnection
-from distlock.backends.redis.scripts import hold_key
 from distlock.errors import Reentered
 from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.core.interrupts import Interrupted, Tracer
 from tests.core.test_interrupts import check
+from tests.redis_keys import hold_key
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
 FILES = ("engine/grantor.py", "backends/redis/subscription.py")

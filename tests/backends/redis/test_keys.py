@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.backends.redis.scripts import hold_key
 from tests.backends.redis.contender import MakeContender, ask, some_key
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
 
 HOSTILE = ["}{", "{", "}", "{}", "1}:queue", ":queue", ":fence", "\r\nFLUSHALL\r\n", "*", "?", "[a]", "\x00"]
@@ -39,14 +39,19 @@ def test_hostile_names_are_distinct_locks(redis_server: RedisServer, contender: 
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_steers_neither_the_slot_nor_the_line(name: str) -> None:
-    key = hold_key(f"shop:{name}")
+def test_a_name_steers_neither_the_slot_nor_the_line(
+    own_server: RedisServer, contender: MakeContender, name: str
+) -> None:
+    contender(own_server.url).hold(ask(f"shop:{name}"))
+    (key,) = (key.decode() for key in own_server.client.keys("dl:2:{*}"))
     assert key.startswith("dl:2:{shop%3A")
     assert key.count("{") == key.count("}") == 1
-    assert key.endswith("}")
     assert key.isascii()
     assert key.isprintable()
     assert " " not in key
+    assert len(key) <= len("dl:2:{}") + 200
+    if len(name) < 100:
+        assert key == hold_key(f"shop:{name}")
 
 
 def test_every_key_has_an_end(own_server: RedisServer, contender: MakeContender) -> None:

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
-from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from distlock.locks import latch_waits
 from distlock.testing.fixtures import PATIENCE, wait_for_latch_waiters
 from tests.backends.redis.contender import MakeContender
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.test_permissions import LEAST_RULES
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
 
 

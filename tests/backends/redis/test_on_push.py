@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 import distlock
-from distlock.backends.redis.scripts import hold_key
 from distlock.engine.hold import NameGrant
 from distlock.testing.fixtures import engine_of, wait_for_waiters
 from tests.backends.redis.contender import some_key
 from tests.backends.redis.proxy import Proxy, proxy
+from tests.redis_keys import hold_key
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
 __all__ = ["proxy"]

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import distlock
-from distlock.backends.redis.scripts import hold_key, is_free
 from distlock.engine import pending
 from distlock.errors import BackendUnavailable
 from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
 from tests.backends.redis.proxy import Proxy
+from tests.redis_keys import hold_key, is_free
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
 Connect = Callable[..., distlock.Locks]

@@ -13,11 +13,11 @@ import pytest
 import distlock
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.pool import Pool
-from distlock.backends.redis.scripts import hold_key, is_free
 from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.backends.redis.contender import MakeContender, ask
 from tests.backends.redis.proxy import Proxy
+from tests.redis_keys import hold_key, is_free
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
 Connect = Callable[..., distlock.Locks]

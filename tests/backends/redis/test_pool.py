@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from distlock import clock
-from distlock.backends.redis.scripts import command
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
+from tests.redis_keys import command
 from tests.redis_server import PATIENCE, RedisServer, eventually
 
 

@@ -7,9 +7,9 @@ import pytest
 from distlock import clock
 from distlock.backends.optional import PushesHolds
 from distlock.backends.redis.queue_entries import QueueEntries
-from distlock.backends.redis.scripts import hold_key
 from distlock.testing.contenders import RecordingSink
 from tests.backends.redis.contender import MakeContender, ask, some_key
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
 
 WINDOW = 0.5

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from distlock.backends.base import Acquired
-from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.backends.redis.proxy import Proxy
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
 
 

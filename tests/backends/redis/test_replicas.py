@@ -12,10 +12,10 @@ import distlock
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.redis.calls import ReplicatedCaller
-from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable, ConfigurationError
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.backends.redis.sharing import permit, read
+from tests.redis_keys import hold_key
 from tests.redis_server import PATIENCE, RedisServer, eventually, running
 
 PATIENT = {"replicas": 1, "io_timeout": PATIENCE}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 
 import distlock
-from distlock.backends.redis.scripts import hold_key
 from tests.backends.redis.contender import MakeContender, ask
 from tests.backends.redis.test_permissions import LEAST_RULES
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
 
 #: Its renewals come too late for any test.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.backends.redis.sharing import PAIRS, Make, keys, permit, read, sharing
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
 
 

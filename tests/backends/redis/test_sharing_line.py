@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from distlock.backends.base import Busy
-from distlock.backends.redis.scripts import hold_key
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.backends.redis.process import StartProcess
 from tests.backends.redis.sharing import PAIRS, keys, permit, read
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
 
 

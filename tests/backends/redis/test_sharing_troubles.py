@@ -7,11 +7,11 @@ import os
 import pytest
 
 from distlock.backends.base import READ, Acquired, Busy, LockRequest
-from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.sharing import Make, keys, permit, read, sharing
+from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.backends.redis.scripts import command, hold_key
 from distlock.testing.fixtures import ask_of
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.tasks import Connect, connect, held_by, hops, pool_of, settled, taken, until
+from tests.redis_keys import command, hold_key
 from tests.redis_server import RedisServer
 
 __all__ = ["connect", "hops"]

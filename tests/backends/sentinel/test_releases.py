@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from distlock.backends.redis.scripts import hold_key
 from distlock.backends.sentinel import backend
 from tests.backends.redis.contender import Contender, ask
 from tests.backends.redis.sharing import permit, read
 from tests.backends.sentinel.liar import Liar
+from tests.redis_keys import hold_key
 from tests.redis_server import PATIENCE, RedisServer, eventually, running
 from tests.topologies.sentinel.contender import SentinelContender
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.redis.scripts import hold_key
 from distlock.testing import conformance
 from loadtest.servers.redis_cluster import RedisCluster
+from tests.redis_keys import hold_key
 from tests.redis_server import eventually
 
 

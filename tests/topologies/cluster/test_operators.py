@@ -15,11 +15,11 @@ from distlock.backends.base import LockRequest
 from distlock.backends.cluster.nodes import ClusterNode, slot_of, slot_of_command
 from distlock.backends.inspectable import SeenProcess, StatusRow
 from distlock.backends.redis.inspection import PROCESSES
-from distlock.backends.redis.scripts import command
 from distlock.operate import break_lock
 from loadtest.servers.processes import free_port
 from loadtest.servers.redis_cluster import SLOTS, RedisCluster
 from tests.cli.conftest import Run, environment, prefix, redis_server, run, until
+from tests.redis_keys import command
 from tests.redis_server import RedisServer, eventually, running
 from tests.topologies.cluster.contender import Contender, MakeContender, ask, some_key
 

@@ -7,9 +7,9 @@ import pytest
 from distlock import clock
 from distlock.backends.cluster.nodes import ClusterNode, Endpoint, Slots, moved, slot_of
 from distlock.backends.redis.connection import ReplyError
-from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from loadtest.servers.redis_cluster import RedisCluster
+from tests.redis_keys import hold_key
 
 NAMES = ["shop/product_1", "a", "{", "}{", "ä", "x" * 400, "shop/käse {1}", "%7E~"]
 

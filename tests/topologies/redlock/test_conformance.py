@@ -5,11 +5,11 @@ import threading
 
 import pytest
 
-from distlock.backends.redis.scripts import FORMAT
 from distlock.backends.redlock import RedlockBackend, backend, server
 from distlock.backends.redlock.backend import drift
 from distlock.testing import conformance
 from distlock.testing.contenders import LONG, Contender, ask
+from tests.redis_keys import FORMAT
 from tests.redis_server import eventually
 from tests.topologies.redlock.five import Five
 

@@ -10,13 +10,13 @@ import pytest
 from distlock import clock
 from distlock.backends.base import Acquired, Busy
 from distlock.backends.redis import RedisBackend
-from distlock.backends.redis.scripts import hold_key, is_free
 from distlock.backends.redlock import RedlockBackend
 from distlock.backends.redlock import backend as redlock_backend
 from distlock.backends.redlock.backend import _copy as copy_of
 from distlock.errors import BackendUnavailable
 from distlock.testing.contenders import ask
 from tests.backends.redis.proxy import Proxy
+from tests.redis_keys import hold_key, is_free
 from tests.redis_server import eventually
 from tests.topologies.redlock.contender import MakeContender
 from tests.topologies.redlock.five import Five, url_of

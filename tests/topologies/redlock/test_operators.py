@@ -12,7 +12,6 @@ from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.inspectable import Quorum, StatusRow
 from distlock.backends.redis import RedisBackend
-from distlock.backends.redis.scripts import hold_key
 from distlock.backends.redlock import RedlockBackend
 from distlock.backends.redlock import server as server_of_five
 from distlock.cli.show import lines
@@ -22,6 +21,7 @@ from distlock.testing.conformance.protocol_operators import InspectableBackend, 
 from distlock.testing.conformance.protocol_operators import request_of as asked
 from distlock.testing.contenders import Contender
 from distlock.web.operate.one_lock import Sighting
+from tests.redis_keys import hold_key
 from tests.redis_server import eventually
 from tests.topologies.redlock.contender import MakeContender
 from tests.topologies.redlock.five import Five

@@ -7,12 +7,12 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import Acquired, LockRequest
-from distlock.backends.redis.scripts import hold_key, is_free
 from distlock.backends.redlock import RedlockBackend
 from distlock.backends.redlock import server as server_of_five
 from distlock.errors import BackendUnavailable
 from distlock.testing.contenders import Contender, ask
 from tests.backends.redis.proxy import Proxy
+from tests.redis_keys import hold_key, is_free
 from tests.redis_server import RedisServer, eventually
 from tests.topologies.redlock.contender import MakeContender
 from tests.topologies.redlock.five import Five, url_of

@@ -8,12 +8,12 @@ import threading
 import pytest
 
 import distlock
-from distlock.backends.redis.scripts import hold_key
 from distlock.backends.sentinel.sentinels import Sentinels
 from distlock.errors import BackendUnavailable
 from loadtest.servers.redis_servers import deafen, tell
 from tests.backends.redis.contender import Contender, ask, some_key
 from tests.backends.redis.test_data_loss import TURNS, readers
+from tests.redis_keys import hold_key
 from tests.redis_server import eventually
 from tests.topologies.sentinel.contender import PATIENT, MakeContender
 from tests.topologies.sentinel.watched import Calm, client
