@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 
 import distlock
-from distlock.engine.commands import Commands, Parker
-from distlock.locks.namespace import Acquirer
 
 _numbers = itertools.count()
 
@@ -18,14 +17,14 @@ _numbers = itertools.count()
 class Noting:
     """Around *inner*: notes what is asked for, and refuses one name before anything is asked."""
 
-    def __init__(self, inner: Acquirer) -> None:
+    def __init__(self, inner: Any) -> None:
         self.namespace = inner.namespace
         self.asked: list[tuple[str, ...]] = []
         self._inner = inner
 
     def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, ttl: float
-    ) -> Commands[distlock.Grant | None]:
+        self, names: tuple[str, ...], parker: Any, seconds: float, ttl: float
+    ) -> Generator[Any, Any, distlock.Grant | None]:
         self.asked.append(names)
         if "forbidden" in names:
             raise distlock.ConfigurationError("not this one")
@@ -48,7 +47,7 @@ def ends() -> list[tuple[str, ...]]:
 def locks(plain: distlock.Locks, ends: list[tuple[str, ...]]) -> distlock.Locks:
     """A client around *plain*. The end of a block on "dirty" finds something wrong."""
 
-    def at_end(names: tuple[str, ...]) -> Commands[distlock.LockError | None]:
+    def at_end(names: tuple[str, ...]) -> Generator[Any, Any, distlock.LockError | None]:
         yield from ()
         # The names are held still.
         assert plain.lock(*names).acquire() is None

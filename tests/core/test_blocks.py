@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -13,23 +14,28 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.clock import now
-from distlock.grants.current import holding
 from distlock.testing.fixtures import wait_until
-from distlock.web.guard_lock import GuardLock
+from tests.flask_guard import guarded
 
 Connect = Callable[..., distlock.Locks]
 
 #: Far longer than anything here takes: an error that comes "at once" does not wait for it.
 LONG = 600.0
+#: The mode of a guard that takes the same lock.
+GUARDS = {"lock": "exclusive", "read_lock": "shared"}
 
 
 @pytest.fixture
-def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+def url(request: pytest.FixtureRequest) -> str:
+    return f"memory://{request.node.name}"
+
+
+@pytest.fixture
+def connect(url: str) -> Iterator[Connect]:
     made: list[distlock.Locks] = []
 
     def connect(**settings: Any) -> distlock.Locks:
-        made.append(distlock.connect(f"memory://{request.node.name}", **{"timeout": LONG, **settings}))
+        made.append(distlock.connect(url, **{"timeout": LONG, **settings}))
         return made[-1]
 
     yield connect
@@ -69,14 +75,14 @@ def test_it_is_an_error_at_once(locks: distlock.Locks, outer: str, inner: str, t
             with pytest.raises(distlock.ConfigurationError, match="this very code"):
                 made(locks, inner, timeout=timeout).__enter__()
 
-    began = now()
+    began = time.monotonic()
     with (
         made(locks, outer),
         pytest.raises(distlock.ConfigurationError, match=r"this very code.*rlock\('[ab]'\)"),
     ):
         made(locks, inner, timeout=timeout).__enter__()
     asyncio.run(main())
-    assert now() - began < LONG / 2
+    assert time.monotonic() - began < LONG / 2
     # And nothing of it stays.
     with locks.lock("a", "b", "c"):
         pass
@@ -135,10 +141,10 @@ def test_so_it_does_inside_another_clients_write(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("kind", ["lock", "read_lock"])
-def test_so_it_does_inside_another_clients_guard(connect: Connect, kind: str) -> None:
+def test_so_it_does_inside_another_clients_guard(url: str, connect: Connect, kind: str) -> None:
     outer, inner = connect(prefix="shop"), connect(prefix="shop")
-    grant = getattr(outer, kind)("a").acquire()
-    with holding(outer.namespace, grant):
+
+    def work() -> None:
         with inner.read_lock("a") as again:
             assert again.mode == "read"
         for refused in (inner.read_lock("a", "b"), inner.lock("a")):
@@ -148,7 +154,8 @@ def test_so_it_does_inside_another_clients_guard(connect: Connect, kind: str) ->
             # A thread that inherits the guard's context does not inherit its lock.
             other = thread.submit(contextvars.copy_context().run, inner.lock("a").acquire, timeout=0)
             assert other.result() is None
-    grant.release()
+
+    guarded(work, "a", {"LOCATION": url, "PREFIX": "shop"}, mode=GUARDS[kind])
     assert not outer.lock("a").locked()
 
 
@@ -176,22 +183,15 @@ def test_a_task_does_not_re_enter_what_its_parent_reads(connect: Connect) -> Non
     asyncio.run(main())
 
 
-def test_a_guard_around_is_named(locks: distlock.Locks) -> None:
-    grant = locks.lock("a").acquire()
-    assert grant is not None
-    with (
-        holding(locks.namespace, grant),
-        pytest.raises(distlock.ConfigurationError, match="the guard around this very"),
-    ):
-        locks.lock("a").__enter__()
-    grant.release()
+def test_a_guard_around_is_named(url: str, locks: distlock.Locks) -> None:
+    with pytest.raises(distlock.ConfigurationError, match="the guard around this very"):
+        guarded(lambda: locks.lock("a").__enter__(), "a", {"LOCATION": url})
 
 
-def test_a_guard_inside_a_block_waits_and_says_for_whom(locks: distlock.Locks) -> None:
+def test_a_guard_inside_a_block_waits_and_says_for_whom(url: str, locks: distlock.Locks) -> None:
     """A site's test holds the lock, and looks how its view answers."""
-    guard = GuardLock(locks, ["a"], [], 0.05, None, None)
     with locks.lock("a"), pytest.raises(distlock.LockTimeout, match="'with' block around this very code"):
-        guard.__enter__()
+        guarded(lambda: None, "a", {"LOCATION": url}, timeout=0.05)
 
 
 def test_a_block_that_a_helper_entered_counts(locks: distlock.Locks) -> None:

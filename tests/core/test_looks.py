@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock.testing.fixtures import PATIENCE
-from distlock.web.settings.dummy import DummyLocks
+from tests.flask_guard import dummy_locks
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_task_is_told_the_same_errors(locks: distlock.Locks) -> None:
             await locks.ainspect("product_1", "row")  # type: ignore[arg-type]
         with pytest.raises(distlock.InvalidName):
             await locks.arequest_release("")
-        assert [one async for one in DummyLocks().alist()] == []
+        assert [one async for one in dummy_locks().alist()] == []
 
     asyncio.run(main())
 

@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock.testing.fixtures import engine_of, wait_until
-from distlock.web.guard_lock import GuardLock
+from tests.flask_guard import guarded
 
 Make = Callable[[distlock.Locks], distlock.Lock]
 
@@ -115,6 +115,9 @@ def test_each_block_of_a_reentrant_lock_that_ends_lost_says_so(locks: distlock.L
     assert caught.value.__context__ is None
 
 
-def test_a_guard_says_nothing(locks: distlock.Locks) -> None:
-    with GuardLock(locks, ["a"], [], 1, None, None) as grant:
-        lose(grant)
+def test_a_guard_says_nothing() -> None:
+    def work() -> str:
+        lose(distlock.current_grant())
+        return "done"
+
+    assert guarded(work, "a", {"LOCATION": "memory://guarded", "MAX_HOLD": 0.3, "TTL": 0.4}) == "done"

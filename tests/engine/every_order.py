@@ -12,10 +12,10 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from distlock.backends.base import EXCLUSIVE, READ, Mode
 from distlock.engine.commands import Call, Park
 from distlock.engine.hold import TURN, Hold
 from distlock.errors import BackendUnavailable, LockLost, NotHeld
-from distlock.modes import EXCLUSIVE, READ, Mode
 from tests.engine.sharing import Sharing
 from tests.engine.simulation import Cancelled, Process, SimulatedParker, Task
 

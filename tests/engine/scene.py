@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from distlock import Grant
 from distlock.engine.commands import Call, Commands, Park
 from distlock.engine.drivers import run
 from distlock.errors import TooManyWaiters
-from distlock.grants.grant import Grant
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.terms import Terms
 from tests.engine.simulation import Process, SimulatedParker, Simulation

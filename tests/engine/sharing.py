@@ -8,14 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from distlock.backends.base import LockRequest
+from distlock import Fence
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 from distlock.engine import hold, wait_queue, wait_queues
 from distlock.engine.commands import Call, Park
 from distlock.engine.engine import BESIDE
 from distlock.engine.hold import NameGrant
 from distlock.errors import BackendUnavailable, LockLost, NotHeld, TooManyWaiters
-from distlock.grants.grant import Fence
-from distlock.modes import EXCLUSIVE, PERMIT, READ, Mode
 from distlock.terms import Terms
 from distlock.testing.history import HistoryRecord
 from tests.engine.simulation import NAMES, Cancelled, Process, SimulatedParker, Simulation, Task

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from distlock import Grant
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import WINDOW, MemoryService
@@ -20,7 +21,6 @@ from distlock.engine.commands import Call, Park
 from distlock.engine.engine import Engine
 from distlock.engine.hold import NameGrant
 from distlock.errors import BackendUnavailable, TooManyWaiters
-from distlock.grants.grant import Grant
 from distlock.testing.history import HistoryRecord
 
 

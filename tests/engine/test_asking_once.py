@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.backends.base import LockRequest
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
 from distlock.backends.memory import MemoryBackend
 from distlock.engine import hold, wait_queue, wait_queues
 from distlock.engine.engine import BESIDE
 from distlock.listening import Attempt, Listener
-from distlock.modes import EXCLUSIVE, PERMIT, READ
 from distlock.testing.fixtures import engine_of, wait_until
 from tests.engine.scene import Caller, Scene
 from tests.engine.sharing import Sharing

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.base import LockRequest
+from distlock import Grant
+from distlock.backends.base import EXCLUSIVE, READ, LockRequest
 from distlock.backends.memory import MemoryBackend
 from distlock.engine.commands import Call
 from distlock.engine.drivers import run
 from distlock.errors import BackendUnavailable, NotHeld
-from distlock.grants.grant import Grant
-from distlock.modes import EXCLUSIVE, READ
 from tests.engine.scene import Caller, Scene
 
 

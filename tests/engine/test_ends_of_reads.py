@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from distlock.backends.base import READ
 from distlock.engine.commands import Call
 from distlock.errors import LockLost, NotHeld
-from distlock.modes import READ
 from tests.engine.reading import Owners, asked, come_as, granted, queues, scene
 from tests.engine.scene import Scene
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from distlock.backends.base import PERMIT
 from distlock.engine.drivers import run
-from distlock.modes import PERMIT
 from tests.engine.reading import asked, come_as, granted, scene
 from tests.engine.scene import Scene
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from distlock.backends.base import READ
 from distlock.engine.hold import TURN
 from distlock.engine.status import row_of
 from distlock.errors import ConfigurationError
-from distlock.modes import READ
 from tests.engine.reading import Owners, asked, come_as, granted, queues, scene
 from tests.engine.scene import Scene
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distlock.modes import EXCLUSIVE, PERMIT, READ
+from distlock.backends.base import EXCLUSIVE, PERMIT, READ
 from distlock.testing.history import check_history
 from tests.engine.sharing import LIMIT, Sharing, most_out
 from tests.engine.simulation import Faults

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from distlock import Lock, Locks
+from distlock.backends.base import PERMIT
 from distlock.engine import engine, hold
 from distlock.engine.admission import Admission
 from distlock.engine.critical_section import CriticalSection
@@ -21,9 +23,6 @@ from distlock.engine.renewal import Renewer
 from distlock.engine.wait_queue import WaitQueue
 from distlock.grants.joint import MultiGrant
 from distlock.locks import rlock
-from distlock.locks.client import Locks
-from distlock.locks.lock import Lock
-from distlock.modes import PERMIT
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

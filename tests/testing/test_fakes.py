@@ -12,7 +12,7 @@ import pytest
 import distlock
 from distlock.errors import BackendUnavailable, InvalidName, LockLost, LockTimeout, LostInside
 from distlock.testing import backend_down, contended, held_locks, lose, taken_locks
-from distlock.web.settings.dummy import DummyLocks
+from tests.flask_guard import dummy_locks
 from tests.redis_server import RedisServer, redis_server
 
 __all__ = ["redis_server"]
@@ -26,7 +26,7 @@ Connect = Callable[[], distlock.Locks]
 @pytest.fixture(params=["memory", "file", "redis", "dummy"])
 def locks(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[distlock.Locks]:
     if request.param == "dummy":
-        yield DummyLocks(timeout=LONG)
+        yield dummy_locks(TIMEOUT=LONG)
         return
     if request.param == "redis":
         server: RedisServer = request.getfixturevalue("redis_server")

@@ -20,8 +20,8 @@ from sqlalchemy import Engine, delete, event, func, select, update
 from sqlalchemy.orm import Session
 
 from demo_shop.ledger import database_url
+from distlock import Lock
 from distlock.errors import ConfigurationError
-from distlock.locks.lock import Lock
 from flask_distlock import DistLock
 from flask_distlock.fence import fence_table
 from flask_distlock.guarding.state import current_state

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
-from distlock.locks.client import Locks
+from distlock import Locks
 
 inside, go_on = threading.Event(), threading.Event()
 

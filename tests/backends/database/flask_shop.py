@@ -13,7 +13,7 @@ from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import text
 
 from demo_shop.ledger import database_url
-from distlock.locks.client import Locks
+from distlock import Locks
 from flask_distlock import DistLock
 from flask_distlock.fence import fence_table
 

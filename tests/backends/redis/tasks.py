@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import distlock
+from distlock import Grant
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.pool import Pool
 from distlock.engine import drivers
 from distlock.engine.commands import Call
-from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.core.test_interrupts import check
 from tests.redis_keys import hold_key, owner_in

@@ -12,10 +12,10 @@ from contextlib import suppress
 import pytest
 
 import distlock
+from distlock import Grant
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.connection import RedisConnection
 from distlock.errors import Reentered
-from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.core.interrupts import Interrupted, Tracer
 from tests.core.test_interrupts import check

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import distlock
+from distlock import Grant
 from distlock.engine import pending
 from distlock.errors import BackendUnavailable
-from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
 from tests.backends.redis.proxy import Proxy

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import distlock
+from distlock import Grant
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.pool import Pool
-from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.backends.redis.contender import MakeContender, ask
 from tests.backends.redis.proxy import Proxy

@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 import distlock
-from distlock.grants.grant import Grant
+from distlock import Grant
 from distlock.testing.fixtures import ask_of, engine_of
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.tasks import (

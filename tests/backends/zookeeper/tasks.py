@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import distlock
+from distlock import Grant
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.backends.zookeeper.contenders import Contenders
-from distlock.grants.grant import Grant
 from distlock.testing.fixtures import engine_of
 from tests.backends.zookeeper.contender import LONG
 from tests.core.test_interrupts import check

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import Any
 
-from distlock.grants.grant import Grant
+from distlock import Grant
 from tests.backends.redis.tasks import hops
 from tests.backends.zookeeper.proxy import Proxy
 from tests.backends.zookeeper.tasks import Connect, connect, line_of, settled, taken, until
