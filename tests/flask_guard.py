@@ -10,17 +10,35 @@ from flask import Flask
 
 import distlock
 from flask_distlock import DistLock, distributed_lock
+from flask_distlock.operate import locks_blueprint
 
 T = TypeVar("T")
 
 
-def dummy_locks(**settings: object) -> distlock.Locks:
-    """Return the client of an app whose locking is switched off; *settings* are those of its alias."""
-    app = Flask("dummy")
-    app.config["DISTLOCK"] = {"default": {"BACKEND": "dummy", **settings}}
+def site_locks(settings: object) -> distlock.Locks:
+    """Return the client of an app with the setting ``DISTLOCK = settings``."""
+    app = Flask("site")
+    app.config["DISTLOCK"] = settings
     locks = DistLock(app)
     with app.app_context():
         return locks["default"]
+
+
+def dummy_locks(**settings: object) -> distlock.Locks:
+    """Return the client of an app whose locking is switched off; *settings* are those of its alias."""
+    return site_locks({"default": {"BACKEND": "dummy", **settings}})
+
+
+def page_of_lock(settings: dict[str, object], name: str) -> str:
+    """Return what the page of operators says of the lock *name*. *settings*: those of the alias."""
+    app = Flask("operated")
+    app.config["DISTLOCK"] = {"default": settings}
+    locks = DistLock(app)
+    app.register_blueprint(locks_blueprint(allowed=lambda: True))
+    with app.app_context(), closing(locks):
+        answer = app.test_client().get("/locks/lock", query_string={"alias": "default", "name": name})
+    assert answer.status_code == 200
+    return answer.text
 
 
 def guarded(work: Callable[[], T], name: str, settings: dict[str, object], **words: Any) -> T:

@@ -20,11 +20,12 @@ import distlock
 import django_distlock
 import flask_distlock
 from distlock import Grant, Lock, Locks, metrics, testing
-from distlock.web.decorator import WORDS
-from django_distlock.clients.by_alias import LockHandler
 from flask_distlock import DistLock
 from flask_distlock.operate import locks_blueprint
 from tests.redis_server import RedisServer, redis_server
+
+#: What a Django site calls ``locks``.
+HANDLER = type(django_distlock.locks)
 
 __all__ = ["redis_server"]
 
@@ -52,8 +53,8 @@ CALLED = [
     DistLock,
     DistLock.lock,
     DistLock.rlock,
-    LockHandler.lock,
-    LockHandler.rlock,
+    HANDLER.lock,
+    HANDLER.rlock,
 ]
 
 
@@ -99,8 +100,10 @@ def test_each_argument_is_explained_and_each_call_tells_its_errors(called: Calla
 
 @pytest.mark.parametrize("decorator", DECORATORS, ids=full_name)
 def test_the_options_of_the_decorator_stand_in_its_signature(decorator: Callable[..., Any]) -> None:
-    """They are those that a rule takes, and a word that is not among them says what to write."""
-    assert list(parameters(decorator)) == ["names", *WORDS]
+    """They are those of the page, and a word that is not among them says what to write."""
+    page = (Path(__file__).parents[1] / "docs/reference/decorator.md").read_text("utf-8")
+    words = re.findall(r"^\| `(\w+)", page, re.MULTILINE)
+    assert {*parameters(decorator)} == {"names", *words}
     with pytest.raises(
         TypeError, match=r"distributed_lock\(\) has no 'blocking_timeout'. Here that is timeout="
     ):
@@ -137,7 +140,7 @@ def test_locks_and_grants(locks: Locks, called: Callable[..., Any]) -> None:
     assert not seen["grant"].lost
 
 
-@pytest.mark.parametrize("called", [LockHandler.lock, LockHandler.rlock], ids=full_name)
+@pytest.mark.parametrize("called", [HANDLER.lock, HANDLER.rlock], ids=full_name)
 def test_locks_of_django(called: Callable[..., Any]) -> None:
     seen: dict[str, Any] = {"locks": django_distlock.locks}
     exec(example(called), seen)

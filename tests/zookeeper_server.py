@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from distlock.backends.zookeeper.address import ZooKeeperAddress
-from distlock.backends.zookeeper.client import ZooKeeperClient
-from distlock.backends.zookeeper.nodes import FOLDER, lock_path
 from loadtest.servers.processes import free_port
 from tests.redis_server import PATIENCE, eventually, stand_still
+from tests.stored import FOLDER, lock_path
 
 #: Where Debian's package has the server; its manifest names the jars that it needs. The other is its log.
 JARS = ("/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar")
@@ -37,12 +37,18 @@ admin.enableServer=false
 forceSync=no
 """
 CHROOT = "/tests"
+#: The log of the clients that look at servers: tests read that of distlock.
+SILENT = logging.getLogger("tests.zookeeper_server")
+SILENT.propagate = False
+SILENT.addHandler(logging.NullHandler())
 
 
 class ZooKeeperServer:
     """One server. What it saved survives `restart`. *properties* are Java's: ``-Dname=value``."""
 
     jars = JARS
+    #: The logins of the client that looks at the server from outside.
+    admin_login: Sequence[tuple[str, str]] = ()
 
     def __init__(self, *properties: str, **settings: object) -> None:
         self.port = free_port()
@@ -144,9 +150,13 @@ class ZooKeeperServer:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _new_admin(self) -> ZooKeeperClient:
-        return ZooKeeperClient(
-            ZooKeeperAddress(f"zookeeper://127.0.0.1:{self.port}"), session_timeout=60.0, io_timeout=1.0
+    def _new_admin(self) -> KazooClient:
+        return KazooClient(
+            f"127.0.0.1:{self.port}",
+            timeout=60.0,
+            connection_retry={"max_tries": -1, "delay": 0.02, "backoff": 2, "max_delay": 0.5},
+            auth_data=self.admin_login,
+            logger=SILENT,
         )
 
     def _answers(self) -> bool:

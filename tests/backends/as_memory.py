@@ -8,10 +8,12 @@ from dataclasses import replace
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
 from distlock.backends.inspectable import Inspectable
-from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
 from distlock.backends.optional import Reads
 from distlock.testing.contenders import RecordingSink, ask
+from tests.backend_class import backend_class
+
+MemoryBackend = backend_class("memory://")
 
 
 class Both:

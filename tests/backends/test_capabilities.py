@@ -6,12 +6,14 @@ import pytest
 
 import distlock
 from distlock.backends.base import Capabilities
-from distlock.backends.memory import MemoryBackend
 from distlock.backends.registry import capabilities_of
 from distlock.web.decorator import Told
 from distlock.web.own_transactions import refuse_unfit
 from distlock.web.settings.aliases import AliasSettings, read
 from distlock.web.settings.clients import fence_for, make_client, warn_if_alone
+from tests.backend_class import backend_class
+
+MemoryBackend = backend_class("memory://")
 
 HERE = "tests.backends.test_capabilities"
 

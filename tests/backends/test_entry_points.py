@@ -13,8 +13,7 @@ import pytest
 import distlock
 from distlock.testing import conformance
 from distlock.testing.fixtures import engine_of
-from distlock.web.settings.aliases import read
-from distlock.web.settings.clients import make_client
+from tests.flask_guard import site_locks
 
 MODULE = """
 from distlock.backends.base import Capabilities
@@ -110,7 +109,7 @@ def test_its_options_are_checked(install: Install) -> None:
 )
 def test_the_settings_of_a_site_find_it(install: Install, setting: object) -> None:
     module = install()
-    client = make_client(read(setting)["default"])
+    client = site_locks(setting)
     assert type(engine_of(client).backend).__module__ == module
     client.close()
 
@@ -119,19 +118,19 @@ def test_it_is_named_where_another_word_is_unknown(install: Install) -> None:
     install()
     assert "etcd://" in refusal("consul://localhost")
     with pytest.raises(distlock.ConfigurationError, match="Did you mean 'etcd'"):
-        read({"default": {"BACKEND": "etc", "LOCATION": "etcd://localhost"}})
+        site_locks({"default": {"BACKEND": "etc", "LOCATION": "etcd://localhost"}})
 
 
 def test_a_location_of_another_backend_is_seen(install: Install) -> None:
     install()
     with pytest.raises(distlock.ConfigurationError, match="LOCATION that starts with 'redis://'"):
-        read({"default": {"BACKEND": "etcd", "LOCATION": "redis://localhost"}})
+        site_locks({"default": {"BACKEND": "etcd", "LOCATION": "redis://localhost"}})
 
 
 def test_without_a_location_it_says_what_to_write(install: Install) -> None:
     install()
     with pytest.raises(distlock.ConfigurationError, match='"LOCATION": "etcd://localhost"'):
-        read({"default": {"BACKEND": "etcd"}})
+        site_locks({"default": {"BACKEND": "etcd"}})
 
 
 def test_nobody_takes_a_scheme_of_ours(install: Install) -> None:
@@ -183,7 +182,7 @@ def test_two_that_offer_one_scheme_are_refused(install: Install) -> None:
     assert " and ".join(names) in told
     assert "dotted path" in told
     with pytest.raises(distlock.ConfigurationError, match="Several installed distributions"):
-        read({"default": {"BACKEND": "etcd", "LOCATION": "etcd://localhost"}})
+        site_locks({"default": {"BACKEND": "etcd", "LOCATION": "etcd://localhost"}})
     # The class of the right one may still be named.
     distlock.connect("etcd://localhost", backend=f"{names[0]}.Backend").close()
 
@@ -197,12 +196,11 @@ def entry_points(**which):
 
 importlib.metadata.entry_points = entry_points
 import distlock
-from distlock.web.settings.aliases import read
-from distlock.web.settings.clients import make_client
+from tests.flask_guard import site_locks
 
 for url in ("memory://x", "redis://localhost", "zookeeper://localhost", "file:///var/lib/shop/locks"):
     distlock.connect(url).close()
-    make_client(read(url)["default"]).close()
+    site_locks(url).close()
 distlock.connect("mine://x", backend="distlock.backends.memory.MemoryBackend").close()
 try:
     distlock.connect("etcd://localhost")

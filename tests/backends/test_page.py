@@ -7,11 +7,10 @@ import re
 import tomllib
 from pathlib import Path
 
-from distlock.backends import registry
 from distlock.backends.base import Backend, Capabilities
-from distlock.backends.known import GROUP
 from distlock.backends.optional import LooksAhead, TakesArguments
 from distlock.testing import conformance
+from tests.backend_class import backend_class
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/backend.md").read_text("utf-8")
 
@@ -37,7 +36,7 @@ def test_it_has_every_part_of_the_kit() -> None:
 
 def test_its_entry_point_is_of_our_group() -> None:
     (toml,) = code("toml")
-    assert list(tomllib.loads(toml)["project"]["entry-points"]) == [GROUP]
+    assert list(tomllib.loads(toml)["project"]["entry-points"]) == ["distlock.backends"]
 
 
 def test_its_class_declares_and_its_suite_is_made_of_the_kit() -> None:
@@ -53,12 +52,12 @@ def test_its_class_declares_and_its_suite_is_made_of_the_kit() -> None:
 
 def test_the_method_that_takes_clients_of_others_is_there() -> None:
     assert hasattr(TakesArguments, "url_of")
-    assert issubclass(registry.class_of("redis"), TakesArguments)
-    assert not issubclass(registry.class_of("memory"), TakesArguments)
+    assert issubclass(backend_class("redis://localhost"), TakesArguments)
+    assert not issubclass(backend_class("memory://"), TakesArguments)
 
 
 def test_the_method_that_looks_ahead_is_there() -> None:
     assert hasattr(LooksAhead, "refuse_unusable")
     assert not hasattr(Backend, "refuse_unusable")
-    assert issubclass(registry.class_of("file"), LooksAhead)
-    assert not issubclass(registry.class_of("memory"), LooksAhead)
+    assert issubclass(backend_class("file:///nowhere"), LooksAhead)
+    assert not issubclass(backend_class("memory://"), LooksAhead)

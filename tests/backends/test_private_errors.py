@@ -7,13 +7,15 @@ import pickle
 import pkgutil
 import traceback
 
-import distlock.backends
+import distlock
 from distlock import errors
 
 
 def private() -> list[type[errors.LockError]]:
     """The errors that a module of a backend has, and `distlock.errors` has not."""
-    modules = pkgutil.walk_packages(distlock.backends.__path__, "distlock.backends.")
+    modules = [
+        one for one in pkgutil.walk_packages(distlock.__path__, "distlock.") if ".backends." in one.name
+    ]
     values = [value for found in modules for value in vars(importlib.import_module(found.name)).values()]
     classes = {value for value in values if isinstance(value, type)}
     public = {value for value in vars(errors).values() if isinstance(value, type)}

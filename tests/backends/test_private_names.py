@@ -14,9 +14,7 @@ from kazoo.handlers import threading as handlers
 from kazoo.protocol.connection import ConnectionHandler
 from pymysql.connections import Connection
 
-from distlock.backends import redis, sql, zookeeper
-from distlock.backends.sql import mysql_connection
-from distlock.backends.zookeeper import client, connection
+import distlock
 
 #: The methods that we override, with the parameters that kazoo gives them.
 OVERRIDDEN = [
@@ -42,13 +40,15 @@ OF_THE_CLIENT = ["_conn_retry", "_connection", "_live", "_pending", "_queue", "_
 OF_THE_CONNECTION = ["_socket", "_read_sock", "_write_sock"]
 #: What we use of a connection of PyMySQL.
 OF_PYMYSQL = {"_execute_command", "_force_close", "_read_timeout", "_result"}
-#: The files that do of kazoo.
-BENT = {Path(client.__file__), Path(connection.__file__)}
+BACKENDS = Path(distlock.__file__).parent / "backends"
+#: The files that use what is private of kazoo, and the one of PyMySQL.
+BENT = {BACKENDS / "zookeeper/client.py", BACKENDS / "zookeeper/connection.py"}
+OF_MYSQL = BACKENDS / "sql/mysql_connection.py"
 
 
 def gone(owner: str, name: str) -> str:
     return (
-        f"kazoo {version('kazoo')} has no {owner}.{name} as {Path(client.__file__).parent} knows it. "
+        f"kazoo {version('kazoo')} has no {owner}.{name} as {BACKENDS / 'zookeeper'} knows it. "
         "Find what does now what that is for, or forbid this version in pyproject.toml."
     )
 
@@ -116,7 +116,7 @@ def test_pymysql_has_what_we_use() -> None:
     connection = Connection(defer_connect=True)
     for name in OF_PYMYSQL:
         assert hasattr(connection, name), (
-            f"PyMySQL {version('PyMySQL')} has no Connection.{name} as {mysql_connection.__file__} knows it. "
+            f"PyMySQL {version('PyMySQL')} has no Connection.{name} as {OF_MYSQL} knows it. "
             "Find what does now what that is for, or forbid this version in pyproject.toml."
         )
     assert list(inspect.signature(connection._execute_command).parameters) == ["command", "sql"]
@@ -125,18 +125,18 @@ def test_pymysql_has_what_we_use() -> None:
 
 
 def test_what_is_private_of_pymysql_stands_in_one_file() -> None:
-    for path in Path(sql.__file__).parent.glob("*.py"):
-        allowed = OF_PYMYSQL if path == Path(mysql_connection.__file__) else set()
+    for path in (BACKENDS / "sql").glob("*.py"):
+        allowed = OF_PYMYSQL if path == OF_MYSQL else set()
         assert private(path) <= allowed, path
 
 
 def test_what_is_private_of_kazoo_stands_in_two_files() -> None:
     listed = {name for _, name, _ in OVERRIDDEN} | {*OF_THE_CLIENT, *OF_THE_CONNECTION}
-    for path in Path(zookeeper.__file__).parent.glob("*.py"):
+    for path in (BACKENDS / "zookeeper").glob("*.py"):
         assert private(path) <= (listed if path in BENT else set()), path
 
 
 def test_what_is_private_of_redis_py_stands_nowhere() -> None:
-    found = [names(path) for path in Path(redis.__file__).parent.glob("*.py")]
+    found = [names(path) for path in (BACKENDS / "redis").glob("*.py")]
     made = set[str]().union(*(own for _, own in found))
     assert set[str]().union(*(used for used, _ in found)) <= made

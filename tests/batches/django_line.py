@@ -17,8 +17,7 @@ from django.urls import path
 from sqlalchemy import Engine, text
 
 from distlock import Locks
-from django_distlock import distributed_lock
-from django_distlock.conf import clients
+from django_distlock import distributed_lock, locks
 from tests.fence.shops import DjangoShop
 from tests.redis_server import eventually
 
@@ -131,7 +130,7 @@ class DjangoLine(Line):
             connections.close_all()
 
     def client(self) -> Locks:
-        return clients["default"]
+        return locks["default"]
 
     def standing_in_view(self, *names: str) -> dict[str, Answer]:
         """As `answers`, where the lock can't be held but by the view of the first request."""

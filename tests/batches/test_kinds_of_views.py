@@ -17,7 +17,6 @@ from sqlalchemy import Engine
 
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock
-from django_distlock.conf import MIDDLEWARE
 from tests.batches.django_line import Answer, DjangoLine, counted_commits
 from tests.databases import on
 from tests.fence.conftest import STOCK
@@ -99,7 +98,9 @@ def test_rest_framework_rolls_back_what_raises_alone(
 def test_a_rule(line: DjangoLine) -> None:
     put(line, lambda request, id: take_one(line))
     rule = {"route": "buy", "lock": "product_<id>", "fence": line.using, "batch": 8}
-    with override_settings(MIDDLEWARE=[MIDDLEWARE], DISTLOCK_RULES=[rule]):
+    with override_settings(
+        MIDDLEWARE=["django_distlock.middleware.DistLockMiddleware"], DISTLOCK_RULES=[rule]
+    ):
         assert is_one_batch(line)
 
 

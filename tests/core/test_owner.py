@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ import pytest
 
 import distlock
 from distlock import owner
-from distlock.owner import Owner, current_owner
 from distlock.testing.fixtures import engine_of, wait_until
 
 T = TypeVar("T")
@@ -38,28 +36,6 @@ def in_thread(function: Callable[[], T]) -> T:
     """What *function* returns in a thread that ends with it."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(function).result()
-
-
-def test_a_thread_is_the_same_owner_for_as_long_as_it_lives() -> None:
-    assert current_owner() == current_owner()
-    with ThreadPoolExecutor(1) as thread:
-        assert thread.submit(current_owner).result() == thread.submit(current_owner).result()
-
-
-@pytest.mark.usefixtures("one_number")
-def test_a_thread_is_another_owner_than_an_ended_one_with_its_number() -> None:
-    assert len({in_thread(current_owner), in_thread(current_owner), current_owner()}) == 3
-
-
-def test_a_task_is_an_owner_of_its_own() -> None:
-    async def mine() -> Owner:
-        assert current_owner() == current_owner()
-        return current_owner()
-
-    async def main() -> set[Owner]:
-        return {await mine(), *await asyncio.gather(mine(), mine())}
-
-    assert len(asyncio.run(main()) | {current_owner()}) == 4
 
 
 @pytest.mark.usefixtures("one_number")

@@ -18,7 +18,6 @@ import pytest
 
 import distlock
 from demo_shop.configuration import Configuration
-from distlock.fence.row import TABLE
 from loadtest.scenario import ASGI, QUART
 from loadtest.stack import Stack
 from tests.demo_shop.test_once import ask
@@ -96,7 +95,7 @@ def test_a_refusal_with_a_key_is_repeated_too(stack: Stack, port: int) -> None:
 def test_a_purchase_passes_the_fence_in_its_thread(stack: Stack, port: int, key: str | None) -> None:
     def passed() -> str:
         with closing(sqlite3.connect(stack.database.removeprefix("sqlite:///"))) as database:
-            found = database.execute(f"SELECT * FROM {TABLE} WHERE name LIKE '%product_3'").fetchall()
+            found = database.execute("SELECT * FROM distlock_fence WHERE name LIKE '%product_3'").fetchall()
         return str(found)
 
     before = passed()

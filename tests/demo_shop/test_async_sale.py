@@ -11,7 +11,6 @@ import pytest
 
 from demo_shop.configuration import Configuration
 from demo_shop.storefront import ASYNC_LINES
-from distlock.fence.row import TABLE
 from loadtest.open_shop import serve_sales
 from loadtest.scenario import ASGI, QUART
 from loadtest.stack import Stack
@@ -45,7 +44,7 @@ def test_less_than_a_distributed_lock_sells_units_twice(page: Page, stack: Stack
 
 def fence_rows(stack: Stack) -> int:
     with closing(sqlite3.connect(stack.database.removeprefix("sqlite:///"))) as database:
-        return len(database.execute(f"SELECT * FROM {TABLE} WHERE name LIKE '%product_1'").fetchall())
+        return len(database.execute("SELECT * FROM distlock_fence WHERE name LIKE '%product_1'").fetchall())
 
 
 @pytest.mark.parametrize(("choice", "rows"), [("distributed", 0), ("fenced", 1)])

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from demo_shop.configuration import TTL, Configuration
-from distlock.web.settings import aliases as settings
+from tests.flask_guard import site_locks
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,8 +88,8 @@ def test_the_shop_sets_what_the_readme_sets_and_nothing_else(framework: str, tmp
 
 
 def test_the_lifetime_of_a_lock_is_that_of_the_readme() -> None:
-    alias = settings.read({"default": {"LOCATION": "redis://localhost"}})["default"]
-    assert (alias.ttl, Configuration().lock_ttl) == (TTL, TTL)
+    usual = site_locks("redis://localhost").namespace.terms
+    assert (usual.ttl, Configuration().lock_ttl) == (TTL, TTL)
 
 
 def test_the_django_shop_loads_nothing_of_the_flask_shop() -> None:

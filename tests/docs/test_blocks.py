@@ -36,7 +36,7 @@ OF_SPHINX = re.compile(r"\{(toctree|eval-rst|include)\}")
 HELD_BY = {
     "start/script.md": "tests/docs/test_script.py",
     "from/java.md": "tests/backends/zookeeper/curator.py",
-    "explanation/admission.md": "tests/engine/test_refusals.py",
+    "explanation/admission.md": "tests/engine/test_admission.py",
     "explanation/read-under-the-lock.md": "tests/django_distlock/fresh/test_stale_writes.py",
     "tutorial/django.md": "tests/docs/shop_folder.py",
     "tutorial/flask.md": "tests/docs/shop_folder.py",

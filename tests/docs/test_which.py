@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from distlock.backends.known import BUILT_IN
-from distlock.backends.registry import capabilities_of
+import distlock
+from tests.backend_class import EXAMPLES, backend_class
 from tests.docs.blocks import ROOT
 
 PAGE = (ROOT / "docs/explanation/which.md").read_text("utf-8")
@@ -16,15 +16,21 @@ ROWS = re.findall(r"^\| `([\w+]+)` \| (yes|no) \| (yes|no) \| (yes|see|no) \|$",
 NOT_THERE = {"memory", "unix", "rediss", "rediss+cluster", "rediss+sentinel", "redlocks", "zookeepers"}
 
 
+def test_each_scheme_has_an_example() -> None:
+    with pytest.raises(distlock.ConfigurationError) as told:
+        distlock.connect("nowhere://")
+    assert set(re.findall(r"([\w+]+)://", str(told.value).partition("Known are")[2])) == EXAMPLES.keys()
+
+
 def test_each_has_its_row() -> None:
-    assert {scheme for scheme, *_ in ROWS} == BUILT_IN.keys() - NOT_THERE
+    assert {scheme for scheme, *_ in ROWS} == EXAMPLES.keys() - NOT_THERE
     failures = set(re.findall(r"^\| \[`([\w+]+)://`\]", PAGE, re.MULTILINE))
-    assert failures == BUILT_IN.keys() - NOT_THERE
+    assert failures == EXAMPLES.keys() - NOT_THERE
 
 
 @pytest.mark.parametrize(("scheme", "fair", "family", "seen"), ROWS)
 def test_it_can_what_its_row_says(scheme: str, fair: str, family: str, seen: str) -> None:
-    can = capabilities_of(scheme)
+    can = backend_class(EXAMPLES[scheme]).capabilities
     assert can.fair == (fair == "yes")
     assert {can.read, can.permits, can.latch} == {family == "yes"}
     assert can.inspect == (seen != "no")

@@ -18,6 +18,11 @@ from tests.engine.simulation import Process, SimulatedParker, Simulation
 TIMEOUT = 5.0
 
 
+def is_call(step: object) -> bool:
+    """Return whether an algorithm asks its driver for a call to the lock service."""
+    return isinstance(step, Call)
+
+
 class Caller:
     """One call of `Namespace.acquire`, taken as far as it goes whenever somebody says so."""
 

@@ -7,18 +7,20 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from distlock.backends.base import LockRequest
-from distlock.backends.memory.service import WINDOW
-from distlock.engine.commands import Call, Commands
-from distlock.engine.hold import LEASE_LESS, LEASE_SHARE, NameGrant
 from distlock.errors import BackendUnavailable, LockLost
-from distlock.terms import Seat
-from tests.engine.scene import Caller, Scene
+from tests.engine.scene import Caller, Scene, is_call
 from tests.engine.simulation import Process
+
+#: The acknowledgement window of the backend in memory, seconds.
+WINDOW = 0.5
+#: A process calls a lease over after this share of it, less so many seconds.
+LEASE_SHARE, LEASE_LESS = 0.98, 0.002
 
 TTL = 9.0
 KEY = ":a"
@@ -52,15 +54,15 @@ class HandOff(Scene):
 
         return asked
 
-    def begin(self) -> NameGrant:
+    def begin(self) -> Any:
         """Hand off, and let the waiter go on."""
         self.holder.leave()
         self.waiter.go()
         return self.grant
 
     @property
-    def grant(self) -> NameGrant:
-        assert isinstance(self.waiter.grant, NameGrant)
+    def grant(self) -> Any:
+        assert self.waiter.grant is not None
         return self.waiter.grant
 
     def held_by(self) -> str | None:
@@ -109,7 +111,7 @@ def test_a_caller_that_may_be_taken_along_asks_before_it_begins() -> None:
     scene = HandOff(on_push=False)
     waiter = scene.all[1].engine.queues.by_key[KEY].waiters[0]
     waiter.parker.may_stall = False
-    waiter.options = replace(waiter.options, on_push=True, seat=Seat("sell"))
+    waiter.options = replace(waiter.options, on_push=True, seat=SimpleNamespace(key="sell", batch=None))
     assert scene.begin()._hold.acknowledged
 
 
@@ -348,11 +350,9 @@ def test_a_confirmation_that_arrives_behind_a_lift_is_no_loss(by: str) -> None:
     grant = scene.begin()
     scene.now += WINDOW / 8
     engine = scene.all[1].engine
-    steps: Commands[Any] = (
-        engine.maintenance.tick() if by == "the keeper" else engine.grantor.acknowledge(grant._hold)
-    )
+    steps: Any = engine.maintenance.tick() if by == "the keeper" else engine.grantor.acknowledge(grant._hold)
     late = next(steps)
-    assert isinstance(late, Call)
+    assert is_call(late)
     assert grant.lift("a", grant.fence.number + 1000)
     answer = late.function(*late.arguments)
     assert answer == [False]

@@ -14,9 +14,11 @@ import pytest
 import distlock
 from distlock import TooManyWaiters
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued
-from distlock.backends.memory import MemoryBackend
 from distlock.testing.fixtures import engine_of
+from tests.backend_class import backend_class
 from tests.redis_server import RedisServer, eventually
+
+MemoryBackend = backend_class("memory://")
 
 #: Longer than anything here takes.
 PATIENT = 60.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 import threading
 from collections.abc import Callable
@@ -15,14 +14,17 @@ import pytest
 
 import distlock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
-from distlock.backends.memory import MemoryBackend
-from distlock.engine import hold, wait_queue, wait_queues
-from distlock.engine.engine import BESIDE
 from distlock.listening import Attempt, Listener
 from distlock.testing.fixtures import engine_of, wait_until
+from tests.backend_class import backend_class
+from tests.engine.reading import Owners, come_as
 from tests.engine.scene import Caller, Scene
 from tests.engine.sharing import Sharing
 from tests.engine.simulation import Faults
+
+__all__ = ["come_as"]
+
+MemoryBackend = backend_class("memory://")
 
 SEEDS = range(100)
 SHARED: list[dict[str, Any]] = [{"mode": READ}, {"mode": PERMIT, "limit": 8}]
@@ -58,11 +60,9 @@ def test_who_is_refused_came_while_the_lock_service_would_refuse_it(
 
 
 @pytest.fixture(autouse=True)
-def each_is_a_thread_of_its_own(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def each_is_a_thread_of_its_own(request: pytest.FixtureRequest) -> None:
     if "scene" in request.fixturenames:
-        count = itertools.count(100)
-        for module in (hold, wait_queue, wait_queues):
-            monkeypatch.setattr(module, "current_owner", lambda: (next(count), None))
+        request.getfixturevalue("come_as")
 
 
 @pytest.fixture
@@ -151,17 +151,15 @@ def test_a_writer_that_is_refused_does_not(scene: Scene) -> None:
 def test_it_does_not_stand_behind_one_that_stands_still(scene: Scene) -> None:
     scene.ask(mode=READ)
     second = scene.come(mode=READ, timeout=0.0)
-    scene.now += BESIDE
+    # It leaves the queue after a second.
+    scene.now += 1.0
     assert refused(second)
     assert scene.all[0].engine.queues.waiting == 1
 
 
-def test_it_never_stands_behind_the_code_that_it_has_interrupted(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_never_stands_behind_the_code_that_it_has_interrupted(scene: Scene, come_as: Owners) -> None:
     """A signal handler: what is beneath goes on when it is over."""
-    for module in (hold, wait_queue, wait_queues):
-        monkeypatch.setattr(module, "current_owner", lambda: (1, None))
+    come_as(1)
     scene.ask(mode=READ)
     assert refused(scene.come(mode=READ, timeout=0.0))
 

@@ -12,10 +12,13 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued
-from distlock.backends.memory import MemoryBackend
-from distlock.engine.engine import LAST_WORDS
 from distlock.testing.fixtures import engine_of, wait_for_waiters, wait_until
+from tests.backend_class import backend_class
 
+MemoryBackend = backend_class("memory://")
+
+#: How much later than its caller gives up a call may end, seconds.
+LAST_WORDS = 0.25
 #: No passing run comes near it, seconds.
 CEILING = 30.0
 

@@ -11,11 +11,11 @@ import pytest
 
 from distlock import Grant
 from distlock.backends.base import EXCLUSIVE, READ, LockRequest
-from distlock.backends.memory import MemoryBackend
-from distlock.engine.commands import Call
-from distlock.engine.drivers import run
 from distlock.errors import BackendUnavailable, NotHeld
+from tests.backend_class import backend_class
 from tests.engine.scene import Caller, Scene
+
+MemoryBackend = backend_class("memory://")
 
 
 def granted(caller: Caller) -> Grant:
@@ -35,7 +35,6 @@ def downgrades(grant: Grant) -> Iterator[None]:
     try:
         call = next(steps)
         yield
-        assert isinstance(call, Call)
         answer = call.function(*call.arguments)
         yield
         steps.send(answer)
@@ -45,7 +44,7 @@ def downgrades(grant: Grant) -> Iterator[None]:
 
 def releases(grant: Grant) -> Iterator[None]:
     yield
-    run(grant._release())
+    grant.release()
 
 
 STEPS = 3
@@ -66,7 +65,7 @@ def test_a_grant_that_is_downgraded_twice_at_once_keeps_writers_out(
     assert not writer.done
     assert grant.mode == READ
     grant.check()
-    run(grant._release())
+    grant.release()
     granted(writer).check()
 
 
@@ -89,12 +88,12 @@ def test_a_release_beside_two_downgrades_leaves_nothing(scene: Scene, order: tup
 
 def test_a_second_downgrade_changes_nothing(scene: Scene) -> None:
     grant = granted(scene.come())
-    run(grant._downgrade())
-    run(grant._downgrade())
+    grant.downgrade()
+    grant.downgrade()
     grant.check()
-    run(grant._release())
+    grant.release()
     with pytest.raises(NotHeld, match="released"):
-        run(grant._downgrade())
+        grant.downgrade()
 
 
 # -- several names -------------------------------------------------------------------------------
@@ -114,9 +113,9 @@ def test_a_repetition_downgrades_the_names_that_are_left(
     with monkeypatch.context() as patch:
         patch.setattr(MemoryBackend, "downgrade", downgrade)
         with pytest.raises(BackendUnavailable):
-            run(grant._downgrade())
+            grant.downgrade()
     assert grant.mode == EXCLUSIVE
-    run(grant._downgrade())
+    grant.downgrade()
     assert grant.mode == READ
     for name in ("x", "y"):
         granted(scene.come(name, mode=READ, process=1)).check()
@@ -131,7 +130,7 @@ def test_so_it_does_after_a_downgrade_that_was_cancelled(scene: Scene) -> None:
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
     assert grant.mode == EXCLUSIVE
-    run(grant._downgrade())
+    grant.downgrade()
     assert grant.mode == READ
     for name in ("x", "y"):
         granted(scene.come(name, mode=READ, process=1)).check()

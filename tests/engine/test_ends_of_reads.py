@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import READ
-from distlock.engine.commands import Call
 from distlock.errors import LockLost, NotHeld
 from tests.engine.reading import Owners, asked, come_as, granted, queues, scene
-from tests.engine.scene import Scene
+from tests.engine.scene import Scene, is_call
 
 __all__ = ["asked", "come_as", "scene"]
 
@@ -86,7 +85,6 @@ def test_a_writer_that_is_released_while_it_is_downgraded_is_passed_to_nobody(sc
     grant = granted(writer)
     steps = grant._downgrade()
     call = next(steps)
-    assert isinstance(call, Call)
     assert call.function(*call.arguments)
     reader = scene.come(mode=READ, process=1)
     granted(reader)
@@ -105,7 +103,6 @@ def test_a_downgrade_that_is_interrupted_leaves_nothing(scene: Scene) -> None:
     writer = scene.come()
     steps = granted(writer)._downgrade()
     call = next(steps)
-    assert isinstance(call, Call)
     call.function(*call.arguments)
     with pytest.raises(KeyboardInterrupt):
         steps.throw(KeyboardInterrupt())
@@ -133,7 +130,7 @@ def test_what_the_parent_reads_is_none_of_its_childs(scene: Scene) -> None:
 def test_an_interrupted_release_of_the_last_reader_is_done_by_the_keeper(scene: Scene) -> None:
     grant = granted(scene.come(mode=READ))
     steps = grant._release()
-    assert isinstance(next(steps), Call)
+    assert is_call(next(steps))
     steps.close()
     scene.keep()
     assert not scene.service.locked(":a")

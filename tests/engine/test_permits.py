@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from distlock.backends.base import PERMIT
-from distlock.engine.drivers import run
 from tests.engine.reading import asked, come_as, granted, scene
 from tests.engine.scene import Scene
 
@@ -27,4 +26,4 @@ def test_a_lost_permit_is_told_without_a_fence(scene: Scene, caplog: pytest.LogC
     scene.all[0].engine.grantor.lose(grant._hold, "it was broken", cancel=False)
     assert "The semaphore 'a' was lost: it was broken." in caplog.text
     assert grant.lost
-    run(grant._release())
+    grant.release()

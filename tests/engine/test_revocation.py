@@ -9,8 +9,10 @@ import pytest
 
 import distlock
 from distlock.backends.base import Capabilities
-from distlock.backends.memory import MemoryBackend
 from distlock.testing.fixtures import ask_of, engine_of, wait_until
+from tests.backend_class import backend_class
+
+MemoryBackend = backend_class("memory://")
 
 HERE = "tests.engine.test_revocation"
 

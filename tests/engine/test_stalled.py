@@ -6,9 +6,11 @@ import math
 
 import pytest
 
-from distlock.engine.wait_queues import GRACE
 from distlock.errors import BackendUnavailable
 from tests.engine.scene import TIMEOUT, Scene
+
+#: How long after its time-out a waiter may still see to itself, seconds.
+GRACE = 2.0
 
 
 def go_by(scene: Scene, seconds: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import signal
 import threading
@@ -12,7 +13,9 @@ from typing import Any
 import pytest
 
 from distlock import clock
-from distlock.engine.drivers import TaskParker
+from distlock.engine.commands import Call
+from distlock.engine.drivers import TaskParker, _called
+from distlock.errors import BackendUnavailable
 
 #: Seconds that a passing run never needs.
 CEILING = 30.0
@@ -120,3 +123,37 @@ def test_a_gate_whose_loop_is_closed_lets_nobody_through() -> None:
 
 async def make() -> TaskParker:
     return TaskParker()
+
+
+# -- a task calls its lock service in a thread, and is cancelled meanwhile
+
+
+@pytest.mark.parametrize("is_bounded", [True, False])
+def test_what_a_call_of_a_cancelled_task_has_failed_with_is_no_news_of_asyncio(is_bounded: bool) -> None:
+    begun, over = threading.Event(), threading.Event()
+    told: list[dict[str, Any]] = []
+
+    def fails(deadline: float) -> None:
+        begun.set()
+        over.wait(60)
+        raise BackendUnavailable("the server is gone")
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: told.append(context))
+        until = clock.now() + 60
+        call = Call(fails, until=until) if is_bounded else Call(fails, until)
+        task = asyncio.create_task(_called(call))
+        await asyncio.to_thread(begun.wait, 60)
+        task.cancel()
+        # It hears of that, and waits until the call is over: another one does not end it either.
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        over.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(work())
+    gc.collect()
+    assert not told

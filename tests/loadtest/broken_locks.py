@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from itertools import count
 
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued
-from distlock.backends.file import FileBackend
 from distlock.errors import BackendUnavailable
+from tests.backend_class import backend_class
+
+FileBackend = backend_class("file:///nowhere")
 
 
 class DoesNothing(FileBackend):

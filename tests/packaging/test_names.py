@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 
 import pytest
 
-from distlock.import_hints import install_hint
 from tests.packaging.script import ROOT
 
 #: What a reader could paste, in whichever installer's words.
@@ -75,5 +75,11 @@ def test_another_is_not(line: str) -> None:
 
 
 def test_the_errors_for_a_missing_extra_name_a_path() -> None:
-    assert "pip install '/path/to/the/clone[redis]'" in install_hint("redis")
-    assert not wrong_lines(install_hint("redis"))
+    script = (
+        "import sys, distlock\n"
+        "sys.modules['redis'] = sys.modules['kazoo'] = None\n"
+        "distlock.connect('zookeeper://localhost')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "pip install '/path/to/the/clone[zookeeper]'" in done.stderr
+    assert not wrong_lines(done.stderr)

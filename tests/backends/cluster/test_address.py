@@ -3,29 +3,9 @@ from __future__ import annotations
 import pytest
 
 import distlock
-from distlock.backends.cluster.backend import ClusterAddress
-from distlock.backends.cluster.nodes import Endpoint
 from distlock.errors import ConfigurationError
 
 HOSTS = "a:7000,[::1]:7001,c"
-
-
-def test_it_names_the_nodes_and_no_secret() -> None:
-    address = ClusterAddress(f"redis+cluster://shop:s%40cret@{HOSTS}/0")
-    assert address.places == [Endpoint("a", 7000), Endpoint("::1", 7001), Endpoint("c", 6379)]
-    assert address.shown == "a:7000,[::1]:7001,c:6379"
-
-
-@pytest.mark.parametrize(
-    ("url", "node"),
-    [
-        ("redis+cluster://a,b", "redis://::1:7000"),
-        ("redis+cluster://shop:s%40cret@a,b", "redis://shop:s%40cret@[::1]:7000"),
-        ("rediss+cluster://:x@a?ssl_cert_reqs=none", "rediss://:x@[::1]:7000?ssl_cert_reqs=none"),
-    ],
-)
-def test_the_url_of_a_node_has_the_login_and_the_query(url: str, node: str) -> None:
-    assert ClusterAddress(url).url_of(Endpoint("::1", 7000)) == node.replace("redis://::1:", "redis://[::1]:")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from distlock.backends.file import FileBackend
 from distlock.testing.contenders import Contender
+from tests.backend_class import backend_class
 from tests.backends.file.peer import Peer
+
+FileBackend = backend_class("file:///nowhere")
 
 
 @pytest.fixture

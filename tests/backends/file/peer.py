@@ -20,8 +20,10 @@ from typing import Any
 
 import distlock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Mode, Queued
-from distlock.backends.file import FileBackend
 from distlock.backends.inspectable import StatusRow
+from tests.backend_class import backend_class
+
+FileBackend = backend_class("file:///nowhere")
 
 #: Seconds after which a test gives up on something that should happen soon.
 PATIENCE = 20.0

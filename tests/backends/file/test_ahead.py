@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.base import EXCLUSIVE, READ, Acquired, LockRequest, Queued
-from distlock.backends.registry import create
 from distlock.testing.contenders import Contender
+from tests.backend_class import new_backend
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -20,7 +20,7 @@ def test_no_history_drives_numbers_ahead_of_the_clock(tmp_path: Path, seed: int)
     """Each ask takes one number, and more than a microsecond."""
     folder, chance = tmp_path / "locks", random.Random(seed)
     requests: dict[Contender, LockRequest | None] = {
-        Contender(create(f"file://{folder}")): None for _ in range(4)
+        Contender(new_backend(f"file://{folder}")): None for _ in range(4)
     }
     held: set[str] = set()
     last = 0
@@ -52,7 +52,7 @@ def test_no_history_drives_numbers_ahead_of_the_clock(tmp_path: Path, seed: int)
     for who in requests:
         who.backend.close()
     shutil.rmtree(folder)
-    after = Contender(create(f"file://{folder}"))
+    after = Contender(new_backend(f"file://{folder}"))
     number = after.held(LockRequest("shop:product_1", secrets.token_hex(16), 60.0, 1)).number
     after.backend.close()
     assert number > last

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from distlock.backends.file import FileBackend
 from distlock.testing.contenders import LONG
+from tests.backend_class import backend_class
 from tests.backends.as_memory import Both
+
+FileBackend = backend_class("file:///nowhere")
 
 
 @pytest.fixture

@@ -16,15 +16,17 @@ import pytest
 
 import distlock
 from distlock.backends.base import LockRequest
-from distlock.backends.file import FileBackend
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.notifications import FileListener
-from distlock.backends.file.presence import Presence
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.testing.contenders import Contender, RecordingSink, ask
+from tests.backend_class import backend_class
 from tests.backends.file.peer import PATIENCE, Peer
+from tests.core.interrupts import Interrupted
 from tests.redis_server import eventually
+
+FileBackend = backend_class("file:///nowhere")
 
 StartPeer = Callable[..., Peer]
 
@@ -90,7 +92,7 @@ def reuse(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
             os.close(each)
 
 
-def presence_of(contender: Contender) -> Presence:
+def presence_of(contender: Contender) -> Any:
     """Its presence, connected."""
     # To look makes no directory.
     contender.backend.renew([])
@@ -298,3 +300,26 @@ class TestListener:
         assert watched.result(PATIENCE) is True
         closed.result(PATIENCE)
         assert precious.read_bytes() == b""
+
+
+def test_a_listener_that_is_interrupted_when_it_starts_keeps_its_number_until_its_thread_ends(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+    start = threading.Thread.start
+
+    def interrupted_start(thread: threading.Thread) -> None:
+        start(thread)
+        started.append(thread)
+        raise Interrupted
+
+    tree = Tree(Directory(url))
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    with pytest.raises(Interrupted):
+        FileListener(tree, 1, RecordingSink())
+    monkeypatch.undo()
+    started[0].join(10)
+    assert not started[0].is_alive()
+    assert len(os.listdir("/proc/self/fd")) <= before
+    tree.close()

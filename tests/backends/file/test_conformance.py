@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from distlock.names import encode
 from distlock.testing import conformance
+from tests.stored import spelled
 
 
 @pytest.fixture
@@ -96,4 +96,4 @@ class TestProcesses(conformance.ProcessConformance):
         self.queue = queue
 
     def waiting(self, name: str) -> int:
-        return len(list(self.queue.glob(f"*/{encode(f'kit:{name}')[:40]}~*"))) - 1
+        return len(list(self.queue.glob(f"*/{spelled(f'kit:{name}')[:40]}~*"))) - 1

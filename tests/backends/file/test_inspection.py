@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from distlock.backends.file import FileBackend
 from distlock.backends.inspectable import SeenProcess, StatusRow
 from distlock.errors import ConfigurationError
 from distlock.testing.contenders import LONG, Contender, ask
 from distlock.testing.fixtures import wait_until
+from tests.backend_class import backend_class
 from tests.backends.file.peer import Peer
+
+FileBackend = backend_class("file:///nowhere")
 
 
 def backend(contender: Contender) -> FileBackend:

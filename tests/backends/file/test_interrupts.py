@@ -7,7 +7,6 @@ import itertools
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -15,10 +14,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.backends.file import notifications
-from distlock.backends.file.directory import Directory
-from distlock.backends.file.tree import Tree
-from tests.backends.file.peer import Peer, Sink
+from tests.backends.file.peer import Peer
 from tests.core.interrupts import Interrupted, interrupted
 
 #: Seconds. A caller that is granted nothing for that long waits in vain.
@@ -98,29 +94,6 @@ def test_whoever_is_interrupted_leaves_no_dead_name(
     gc.collect()
     locks.close()
     other.close()
-
-
-def test_a_listener_that_is_interrupted_when_it_starts_keeps_its_number_until_its_thread_ends(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = []
-    start = threading.Thread.start
-
-    def interrupted_start(thread: threading.Thread) -> None:
-        start(thread)
-        started.append(thread)
-        raise Interrupted
-
-    tree = Tree(Directory(url))
-    before = len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
-    with pytest.raises(Interrupted):
-        notifications.FileListener(tree, 1, Sink())
-    monkeypatch.undo()
-    started[0].join(10)
-    assert not started[0].is_alive()
-    assert len(os.listdir("/proc/self/fd")) <= before
-    tree.close()
 
 
 def test_whoever_was_interrupted_when_it_began_to_listen_can_wait_later(

@@ -1,8 +1,15 @@
+"""The list of mounts: which file system a directory is on, and that one on a network is refused."""
+
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
+from distlock.backends.file import FileBackend, directory
 from distlock.backends.file.directory import file_system_of, is_network
+from distlock.errors import ConfigurationError
+from distlock.testing.contenders import Contender, ask
 
 MOUNTINFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard
@@ -67,3 +74,31 @@ def test_network_file_systems_are_known(file_system: str) -> None:
 )
 def test_local_file_systems_are_known(file_system: str) -> None:
     assert not is_network(file_system)
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory that is on a network file system, as far as the list of mounts goes."""
+    mountinfo = tmp_path / "mountinfo"
+    lines = ["27 1 254:0 / / rw - ext4 /dev/vda rw", f"40 27 0:40 / {tmp_path}/nas rw - nfs4 nas:/export rw"]
+    mountinfo.write_text("\n".join(lines), encoding="ascii")
+    monkeypatch.setattr(directory, "MOUNTINFO", mountinfo)
+    (tmp_path / "nas").mkdir()
+    return tmp_path / "nas"
+
+
+def test_a_network_file_system_is_refused(network: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"network file system \(nfs4\).*redis"):
+        FileBackend(f"file://{network}/not/made/yet")
+
+
+def test_a_network_file_system_behind_a_link_is_refused(
+    network: Path, one: Contender, directory: Path
+) -> None:
+    FileBackend(f"file://{directory}")
+    directory.symlink_to(network)
+    with pytest.raises(ConfigurationError, match="network file system"):
+        FileBackend(f"file://{directory}")
+    with pytest.raises(ConfigurationError, match="network file system"):
+        one.backend.request(ask("shop:product_1"))
+    assert list(network.iterdir()) == []

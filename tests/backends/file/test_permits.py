@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distlock.backends.base import PERMIT, Acquired
-from distlock.backends.file import FileBackend
 from distlock.testing.contenders import Contender, permit
 from distlock.testing.fixtures import wait_until
+from tests.backend_class import backend_class
 from tests.backends.file.peer import PATIENCE, Peer
+
+FileBackend = backend_class("file:///nowhere")
 
 StartPeer = Callable[..., Peer]
 

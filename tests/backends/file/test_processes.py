@@ -16,10 +16,12 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import Acquired, Busy, Queued
-from distlock.backends.file import FileBackend
 from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import wait_until
+from tests.backend_class import backend_class
 from tests.backends.file.peer import PATIENCE, Peer
+
+FileBackend = backend_class("file:///nowhere")
 
 #: Far below the slow poll: a waiter served within this was told, and did not find out by asking again.
 AT_ONCE = 1.0

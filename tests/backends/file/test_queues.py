@@ -1,4 +1,4 @@
-"""Fences that grow whatever happens, names that stay apart, and nothing left behind."""
+"""The queue: fences that grow, names that stay apart, nothing left behind, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -9,15 +9,26 @@ from pathlib import Path
 
 import pytest
 
+from distlock.backends.base import LockRequest
 from distlock.backends.file import record_locks
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.entries import WHOLE, Newcomer, proof_of
+from distlock.backends.file.entries import (
+    READING,
+    WHOLE,
+    Newcomer,
+    QueueEntry,
+    Spot,
+    front,
+    is_front,
+    proof_of,
+    wants,
+)
 from distlock.backends.file.queues import FileQueues
 from distlock.backends.file.record_locks import RecordLocks
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
 from distlock.testing.conformance.closing import opened
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.contenders import Contender, ask, read
 from distlock.testing.fixtures import wait_until
 from tests.backends.file.peer import Peer
 
@@ -238,3 +249,131 @@ def test_a_writer_that_was_interrupted_where_no_exit_helps_is_passed_over(
     enter_and_never_leave()
     newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True, wants=WHOLE)
     assert line.join(spot, newcomer, 0.0)[0] is not None
+
+
+# -- whose turn it is in a line of the living
+
+
+def line(text: str) -> list[QueueEntry]:
+    """Of ``w r 2/5``: a writer, a reader, one that wants two of five permits. In capitals: it has it."""
+    entries = []
+    for ticket, word in enumerate(text.split()):
+        if word.lower() in {"w", "r"}:
+            wanted = WHOLE if word.lower() == "w" else READING
+        else:
+            permits, _, limit = word.removeprefix("!").partition("/")
+            wanted = wants(f"-{permits}of{limit}")
+        held = word.isupper() or word.startswith("!")
+        entries.append(QueueEntry(ticket, 1, "", wanted, held, "", word))
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("standing", "turns"),
+    [
+        ("", []),
+        ("w r", [0]),
+        ("W r r", [0]),
+        ("r r w r", [0, 1]),
+        ("R r w r", [0, 1]),
+        ("r R w", [0, 1]),
+        ("R w r", [0]),
+        ("R R", [0, 1]),
+        ("1/2 1/2 1/2", [0, 1]),
+        ("!1/2 1/2 1/2", [0, 1]),
+        ("!4/5 2/5 1/5", [0]),
+        ("!3/5 2/5 1/5", [0, 1]),
+        ("!5/5", [0]),
+        # What has been given out behind one that waits counts, too.
+        ("2/5 !4/5", [1]),
+        # Each goes by its own limit.
+        ("!3/10 1/3 1/10", [0]),
+        ("!3/3 1/10 1/3", [0, 1]),
+        # One that can never have what it wants lets nobody pass.
+        ("9/5 1/5", []),
+    ],
+)
+def test_whose_turn_it_is(standing: str, turns: list[int]) -> None:
+    assert [entry.ticket for entry in front(line(standing))] == turns
+
+
+def test_a_newcomer_enters_if_it_were_its_turn() -> None:
+    reader, writer = line("r w")
+    assert is_front(reader, line("R R"))
+    assert not is_front(reader, line("R w"))
+    assert not is_front(writer, line("R"))
+    assert is_front(writer, [])
+
+
+def test_behind_one_that_wants_the_whole_lock_nobody_is_looked_at() -> None:
+    """To find out who lives costs two system calls each."""
+
+    def looked_at() -> Iterator[QueueEntry]:
+        yield from line("w")
+        raise AssertionError("there is no need to look")
+
+    assert len(list(front(looked_at()))) == 1
+
+
+def test_what_a_newer_version_wants_is_the_whole_lock() -> None:
+    assert wants("-future").mode == "exclusive"
+    assert wants("-3of10")[1:] == ("permit", 3, 10)
+
+
+# -- files that get another name meanwhile
+
+
+def test_a_hold_whose_file_gets_another_name_meanwhile_is_not_lost(
+    one: Contender, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread renews it while another one turns it into a reader's."""
+    mine = ask(key)
+    one.held(mine)
+    there = FileQueues.there
+
+    def turned_first(line: FileQueues, entry: QueueEntry) -> bool:
+        monkeypatch.setattr(FileQueues, "there", there)
+        assert one.backend.downgrade(mine)
+        return there(line, entry)
+
+    monkeypatch.setattr(FileQueues, "there", turned_first)
+    assert one.backend.renew([mine]) == [True]
+
+
+def test_a_hold_whose_file_gets_another_name_meanwhile_is_released(
+    one: Contender, two: Contender, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = ask(key)
+    one.held(mine)
+    leave = FileQueues.leave
+
+    def turned_first(line: FileQueues, entry: QueueEntry) -> bool:
+        monkeypatch.setattr(FileQueues, "leave", leave)
+        assert one.backend.downgrade(mine)
+        return leave(line, entry)
+
+    monkeypatch.setattr(FileQueues, "leave", turned_first)
+    assert one.backend.release(mine)
+    two.held(ask(key))
+
+
+@pytest.mark.parametrize("wanted", [ask, read])
+def test_a_look_that_misses_a_file_lets_nobody_in(
+    one: Contender,
+    two: Contender,
+    key: str,
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: Callable[[str], LockRequest],
+) -> None:
+    """A folder that is read while a file in it gets another name may show neither of its names."""
+    one.held(ask(key))
+    mine = wanted(key)
+    two.queued(mine)
+    entries = FileQueues.entries
+
+    def missed(line: FileQueues, spot: Spot) -> list[QueueEntry]:
+        monkeypatch.setattr(FileQueues, "entries", entries)
+        return [entry for entry in entries(line, spot) if not entry.held]
+
+    monkeypatch.setattr(FileQueues, "entries", missed)
+    two.queued(mine)

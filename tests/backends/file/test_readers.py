@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.base import READ, Acquired, LockRequest
-from distlock.backends.file import FileBackend
-from distlock.backends.file.entries import QueueEntry, Spot
-from distlock.backends.file.queues import FileQueues
+from distlock.backends.base import READ, Acquired
 from distlock.testing.contenders import Contender, ask, read
 from distlock.testing.fixtures import wait_until
+from tests.backend_class import backend_class
 from tests.backends.file.peer import PATIENCE, Peer
+
+FileBackend = backend_class("file:///nowhere")
 
 StartPeer = Callable[..., Peer]
 
@@ -243,59 +243,3 @@ def test_a_process_of_an_older_version_takes_a_reader_for_a_writer(
     assert len(names) == 2
     for name in names:
         assert re.fullmatch(r"[^~]+~[0-9a-f]{32}~[0-9]{16}~[0-9a-f]{15}~[^~]+~(waits|holds)", name)
-
-
-def test_a_hold_whose_file_gets_another_name_meanwhile_is_not_lost(
-    one: Contender, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thread renews it while another one turns it into a reader's."""
-    mine = ask(key)
-    one.held(mine)
-    there = FileQueues.there
-
-    def turned_first(line: FileQueues, entry: QueueEntry) -> bool:
-        monkeypatch.setattr(FileQueues, "there", there)
-        assert backend(one).downgrade(mine)
-        return there(line, entry)
-
-    monkeypatch.setattr(FileQueues, "there", turned_first)
-    assert one.backend.renew([mine]) == [True]
-
-
-def test_a_hold_whose_file_gets_another_name_meanwhile_is_released(
-    one: Contender, two: Contender, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = ask(key)
-    one.held(mine)
-    leave = FileQueues.leave
-
-    def turned_first(line: FileQueues, entry: QueueEntry) -> bool:
-        monkeypatch.setattr(FileQueues, "leave", leave)
-        assert backend(one).downgrade(mine)
-        return leave(line, entry)
-
-    monkeypatch.setattr(FileQueues, "leave", turned_first)
-    assert one.backend.release(mine)
-    two.held(ask(key))
-
-
-@pytest.mark.parametrize("wanted", [ask, read])
-def test_a_look_that_misses_a_file_lets_nobody_in(
-    one: Contender,
-    two: Contender,
-    key: str,
-    monkeypatch: pytest.MonkeyPatch,
-    wanted: Callable[[str], LockRequest],
-) -> None:
-    """A folder that is read while a file in it gets another name may show neither of its names."""
-    one.held(ask(key))
-    mine = wanted(key)
-    two.queued(mine)
-    entries = FileQueues.entries
-
-    def missed(line: FileQueues, spot: Spot) -> list[QueueEntry]:
-        monkeypatch.setattr(FileQueues, "entries", entries)
-        return [entry for entry in entries(line, spot) if not entry.held]
-
-    monkeypatch.setattr(FileQueues, "entries", missed)
-    two.queued(mine)

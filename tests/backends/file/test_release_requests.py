@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import distlock
-from distlock.backends.file.backend import FileBackend
-from distlock.backends.file.inspection import WANTED
-from distlock.backends.file.record_locks import name_of
 from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import wait_until
+from tests.backend_class import backend_class
+
+FileBackend = backend_class("file:///nowhere")
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def key() -> str:
 
 
 def files(directory: Path) -> list[Path]:
-    return list(directory.glob(f"*/{WANTED}/*"))
+    return list(directory.glob("*/wanted/*"))
 
 
 def test_a_process_that_listens_is_told_at_once(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_what_a_dead_process_has_left_is_swept(tmp_path: Path, key: str) -> None
     one = Contender(FileBackend(tmp_path.as_uri()))
     one.held(ask(key))
     (path,) = tmp_path.glob("*/queue")
-    left = path.parent / WANTED / f"{name_of(4711)}~{'0' * 32}"
+    left = path.parent / "wanted" / f"{4711:015x}~{'0' * 32}"
     left.parent.mkdir()
     left.touch()
     one.backend.close()

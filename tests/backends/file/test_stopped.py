@@ -11,11 +11,13 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import Acquired, Busy, Queued
-from distlock.backends.file import FileBackend
 from distlock.errors import BackendUnavailable
 from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import wait_until
+from tests.backend_class import backend_class
 from tests.backends.file.peer import Peer
+
+FileBackend = backend_class("file:///nowhere")
 
 StartPeer = Callable[..., Peer]
 

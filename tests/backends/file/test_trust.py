@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from distlock.backends.file import FileBackend
-from distlock.backends.file.directory import FORMAT
 from distlock.errors import ConfigurationError
 from distlock.testing.contenders import Contender, ask
+from tests.backend_class import backend_class
 from tests.backends.file.peer import Peer
 from tests.backends.file.stranger import NOBODY, Stranger
+
+FileBackend = backend_class("file:///nowhere")
+#: The folder of everything, as docs/reference/backends/file.md lists it.
+FORMAT = "v2"
 
 #: A group and a user that nobody is: no process of theirs runs.
 GROUP, MEMBER = 64_207, 64_208

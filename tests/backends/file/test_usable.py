@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from distlock.backends.file import FileBackend
-from distlock.backends.file.directory import FORMAT
-from distlock.backends.file.health import refuse_unusable
 from distlock.errors import LockError
 from distlock.testing.contenders import Contender, ask
+from tests.backend_class import backend_class
 from tests.backends.file.stranger import NOBODY, Stranger
+
+FileBackend = backend_class("file:///nowhere")
+#: The folder of everything, as docs/reference/backends/file.md lists it.
+FORMAT = "v2"
 
 Arrange = Callable[[Path, Stranger], object]
 
@@ -101,9 +103,9 @@ FINE = ("is missing", "is empty", "is sticky", "is fine", "is for a group")
 def agree(url: str, directory: Path, key: str, name: str) -> None:
     before = seen(directory.parents[1])
     if name in FINE:
-        refuse_unusable(url)
+        FileBackend.refuse_unusable(url)
     else:
-        found = said(lambda: refuse_unusable(url))
+        found = said(lambda: FileBackend.refuse_unusable(url))
     assert seen(directory.parents[1]) == before
     backend = FileBackend(url)
     if name in FINE:
@@ -136,7 +138,7 @@ def test_a_directory_that_this_user_can_not_make_is_told(directory: Path, url: s
     above.chmod(0o555)
     before = seen(directory.parents[1])
     with by_another_user():
-        found = said(lambda: refuse_unusable(url))
+        found = said(lambda: FileBackend.refuse_unusable(url))
         assert found == said(lambda: FileBackend(url).request(ask("shop:product_1")))
     assert "may not be written by this user" in found
     assert seen(directory.parents[1]) == before
@@ -149,7 +151,7 @@ def test_what_another_user_has_made_inside_is_told(used: Path, url: str, level: 
         path.chmod(0o755 if path.is_dir() else 0o666 & ~0o002)
     (used / level).chmod(0o555 if (used / level).is_dir() else 0o444)
     with by_another_user():
-        found = said(lambda: refuse_unusable(url))
+        found = said(lambda: FileBackend.refuse_unusable(url))
     assert "may not be written by this user" in found
     assert "install -d" in found
 
@@ -161,7 +163,9 @@ def test_a_read_only_file_system_is_told(directory: Path, url: str, monkeypatch:
     fields[8] |= os.ST_RDONLY
     monkeypatch.setattr(os, "access", lambda *_, **__: False)
     monkeypatch.setattr(os, "fstatvfs", lambda _: os.statvfs_result(fields))
-    assert f"{directory.parent} is on a read-only file system" in said(lambda: refuse_unusable(url))
+    assert f"{directory.parent} is on a read-only file system" in said(
+        lambda: FileBackend.refuse_unusable(url)
+    )
 
 
 def test_it_leaves_the_locks_of_this_process_alone(
@@ -170,6 +174,6 @@ def test_it_leaves_the_locks_of_this_process_alone(
     """To close a descriptor of a file gives up all record locks of the process on it."""
     one.held(ask(key))
     before = len(os.listdir("/proc/self/fd"))
-    refuse_unusable(url)
+    FileBackend.refuse_unusable(url)
     assert len(os.listdir("/proc/self/fd")) <= before
     two.queued(ask(key))

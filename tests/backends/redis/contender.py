@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import Acquired, LockRequest, Queued
-from distlock.backends.redis import RedisBackend
 from distlock.testing.contenders import RecordingSink
+from tests.backend_class import backend_class
 from tests.redis_server import eventually
+
+RedisBackend = backend_class("redis://localhost")
 
 #: A lifetime that no test outlives, seconds.
 LONG = 60.0

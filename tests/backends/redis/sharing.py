@@ -9,8 +9,8 @@ import pytest
 
 from distlock.backends.base import PERMIT, READ, LockRequest
 from tests.backends.redis.contender import LONG, ask, some_key
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
+from tests.stored import hold_key
 
 
 def read(key: str = "", ttl: float = LONG, wait: bool = True) -> LockRequest:

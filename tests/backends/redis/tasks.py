@@ -10,14 +10,14 @@ import pytest
 
 import distlock
 from distlock import Grant
-from distlock.backends.redis import RedisBackend
-from distlock.backends.redis.pool import Pool
 from distlock.engine import drivers
-from distlock.engine.commands import Call
 from distlock.testing.fixtures import engine_of
+from tests.backend_class import backend_class
 from tests.core.test_interrupts import check
-from tests.redis_keys import hold_key, owner_in
 from tests.redis_server import PATIENCE, RedisServer, eventually
+from tests.stored import hold_key, owner_in
+
+RedisBackend = backend_class("redis://localhost")
 
 Connect = Callable[..., distlock.Locks]
 
@@ -47,7 +47,7 @@ def hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     hops: list[str] = []
     begin = drivers._begun_in_thread
 
-    def noted(call: Call) -> Any:
+    def noted(call: Any) -> Any:
         hops.append(call.function.__name__)
         return begin(call)
 
@@ -55,7 +55,7 @@ def hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return hops
 
 
-def pool_of(locks: distlock.Locks) -> Pool:
+def pool_of(locks: distlock.Locks) -> Any:
     backend = engine_of(locks).backend
     assert isinstance(backend, RedisBackend)
     return backend._pool

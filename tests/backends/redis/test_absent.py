@@ -10,8 +10,8 @@ import pytest
 from distlock.backends.base import Busy
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.backends.redis.process import StartProcess
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
+from tests.stored import hold_key
 
 
 def test_a_waiter_whose_process_was_killed_is_skipped_at_once(

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.redis import RedisBackend
-from distlock.backends.registry import create
+import distlock
 from distlock.errors import ConfigurationError
+from tests.backend_class import backend_class, new_backend
+
+RedisBackend = backend_class("redis://localhost")
 
 SECRET = "s3cr3t-Pa55"
 
 
 @pytest.mark.parametrize("scheme", ["redis://localhost", "rediss://localhost", "unix:///run/redis.sock"])
 def test_a_url_is_enough(scheme: str) -> None:
-    assert isinstance(create(scheme), RedisBackend)
+    assert isinstance(new_backend(scheme), RedisBackend)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_an_option_that_cannot_work_is_refused_by_its_name(options: dict[str, An
 
 def test_an_unknown_option_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ConfigurationError, match=r"'iotimeout'.*io_timeout.*max_connections"):
-        create("redis://localhost", iotimeout=3)
+        distlock.connect("redis://localhost", iotimeout=3)
 
 
 def test_a_backend_shows_where_it_leads_and_no_more() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from distlock.backends.base import EXCLUSIVE, READ, Acquired, LockRequest, Queued
 from tests.backends.redis.contender import Contender, MakeContender, some_key
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
+from tests.stored import hold_key
 
 #: The largest block of the histories.
 SPAN = 64

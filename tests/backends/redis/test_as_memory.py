@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from distlock.backends.redis import RedisBackend
 from distlock.testing.contenders import LONG
+from tests.backend_class import backend_class
 from tests.backends.as_memory import Both
 from tests.redis_server import RedisServer
+
+RedisBackend = backend_class("redis://localhost")
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from distlock.testing import conformance
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
+from tests.stored import hold_key
 
 
 @pytest.fixture

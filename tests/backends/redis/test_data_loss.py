@@ -9,8 +9,8 @@ import pytest
 from distlock.backends.base import READ
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.backends.redis.sharing import read
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually, running
+from tests.stored import hold_key
 
 #: So many times a hold ends for which others had waited.
 TURNS = 30

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
-from tests.redis_keys import FORMAT, hold_key
 from tests.redis_server import RedisServer, eventually
+from tests.stored import FORMAT, hold_key
 
 MakeDeaf = Callable[[], Contender]
 

@@ -16,8 +16,8 @@ from distlock.backends.base import Acquired
 from distlock.errors import BackendUnavailable
 from loadtest.servers.processes import free_port
 from tests.backends.redis.contender import MakeContender, ask, some_key
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually, running
+from tests.stored import hold_key
 
 SECRET = "s3cr3t-Pa55"
 

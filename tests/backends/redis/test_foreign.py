@@ -12,8 +12,8 @@ import distlock
 from distlock.backends.base import Acquired, Queued
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
+from tests.stored import hold_key
 
 #: The least lifetime that a hold of unknown ttl gets back, seconds: see ``lifetime.lua``.
 LONGEST_TTL = 600.0

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 from distlock.backends.base import Busy
 from tests.backends.redis.contender import MakeContender, ask, some_key
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
+from tests.stored import hold_key
 
 
 def end_lease(server: RedisServer, key: str) -> None:

@@ -12,11 +12,13 @@ import pytest
 import distlock
 from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.inspectable import StatusRow
-from distlock.backends.redis.backend import RedisBackend
 from distlock.errors import BackendUnavailable
 from distlock.operate import break_lock
 from distlock.testing.contenders import Contender
+from tests.backend_class import backend_class
 from tests.redis_server import RedisServer, eventually
+
+RedisBackend = backend_class("redis://localhost")
 
 #: A command that takes longer keeps everybody else's locks waiting. Microseconds.
 LONGEST = 5_000

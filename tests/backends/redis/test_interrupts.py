@@ -13,14 +13,15 @@ import pytest
 
 import distlock
 from distlock import Grant
-from distlock.backends.redis import RedisBackend
-from distlock.backends.redis.connection import RedisConnection
 from distlock.errors import Reentered
 from distlock.testing.fixtures import engine_of
+from tests.backend_class import backend_class
 from tests.core.interrupts import Interrupted, Tracer
 from tests.core.test_interrupts import check
-from tests.redis_keys import hold_key
 from tests.redis_server import PATIENCE, RedisServer, eventually
+from tests.stored import hold_key
+
+RedisBackend = backend_class("redis://localhost")
 
 FILES = ("engine/grantor.py", "backends/redis/subscription.py")
 PREFIX = "interrupts"
@@ -127,12 +128,14 @@ def test_a_handler_that_takes_a_lock_gets_it_or_is_refused(hand_over: HandOff, f
 
 
 def test_a_connection_whose_making_was_interrupted_is_dropped_in_silence(
-    monkeypatch: pytest.MonkeyPatch,
+    far: distlock.Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with far.lock("a"):
+        kind = type(next(iter(engine_of(far).backend._pool._all)))
     told: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", told.append)
     # The earliest moment: it has nothing yet.
-    torn = RedisConnection.__new__(RedisConnection)
+    torn = kind.__new__(kind)
     del torn
     assert told == []
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.backends.redis.contender import MakeContender, ask, some_key
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
+from tests.stored import hold_key
 
 HOSTILE = ["}{", "{", "}", "{}", "1}:queue", ":queue", ":fence", "\r\nFLUSHALL\r\n", "*", "?", "[a]", "\x00"]
 HOSTILE += [

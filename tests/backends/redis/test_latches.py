@@ -15,8 +15,8 @@ from distlock.testing.fixtures import PATIENCE, wait_for_latch_waiters
 from tests.backends.redis.contender import MakeContender
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.test_permissions import LEAST_RULES
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
+from tests.stored import hold_key
 
 
 def some_key() -> str:

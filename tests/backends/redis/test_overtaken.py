@@ -15,8 +15,8 @@ from distlock.errors import BackendUnavailable
 from distlock.testing.fixtures import engine_of
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
 from tests.backends.redis.proxy import Proxy
-from tests.redis_keys import hold_key, is_free
 from tests.redis_server import PATIENCE, RedisServer, eventually
+from tests.stored import hold_key, is_free
 
 Connect = Callable[..., distlock.Locks]
 

@@ -7,18 +7,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import distlock
 from distlock import Grant
-from distlock.backends.redis import RedisBackend
-from distlock.backends.redis.pool import Pool
 from distlock.testing.fixtures import engine_of
+from tests.backend_class import backend_class
 from tests.backends.redis.contender import MakeContender, ask
 from tests.backends.redis.proxy import Proxy
-from tests.redis_keys import hold_key, is_free
 from tests.redis_server import PATIENCE, RedisServer, eventually
+from tests.stored import hold_key, is_free
+
+RedisBackend = backend_class("redis://localhost")
 
 Connect = Callable[..., distlock.Locks]
 
@@ -46,7 +48,7 @@ def taken(locks: distlock.Locks, name: str) -> Grant:
     return grant
 
 
-def pool_of(locks: distlock.Locks) -> Pool:
+def pool_of(locks: distlock.Locks) -> Any:
     backend = engine_of(locks).backend
     assert isinstance(backend, RedisBackend)
     return backend._pool

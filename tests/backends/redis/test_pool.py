@@ -17,8 +17,8 @@ import pytest
 from distlock import clock
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
-from tests.redis_keys import command
 from tests.redis_server import PATIENCE, RedisServer, eventually
+from tests.stored import command
 
 
 class Interrupt(BaseException):

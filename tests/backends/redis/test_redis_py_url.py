@@ -14,10 +14,12 @@ from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
 from redis.sentinel import Sentinel
 
 import distlock
-from distlock.backends.registry import create, located
 from distlock.errors import ConfigurationError
+from tests.backend_class import backend_class
 from tests.redis_server import RedisServer
 from tests.test_docs import DOCS, snippets
+
+REDIS = backend_class("redis://localhost")
 
 SECRET = "s3cr3t:@/?#%+ Pa55"
 QUOTED = "s3cr3t%3A%40%2F%3F%23%25%2B%20Pa55"
@@ -108,9 +110,9 @@ URLS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", URLS)
 def test_connection_arguments_are_a_url_that_the_backend_takes(case: str) -> None:
     given, url = URLS[case]
-    assert located(given) == (url, {})
-    assert located(lambda: given) == (url, {})
-    create(url)
+    assert REDIS.url_of(given, None) == (url, {})
+    ways = [distlock.connect(location).namespace for location in (given, lambda: given, url)]
+    assert all(way.is_same(ways[0]) for way in ways)
 
 
 def test_the_example_of_the_page_shows_three_ways_to_one_server() -> None:
@@ -123,7 +125,7 @@ def test_the_example_of_the_page_shows_three_ways_to_one_server() -> None:
 
 
 def test_another_database_of_the_same_server() -> None:
-    assert located(redis.Redis(db=1), db=2) == ("redis://localhost:6379/2", {})
+    assert REDIS.url_of(redis.Redis(db=1), 2) == ("redis://localhost:6379/2", {})
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {

@@ -8,8 +8,8 @@ from distlock.backends.base import Acquired
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.backends.redis.proxy import Proxy
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
+from tests.stored import hold_key
 
 
 def test_a_lock_whose_reply_was_lost_is_ours_when_we_ask_again(

@@ -11,12 +11,11 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import LockRequest
-from distlock.backends.redis.calls import ReplicatedCaller
 from distlock.errors import BackendUnavailable, ConfigurationError
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.backends.redis.sharing import permit, read
-from tests.redis_keys import hold_key
 from tests.redis_server import PATIENCE, RedisServer, eventually, running
+from tests.stored import hold_key
 
 PATIENT = {"replicas": 1, "io_timeout": PATIENCE}
 HASTY = {"replicas": 1, "io_timeout": 2.0}
@@ -92,16 +91,10 @@ def test_an_interrupt_meanwhile_gives_it_back(
         assert primary.client.exists(hold_key(mine.key))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ReplicatedCaller, "_count_replicas", interrupted)
+    monkeypatch.setattr(type(one._caller), "_count_replicas", interrupted)
     with pytest.raises(KeyboardInterrupt):
         one.request(mine)
     assert not one.locked(mine.key)
-
-
-def confirming(one: Contender) -> ReplicatedCaller:
-    calls = one._caller
-    assert isinstance(calls, ReplicatedCaller)
-    return calls
 
 
 def test_what_went_over_another_connection_is_waited_for_too(
@@ -113,7 +106,7 @@ def test_what_went_over_another_connection_is_waited_for_too(
     primary.client.script_flush()
     replica.pause()
     contender(primary.url).hold(mine)
-    assert confirming(one)._count_replicas([mine], clock.now() + 3.0) == 0
+    assert one._caller._count_replicas([mine], clock.now() + 3.0) == 0
 
 
 def test_a_connection_that_has_died_is_no_obstacle(
@@ -122,7 +115,7 @@ def test_a_connection_that_has_died_is_no_obstacle(
     one, mine = contender(primary.url, **PATIENT), ask()
     one.hold(mine)
     primary.client.client_kill_filter(_type="normal", skipme=True)
-    confirming(one)._wait_for_replicas([mine], clock.now() + PATIENCE)
+    one._caller._wait_for_replicas([mine], clock.now() + PATIENCE)
     assert one.locked(mine.key)
 
 

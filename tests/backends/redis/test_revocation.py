@@ -7,8 +7,8 @@ import secrets
 import distlock
 from tests.backends.redis.contender import MakeContender, ask
 from tests.backends.redis.test_permissions import LEAST_RULES
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
+from tests.stored import hold_key
 
 #: Its renewals come too late for any test.
 TTL = 600.0

@@ -7,8 +7,8 @@ import pytest
 from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.backends.redis.sharing import PAIRS, Make, keys, permit, read, sharing
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
+from tests.stored import hold_key
 
 
 def test_all_keys_have_an_end(own_server: RedisServer, contender: MakeContender) -> None:

@@ -6,8 +6,8 @@ from distlock.backends.base import Busy
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.backends.redis.process import StartProcess
 from tests.backends.redis.sharing import PAIRS, keys, permit, read
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer
+from tests.stored import hold_key
 
 
 def test_a_run_enters_in_parts_and_each_that_asks_lets_in_more(

@@ -11,8 +11,8 @@ from distlock.errors import BackendUnavailable
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.sharing import Make, keys, permit, read, sharing
-from tests.redis_keys import hold_key
 from tests.redis_server import RedisServer, eventually
+from tests.stored import hold_key
 
 
 @sharing

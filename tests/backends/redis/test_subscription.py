@@ -1,4 +1,4 @@
-"""The subscription: there when it is needed, there again when it broke, gone when we are."""
+"""The subscription: there when it is needed, back when it broke, and what its pushes hand over."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 from distlock import clock
+from distlock.backends.optional import PushesHolds
 from distlock.backends.redis import subscription
+from distlock.backends.redis.queue_entries import QueueEntries
+from distlock.testing.contenders import RecordingSink
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import PATIENCE, RedisServer, eventually
+from tests.stored import hold_key
 
 
 def listens(server: RedisServer, one: Contender) -> bool:
@@ -174,3 +178,201 @@ def test_whoever_is_interrupted_while_it_waits_for_the_subscription_stops_nobody
         if not interrupted:
             break
     assert number > 2, "is anything traced?"
+
+
+# -- a push hands the lock over: what it says, and when it may be believed
+
+
+WINDOW = 0.5
+
+
+@pytest.fixture
+def told() -> RecordingSink:
+    return RecordingSink()
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock, as the test sets it."""
+    now = [1000.0]
+    monkeypatch.setattr(clock, "now", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def entries(told: RecordingSink, time: list[float]) -> QueueEntries:
+    return QueueEntries(told, WINDOW)
+
+
+def test_a_push_names_the_hold_and_the_poll_that_it_answers(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one, two = some_key(), contender(redis_server.url), contender(redis_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    before = clock.now()
+    two.queue(second)
+    one.release(first)
+    assert two.sink.wait_for_hint(key)
+    [(where, token, number, sent)] = two.sink.hand_offs
+    assert (where, token) == (key, second.token)
+    assert before <= sent <= clock.now()
+    assert isinstance(two, PushesHolds)
+    assert two.acknowledge([(second, number)]) == [True]
+    assert redis_server.client.pttl(hold_key(key)) > 1000 * WINDOW
+    assert two.hold(second).number == number
+
+
+def test_the_push_that_answers_the_latest_poll_hands_the_lock_over(
+    entries: QueueEntries, told: RecordingSink, time: list[float]
+) -> None:
+    mine = ask("shop:product 1")
+    entries.poll(mine)
+    time[0] += 5.0
+    number, _ = entries.poll(mine)
+    time[0] += WINDOW / 2 - 0.01
+    entries.receive(f"{number} 42 500 shop:product 1".encode())
+    assert told.hand_offs == [("shop:product 1", mine.token, 42, 1005.0)]
+
+
+def test_an_older_push_that_arrives_after_a_newer_poll_is_only_a_hint(
+    entries: QueueEntries, told: RecordingSink
+) -> None:
+    mine = ask("shop:product_1")
+    older, _ = entries.poll(mine)
+    entries.poll(mine)
+    entries.receive(f"{older} 42 500 shop:product_1".encode())
+    assert told.hand_offs == []
+    assert told.hints == ["shop:product_1"]
+
+
+def test_a_push_that_was_under_way_for_half_of_its_window_is_only_a_hint(
+    entries: QueueEntries, told: RecordingSink, time: list[float]
+) -> None:
+    number, _ = entries.poll(ask("shop:product_1"))
+    time[0] += WINDOW / 2
+    entries.receive(f"{number} 42 500 shop:product_1".encode())
+    assert told.hand_offs == []
+    assert told.hints == ["shop:product_1"]
+
+
+def test_a_push_of_a_process_with_a_shorter_window_is_only_a_hint(
+    entries: QueueEntries, told: RecordingSink
+) -> None:
+    """The hold ends before this process would expect it."""
+    number = entries.poll(ask("shop:product_1"))[0]
+    entries.receive(f"{number} 42 499 shop:product_1".encode())
+    assert told.hand_offs == []
+    assert told.hints == ["shop:product_1"]
+
+
+def test_a_push_for_what_nobody_waits_for_any_more_is_only_a_hint(
+    entries: QueueEntries, told: RecordingSink
+) -> None:
+    mine = ask("shop:product_1")
+    number, _ = entries.poll(mine)
+    entries.forget(mine)
+    entries.receive(f"{number} 42 500 shop:product_1".encode())
+    assert told.hand_offs == []
+    assert told.hints == ["shop:product_1"]
+
+
+#: More digits than Python makes a number of.
+ENDLESS = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        "shop:product_1",
+        "1 shop:product_1",
+        "1 x 500 shop:product_1",
+        "1 2 shop:product_1",
+        "1 2",
+        f"{ENDLESS} 2 shop:product_1",
+        f"1 {ENDLESS} shop:product_1",
+    ],
+)
+def test_what_is_no_push_of_ours_is_a_hint(entries: QueueEntries, told: RecordingSink, payload: str) -> None:
+    entries.poll(ask("shop:product_1"))
+    entries.receive(payload.encode())
+    assert told.hand_offs == []
+    assert told.hints == [payload]
+
+
+def test_who_gives_up_late_does_not_take_its_successor_along(
+    entries: QueueEntries, told: RecordingSink
+) -> None:
+    given_up, mine = ask("shop:product_1"), ask("shop:product_1")
+    entries.poll(given_up)
+    number, _ = entries.poll(mine)
+    entries.forget(given_up)
+    entries.receive(f"{number} 42 500 shop:product_1".encode())
+    assert [token for _, token, _, _ in told.hand_offs] == [mine.token]
+
+
+@pytest.mark.parametrize("passed_on", [False, True])
+def test_what_was_acknowledged_or_lost_waits_no_more(
+    redis_server: RedisServer, contender: MakeContender, passed_on: bool
+) -> None:
+    key, one, two = some_key(), contender(redis_server.url), contender(redis_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    one.release(first)
+    assert two.sink.wait_for_hint(key)
+    [(_, _, number, _)] = two.sink.hand_offs
+    if passed_on:
+        redis_server.client.delete(hold_key(key))
+    assert two.acknowledge([(second, number)]) == [not passed_on]
+    # Else one is kept for each name for as long as the process lives.
+    assert two._entries.waiting() == []
+
+
+def test_what_was_given_up_while_the_server_was_away_is_not_kept_for_ever(
+    entries: QueueEntries, time: list[float]
+) -> None:
+    mine = ask("shop:product_1")
+    entries.poll(mine)
+    for product in range(5000):
+        entries.poll(ask(f"shop:given_up_{product}"))
+        if product % 500 == 0:
+            time[0] += 10.0
+            entries.poll(mine)
+            entries.queued(mine, b"its place")
+    assert len(entries.waiting()) < 4000
+    # A waiter asks again, and is not forgotten.
+    assert entries.entry(mine) == b"its place"
+
+
+def test_an_acknowledgement_never_grants(redis_server: RedisServer, contender: MakeContender) -> None:
+    one, mine = contender(redis_server.url), ask()
+    assert one.acknowledge([(mine, 1)]) == [False]
+    assert not one.locked(mine.key)
+
+
+def test_an_acknowledgement_is_for_one_number(redis_server: RedisServer, contender: MakeContender) -> None:
+    """An ask that comes again late is granted again, after others were inside."""
+    one, mine = contender(redis_server.url), ask()
+    number = one.hold(mine).number
+    one.release(mine)
+    again = one.hold(mine).number
+    assert again > number
+    assert one.acknowledge([(mine, number)]) == [False]
+    assert one.acknowledge([(mine, again), (ask(mine.key), again)]) == [True, False]
+
+
+def test_a_token_never_leaves_for_the_channel(redis_server: RedisServer, contender: MakeContender) -> None:
+    """Any listener could release the lock with it."""
+    key, one, two = some_key(), contender(redis_server.url), contender(redis_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    two.queue(second)
+    with redis_server.client.pubsub() as ears:
+        ears.psubscribe("dl:*")
+        ears.get_message(timeout=5.0)
+        one.release(first)
+        heard = ears.get_message(timeout=5.0)
+    assert heard is not None
+    assert second.token.encode() not in heard["data"]

@@ -12,8 +12,8 @@ import distlock
 from distlock.testing.fixtures import ask_of
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.tasks import Connect, connect, held_by, hops, pool_of, settled, taken, until
-from tests.redis_keys import command, hold_key
 from tests.redis_server import RedisServer
+from tests.stored import command, hold_key
 
 __all__ = ["connect", "hops"]
 

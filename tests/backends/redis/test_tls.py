@@ -6,23 +6,20 @@ import asyncio
 import ssl
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
 import distlock
-from distlock.backends.redis.address import RedisAddress
-from distlock.backends.redis.failures import unavailable
-from distlock.engine import drivers
-from distlock.engine.commands import Call
 from distlock.errors import BackendUnavailable
 from loadtest.servers.processes import free_port
 from tests.backends.redis.contender import MakeContender, ask
+from tests.backends.redis.tasks import hops
 from tests.redis_server import RedisServer, running
+
+__all__ = ["hops"]
 
 server = contextmanager(running)
 
@@ -158,13 +155,6 @@ def test_a_file_without_a_certificate_is_named(
         contender(f"rediss://127.0.0.1:{tls_port}/0?{name}={tmp_path / 'empty.pem'}").request(ask())
 
 
-@pytest.mark.parametrize("error", [ConnectionResetError(), BrokenPipeError(), ssl.SSLEOFError()])
-def test_a_refusal_that_a_reset_has_overtaken_has_the_same_remedy(error: OSError) -> None:
-    told = str(unavailable(RedisAddress("rediss://localhost"), error))
-    assert "?ssl_certfile=/path" in told
-    assert "redis://" not in told
-
-
 @pytest.mark.usefixtures("tls_server")
 def test_a_url_without_tls_for_a_port_with_it_is_told(tls_port: int, contender: MakeContender) -> None:
     with pytest.raises(BackendUnavailable, match="rediss for redis"):
@@ -173,19 +163,12 @@ def test_a_url_without_tls_for_a_port_with_it_is_told(tls_port: int, contender: 
 
 @pytest.mark.usefixtures("tls_server")
 def test_an_event_loop_asks_under_tls_without_a_thread(
-    certificate: Path, tls_port: int, monkeypatch: pytest.MonkeyPatch
+    certificate: Path, tls_port: int, hops: list[str]
 ) -> None:
     locks = distlock.connect(f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={certificate}")
     with locks.lock("warm_up"):
         pass
-    hops: list[object] = []
-    begin = drivers._begun_in_thread
-
-    def noted(call: Call) -> Future[Any]:
-        hops.append(call)
-        return begin(call)
-
-    monkeypatch.setattr(drivers, "_begun_in_thread", noted)
+    hops.clear()
 
     async def main() -> None:
         for _ in range(3):

@@ -13,10 +13,12 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock.backends.base import PERMIT, READ, Acquired, LockRequest, Queued
-from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.backends.zookeeper.contenders import Contenders
 from distlock.testing.contenders import RecordingSink
+from tests.backend_class import backend_class
 from tests.redis_server import eventually
+
+ZooKeeperBackend = backend_class("zookeeper://localhost")
 
 #: A lifetime that no test outlives, seconds.
 LONG = 60.0

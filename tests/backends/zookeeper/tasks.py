@@ -10,12 +10,14 @@ import pytest
 
 import distlock
 from distlock import Grant
-from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.backends.zookeeper.contenders import Contenders
 from distlock.testing.fixtures import engine_of
+from tests.backend_class import backend_class
 from tests.backends.zookeeper.contender import LONG
 from tests.core.test_interrupts import check
 from tests.redis_server import PATIENCE, eventually
+
+ZooKeeperBackend = backend_class("zookeeper://localhost")
 
 Connect = Callable[..., distlock.Locks]
 

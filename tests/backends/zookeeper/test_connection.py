@@ -1,20 +1,25 @@
-"""Requests that callers send by themselves: at once, whole, in order, and none without an answer."""
+"""What travels on a connection: requests at once, whole and in order, and each with its reply."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import pytest
-from kazoo.exceptions import ConnectionLoss
+from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError
 from kazoo.protocol.serialization import Create, Delete, Exists, GetChildren, SetData
 
-from distlock.backends.zookeeper.client import ZooKeeperClient
-from distlock.backends.zookeeper.exchanges import ZooKeeperReply
+from distlock import clock
+from distlock.backends.zookeeper.client import TlsSocket, ZooKeeperClient
+from distlock.backends.zookeeper.exchanges import Deadline, ZooKeeperReply
+from distlock.backends.zookeeper.tasks import TaskCall
 from distlock.backends.zookeeper.waiting import Watcher
+from distlock.errors import BackendUnavailable
 from distlock.reentrance import is_calling
-from tests.backends.zookeeper.contender import LONG, MakeContender
+from tests.backends.zookeeper.contender import LONG, MakeContender, permit, some_key
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer
 
@@ -109,3 +114,115 @@ def test_a_finaliser_in_the_thread_that_reads_is_refused_and_does_not_wait_for_i
     (answer,) = wire.submit([Exists("/", None)], lambda _: inside.append(is_calling()))
     assert answer.wait(CEILING)
     eventually(lambda: inside == [True], "it was told")
+
+
+# -- what the server says to one request: waited for by several, or told once
+
+
+#: Longer than any of it takes on a busy machine, seconds.
+CEILING = 60.0
+
+
+def test_all_that_wait_are_woken() -> None:
+    answer = ZooKeeperReply()
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(answer.wait, CEILING) for _ in range(3)]
+        answer.set("said")
+        assert [one.result(CEILING) for one in waiting] == [True] * 3
+    assert answer.get() == "said"
+
+
+def test_one_that_does_not_come_is_waited_for_no_longer_and_counts_as_lost() -> None:
+    answer = ZooKeeperReply()
+    assert not answer.wait(0.01)
+    assert not answer.wait(-1.0)
+    with pytest.raises(OperationTimeoutError):
+        answer.get()
+
+
+def test_the_first_counts_and_is_told_once_in_the_thread_that_reads_it() -> None:
+    told: list[tuple[int, ZooKeeperReply]] = []
+    answer = ZooKeeperReply(lambda one: told.append((threading.get_ident(), one)))
+    answer.set_exception(NoNodeError())
+    answer.set_exception(ConnectionLoss())
+    assert answer.ready()
+    assert told == [(threading.get_ident(), answer)]
+    with pytest.raises(NoNodeError):
+        answer.get()
+
+
+# -- openssl is for one thread at a time: https://docs.openssl.org/master/man7/openss
+
+
+#: For how long one thread stays in there, so that another could come in, seconds.
+A_WHILE = 0.2
+
+
+class Narrow:
+    """In the place of an `ssl.SSLSocket`: notices a second thread."""
+
+    def __init__(self) -> None:
+        self.entered, self.crowded = threading.Event(), threading.Event()
+        self._taken = False
+
+    def send(self, data: bytes) -> int:
+        self._stay()
+        return len(data)
+
+    def recv(self, size: int) -> bytes:
+        self._stay()
+        return b"x" * size
+
+    def _stay(self) -> None:
+        if self._taken:
+            self.crowded.set()
+        self._taken = True
+        self.entered.set()
+        self.crowded.wait(A_WHILE)
+        self._taken = False
+
+
+@pytest.mark.parametrize(("first", "second"), [("send", "recv"), ("recv", "send"), ("send", "send")])
+def test_threads_that_read_and_write_at_once_are_let_in_one_by_one(first: str, second: str) -> None:
+    narrow = Narrow()
+    socket = TlsSocket(cast(Any, narrow))
+    calls = {"send": lambda: socket.send(b"x"), "recv": lambda: socket.recv(1)}
+    thread = threading.Thread(target=calls[first])
+    thread.start()
+    assert narrow.entered.wait(60)
+    calls[second]()
+    thread.join(60)
+    assert not narrow.crowded.is_set()
+
+
+def test_what_one_that_left_had_asked_lets_nobody_else_in(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    key, one = some_key(), contender(zookeeper_server.url)
+    one.hold(permit(key, 1))
+    one.queue(left := permit(key, 1))
+    node, waiting = one.line().nodes[left.token], one.line()._waiters
+    assert node.watch is not None
+    assert one.cancel(left) is False
+    one.queue(mine := permit(key, 1))
+    # It watches the same. The answer, which doesn't have the one that left, may come as late as this.
+    answer = ZooKeeperReply(lambda answer: waiting._answered(node, node.watch, answer))  # type: ignore[arg-type]
+    answer.set((zookeeper_server.children(key), None))
+    one.queue(mine)
+
+
+def test_what_is_dropped_before_it_begins_sends_nothing_and_says_so(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one = contender(zookeeper_server.url, io_timeout=CEILING)
+    one.connect()
+    session = one.line(LONG).session
+
+    async def main() -> None:
+        asked = TaskCall(clock.now() + LONG, session.asking([], Deadline(LONG)))
+        asked.drop()
+        asked.begin()
+        with pytest.raises(BackendUnavailable, match="given up"):
+            await asked
+
+    asyncio.run(main())

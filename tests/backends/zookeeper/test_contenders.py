@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 
 import distlock
 from distlock.backends.base import Busy
-from distlock.backends.zookeeper.exchanges import Deadline, Exchanges
 from distlock.testing.fixtures import engine_of, wait_for_waiters
 from tests.backends.zookeeper.contender import LONG, MakeContender, ask, some_key
 from tests.redis_server import eventually
@@ -136,7 +135,7 @@ def test_who_comes_in_the_moment_of_a_hand_over_does_not_take_the_next_one_for_t
     session = three.line().session
     exchange = session.exchange
 
-    def and_then_it_is_handed_off(requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
+    def and_then_it_is_handed_off(requests: Sequence[Any], deadline: Any) -> Generator[Any, Any, list[Any]]:
         monkeypatch.undo()
         *looks, create = requests
         answers = exchange(looks, deadline)
@@ -172,7 +171,7 @@ def test_who_comes_right_behind_one_that_found_the_lock_free_waits_and_does_not_
     session = three.line().session
     exchange = session.exchange
 
-    def with_others_in_between(requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
+    def with_others_in_between(requests: Sequence[Any], deadline: Any) -> Generator[Any, Any, list[Any]]:
         monkeypatch.undo()
         *looks, create = requests
         answers = exchange(looks, deadline)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import distlock
-from distlock.backends.zookeeper.nodes import FOLDER, lock_path
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, permit, reader, some_key
 from tests.backends.zookeeper.curator import Curator
+from tests.stored import FOLDER, lock_path
 from tests.zookeeper_server import CHROOT, ZooKeeperServer
 
 #: Milliseconds in which it finds out that it has to wait.

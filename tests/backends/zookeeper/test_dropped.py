@@ -15,11 +15,11 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import Busy
-from distlock.backends.zookeeper.nodes import FOLDER, lock_path
 from distlock.testing.fixtures import engine_of
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
 from tests.backends.zookeeper.proxy import Proxy
 from tests.redis_server import eventually
+from tests.stored import FOLDER, lock_path
 from tests.zookeeper_server import CHROOT, ZooKeeperServer
 
 #: Longer than any of it takes on a busy machine, seconds.

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import pytest
 from kazoo.security import make_digest_acl
 
-from distlock.backends.registry import create
+import distlock
 from distlock.errors import BackendUnavailable, ConfigurationError
+from tests.backend_class import new_backend
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer, running
@@ -182,10 +183,11 @@ def test_sessions_that_are_longer_than_the_ttl_are_warned_of(
 @pytest.mark.parametrize("options", [{"io_timeout": 0}, {"ack_window": "1"}, {"ack_window": True}])
 def test_options_that_cannot_work_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError, match="number of seconds"):
-        create("zookeeper://127.0.0.1", **options)
+        distlock.connect("zookeeper://127.0.0.1", **options)
 
 
 def test_nothing_is_connected_before_the_first_request() -> None:
     assert (
-        repr(create(f"zookeeper://shop:{SECRET}@zk1,zk2/shop")) == "<ZooKeeperBackend zk1:2181,zk2:2181/shop>"
+        repr(new_backend(f"zookeeper://shop:{SECRET}@zk1,zk2/shop"))
+        == "<ZooKeeperBackend zk1:2181,zk2:2181/shop>"
     )

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from distlock.backends.registry import create
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.testing.contenders import Contender, ask
+from tests.backend_class import new_backend
 from tests.zookeeper_server import ZooKeeperServer
 
 #: Of the next few thousand transactions.
@@ -15,7 +15,7 @@ AHEAD = 1 << 22
 
 @pytest.fixture
 def one(zookeeper_server: ZooKeeperServer) -> Iterator[Contender]:
-    one = Contender(create(zookeeper_server.url))
+    one = Contender(new_backend(zookeeper_server.url))
     yield one
     one.backend.close()
 

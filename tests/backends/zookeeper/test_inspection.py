@@ -11,10 +11,9 @@ import pytest
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
 from distlock.backends.inspectable import MOST_SHOWN, SeenProcess, StatusRow
-from distlock.backends.zookeeper import inspection
-from distlock.backends.zookeeper.nodes import FOLDER, lock_path
 from tests.backends.zookeeper.contender import LONG, MakeContender, ask, permit, reader, some_key
 from tests.redis_server import eventually
+from tests.stored import FOLDER, lock_path
 from tests.zookeeper_server import CHROOT, ZooKeeperServer
 
 PROCESSES = f"{CHROOT}/{FOLDER}/%processes"
@@ -132,17 +131,16 @@ def test_with_its_session_goes_what_a_process_has_said(
 
 
 def test_a_process_with_very_many_keys_says_some_of_them_and_takes_little_room(
-    zookeeper_server: ZooKeeperServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:
-    monkeypatch.setattr(inspection, "_MOST_ROWS", 3)
     one, key = contender(zookeeper_server.url), "test:many"
-    rows = [StatusRow(f"{key}_{number}", "", 1e9) for number in range(400)]
+    rows = [StatusRow(f"{key}_{number}", "", 1e9) for number in range(6000)]
     one.announce("web1", 1, rows, [], LONG)
-    assert len(list(one.announced(key))) == 3 * 32
+    assert len(list(one.announced(key))) == 4000
     assert len(said(zookeeper_server, one.process)) == 33
     # The others are told when there is room.
-    one.announce("web1", 1, [], [row.key for row in rows[:390]], LONG)
-    assert {seen.row.key for seen in one.announced(key) if seen.row} == {row.key for row in rows[390:]}
+    one.announce("web1", 1, [], [row.key for row in rows[:5900]], LONG)
+    assert {seen.row.key for seen in one.announced(key) if seen.row} == {row.key for row in rows[5900:]}
 
 
 def test_a_lock_cannot_be_called_as_the_folder_is(

@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 import distlock
-from distlock.backends.zookeeper.nodes import is_ours, lock_path
 from distlock.testing.fixtures import wait_for_waiters
 from tests.backends.zookeeper.contender import LONG, some_key
 from tests.backends.zookeeper.curator import PAGE, Curator
 from tests.docs.blocks import blocks
 from tests.redis_server import PATIENCE, eventually
+from tests.stored import spelled
 from tests.zookeeper_server import CHROOT, ZooKeeperServer
 
 PREFIX = "java"
@@ -93,24 +94,25 @@ def connect(zookeeper_server: ZooKeeperServer) -> Iterator[Connect]:
         one.close()
 
 
-def encoded(key: str) -> str:
-    return lock_path("", key)[1:]
+def is_javas(node: str) -> bool:
+    """Return whether Curator made *node*: its tokens are UUIDs with dashes, those of distlock have none."""
+    return "-" in node.removeprefix("_c_").rpartition("-lock-")[0]
 
 
 def test_java_encodes_each_name_as_distlock_does(java: MakeJava) -> None:
-    assert encoded(":hot") == "%3Ahot", "as the page says"
+    assert spelled(":hot") == "%3Ahot", "as the page says"
     curator = java()
     # Latin, Greek and Cyrillic, 16 letters at a time: longer names get a digest.
     letters = "".join(one for one in map(chr, range(0x20, 0x500)) if one.isprintable())
     pieces = [letters[start : start + 16] for start in range(0, len(letters), 16)]
     for key in [*(f"shop:{name}" for name in NAMES + pieces), ":hot", ":~", "shop:" + "x" * 193]:
-        assert curator.encode(key) == encoded(key)
+        assert curator.encode(key) == spelled(key)
 
 
 def test_java_refuses_a_name_that_gets_a_digest(java: MakeJava) -> None:
     curator = java()
     for key in ("shop:" + "x" * 194, "shop:" + "🔒" * 17):
-        assert "~" in encoded(key)
+        assert len(quote(key, safe="")) > 200
         assert curator.encode(key) == "refused"
 
 
@@ -172,7 +174,7 @@ def test_the_place_of_a_killed_java_waiter_ends_with_its_session(
         eventually(lambda: len(zookeeper_server.children(key)) == 2, "Java waits")
         curator.kill()
     with locks.lock(name):
-        assert all(map(is_ours, zookeeper_server.children(key)))
+        assert not any(map(is_javas, zookeeper_server.children(key)))
 
 
 def test_without_turns_java_gets_a_fifth_of_the_grants_that_it_waits_for(
@@ -187,7 +189,7 @@ def test_without_turns_java_gets_a_fifth_of_the_grants_that_it_waits_for(
     def take() -> None:
         while not over.is_set():
             with locks.lock(name):
-                meanwhile.update(node for node in zookeeper_server.children(key) if not is_ours(node))
+                meanwhile.update(node for node in zookeeper_server.children(key) if is_javas(node))
 
     with ThreadPoolExecutor(threads) as pool:
         try:

@@ -8,7 +8,6 @@ import pytest
 from kazoo.protocol.serialization import Delete
 
 from distlock.backends.base import Busy
-from distlock.backends.zookeeper.exchanges import ZooKeeperReply
 from distlock.errors import ConfigurationError
 from tests.backends.zookeeper.contender import MakeContender, permit, some_key
 from tests.backends.zookeeper.proxy import Proxy
@@ -122,22 +121,6 @@ def test_a_permit_is_taken_for_a_thread_before_it_is_awake(
     path = two.line().nodes[second.token].path
     assert zookeeper_server.admin.exists(path).version == 1
     two.hold(second)
-
-
-def test_what_one_that_left_had_asked_lets_nobody_else_in(
-    zookeeper_server: ZooKeeperServer, contender: MakeContender
-) -> None:
-    key, one = some_key(), contender(zookeeper_server.url)
-    one.hold(permit(key, 1))
-    one.queue(left := permit(key, 1))
-    node, waiting = one.line().nodes[left.token], one.line()._waiters
-    assert node.watch is not None
-    assert one.cancel(left) is False
-    one.queue(mine := permit(key, 1))
-    # It watches the same. The answer, which doesn't have the one that left, may come as late as this.
-    answer = ZooKeeperReply(lambda answer: waiting._answered(node, node.watch, answer))  # type: ignore[arg-type]
-    answer.set((zookeeper_server.children(key), None))
-    one.queue(mine)
 
 
 def test_of_several_permits_that_one_process_gives_back_each_loss_is_told(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from distlock.backends.zookeeper.nodes import READING, lock_path
 from tests.backends.zookeeper.contender import MakeContender, ask, reader, some_key
 from tests.redis_server import eventually
+from tests.stored import lock_path
 from tests.zookeeper_server import ZooKeeperServer
 
 
@@ -50,7 +50,7 @@ def test_neither_a_downgrade_nor_a_request_takes_the_other_away(
         assert one.renew([mine]) == [True]
         assert (mine.key, mine.token) in one.sink.requests
         path = one.line().nodes[mine.token].path
-        assert zookeeper_server.admin.get(path)[0].endswith(READING)
+        assert zookeeper_server.admin.get(path)[0].endswith(b" reading")
         two.hold(reader(mine.key))
 
 

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import Acquired, LockRequest, Queued
-from distlock.backends.cluster import ClusterBackend
 from distlock.testing.contenders import RecordingSink
+from tests.backend_class import backend_class
 from tests.backends.redis.contender import ask as ask
 from tests.backends.redis.contender import some_key as some_key
 from tests.redis_server import eventually
+
+ClusterBackend = backend_class("redis+cluster://localhost")
 
 
 class Contender(ClusterBackend):

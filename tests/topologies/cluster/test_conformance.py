@@ -6,8 +6,8 @@ import pytest
 
 from distlock.testing import conformance
 from loadtest.servers.redis_cluster import RedisCluster
-from tests.redis_keys import hold_key
 from tests.redis_server import eventually
+from tests.stored import hold_key
 
 
 @pytest.fixture

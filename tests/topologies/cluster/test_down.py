@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from distlock.backends.base import Acquired
-from distlock.backends.cluster.nodes import slot_of
 from distlock.errors import BackendUnavailable
 from loadtest.servers.processes import free_port
 from loadtest.servers.redis_cluster import RedisCluster
 from tests.redis_server import RedisServer, own_server, running
+from tests.stored import slot_of
 from tests.topologies.cluster.contender import MakeContender, ask
 
 __all__ = ["own_server"]

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 import distlock
-from distlock import clock
 from distlock.backends.base import LockRequest
-from distlock.backends.cluster.nodes import ClusterNode, slot_of, slot_of_command
 from distlock.backends.inspectable import SeenProcess, StatusRow
-from distlock.backends.redis.inspection import PROCESSES
 from distlock.operate import break_lock
 from loadtest.servers.processes import free_port
 from loadtest.servers.redis_cluster import SLOTS, RedisCluster
 from tests.cli.conftest import Run, environment, prefix, redis_server, run, until
-from tests.redis_keys import command
 from tests.redis_server import RedisServer, eventually, running
+from tests.stored import FORMAT, slot_of
 from tests.topologies.cluster.contender import Contender, MakeContender, ask, some_key
 
 __all__ = ["environment", "prefix", "redis_server", "run"]
@@ -105,33 +102,13 @@ def test_so_is_what_processes_say(cluster: RedisCluster, contender: MakeContende
     one, look, key = contender(cluster.url), contender(cluster.url), some_key()
     one.announce("web1", 1, [StatusRow(key, "", 1e9)], [], LIFE)
     assert [seen.pid for seen in look.announced(key)] == [1]
-    slot = slot_of_command(command("HGETALL", PROCESSES))
+    slot = cluster.nodes[0].tell("CLUSTER", "KEYSLOT", f"{FORMAT}:processes")
     # The cluster of the tests moves locks: this one lies in the slot of the list of processes.
     key_there = next(name for number in range(10**6) if slot_of(name := f"x{number}") == slot)
     cluster.move(key_there)
     assert [seen.pid for seen in look.announced(key)] == [1]
     assert one.announce("web1", 2, [], [], LIFE)
     assert [seen.pid for seen in look.announced(key)] == [2]
-
-
-def test_of_several_answers_none_may_be_missing(
-    cluster: RedisCluster, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, replies = contender(cluster.url), ClusterNode.replies
-    asked, until = [command("HGET", f"x{number}", "") for number in range(50)], clock.now() + 60
-    assert one._ask(asked, until) == [None] * 50
-    ports: set[int] = set()
-
-    def fails_at_one(node: ClusterNode, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
-        ports.add(node._address.port)
-        if node._address.port == cluster.primaries[1].port:
-            raise distlock.BackendUnavailable("away")
-        return replies(node, commands, deadline)
-
-    monkeypatch.setattr(ClusterNode, "replies", fails_at_one)
-    with pytest.raises(distlock.BackendUnavailable, match="away"):
-        one._ask(asked, until)
-    assert len(ports) == len(cluster.primaries)
 
 
 @pytest.fixture
@@ -145,7 +122,7 @@ def small() -> Iterator[RedisServer]:
 
 
 def take_away(server: RedisServer, key: bytes) -> None:
-    server.tell("CLUSTER", "DELSLOTS", str(slot_of_command(command("HGETALL", key))))
+    server.tell("CLUSTER", "DELSLOTS", str(server.client.execute_command("CLUSTER", "KEYSLOT", key)))
 
 
 def said(server: RedisServer) -> str:
@@ -191,7 +168,7 @@ def test_the_doctor_looks_at_each_primary(cluster: RedisCluster, run: Run) -> No
 def test_the_doctor_finds_slots_that_nobody_serves_and_a_right_that_is_missing(
     small: RedisServer, run: Run
 ) -> None:
-    take_away(small, PROCESSES)
+    take_away(small, f"{FORMAT}:processes".encode())
     small.tell("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all", "-publish")
     url = f"redis+cluster://ann:pw@127.0.0.1:{small.port}"
     found = {one["about"]: one for one in json.loads(run("doctor", "--json", "--url", url).output)}

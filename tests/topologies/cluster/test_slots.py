@@ -1,15 +1,20 @@
-"""Where a lock lies, by Redis's own reckoning."""
+"""Where a lock lies, by Redis's own reckoning, and calls to several nodes at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
+import distlock
 from distlock import clock
 from distlock.backends.cluster.nodes import ClusterNode, Endpoint, Slots, moved, slot_of
 from distlock.backends.redis.connection import ReplyError
 from distlock.errors import BackendUnavailable
 from loadtest.servers.redis_cluster import RedisCluster
-from tests.redis_keys import hold_key
+from tests.stored import command, hold_key
+from tests.topologies.cluster.contender import MakeContender
 
 NAMES = ["shop/product_1", "a", "{", "}{", "ä", "x" * 400, "shop/käse {1}", "%7E~"]
 
@@ -51,3 +56,23 @@ def test_a_redirection_is_read(said: str, place: tuple[int, Endpoint] | None) ->
 
 def test_what_only_quotes_a_redirection_is_none() -> None:
     assert moved(BackendUnavailable("MOVED 7 10.0.0.1:7000"), Endpoint("asked", 1)) is None
+
+
+def test_of_several_answers_none_may_be_missing(
+    cluster: RedisCluster, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, replies = contender(cluster.url), ClusterNode.replies
+    asked, until = [command("HGET", f"x{number}", "") for number in range(50)], clock.now() + 60
+    assert one._ask(asked, until) == [None] * 50
+    ports: set[int] = set()
+
+    def fails_at_one(node: ClusterNode, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
+        ports.add(node._address.port)
+        if node._address.port == cluster.primaries[1].port:
+            raise distlock.BackendUnavailable("away")
+        return replies(node, commands, deadline)
+
+    monkeypatch.setattr(ClusterNode, "replies", fails_at_one)
+    with pytest.raises(distlock.BackendUnavailable, match="away"):
+        one._ask(asked, until)
+    assert len(ports) == len(cluster.primaries)

@@ -12,16 +12,13 @@ import pytest
 from pymysql.connections import Connection
 
 import distlock
-from distlock.backends.registry import create
-from distlock.backends.sql.backend import SQLBackend
-from distlock.backends.sql.sessions import SessionListener
-from distlock.clock import now
-from distlock.engine import hold
+from distlock import clock
 from distlock.testing.conformance.closing import opened
 from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
 from loadtest.servers.databases import MariaDBServer
+from tests.backend_class import new_backend
 from tests.topologies.mysql.asking import Connect, asked, prepare, waiting, with_user
 from tests.topologies.pooler import Pooler, after_version
 
@@ -78,17 +75,17 @@ def test_the_next_in_the_process_of_the_holder_gets_no_lock_whose_session_has_en
 ) -> None:
     # The thread that hears of it comes too late, as on a busy host.
     heard = threading.Event()
-    monkeypatch.setattr(SessionListener, "_handle", lambda *_: heard.wait(0.05))
-    # However busy the host is, the process could pass its hold on.
-    monkeypatch.setattr(hold, "TURN", PATIENCE)
     lost = threading.Event()
-    locks, other = connect(server, on_lost=lambda grant, why: lost.set()), connect(server)
+    # However busy the host is, the process could pass its hold on.
+    locks = connect(server, turn=PATIENCE, on_lost=lambda grant, why: lost.set())
+    other = connect(server)
     grant = locks.lock("cut").acquire()
     assert grant is not None
     fence = grant.fence
+    backend: Any = engine_of(locks).backend
+    monkeypatch.setattr(type(backend._pool._listener), "_handle", lambda *_: heard.wait(0.05))
     waits = pool.submit(locks.lock("cut").acquire)
     wait_until(lambda: engine_of(locks).queues.waiting == 1, "the next one waits")
-    backend: Any = engine_of(locks).backend
     (session,) = [one for one in backend._pool._all if one.holds]
     end_holder(server, "t:cut")
     has_it = other.lock("cut").acquire()
@@ -145,14 +142,13 @@ def test_a_killed_process_costs_nothing_and_a_stopped_one_its_ttl(
 
 
 def test_a_wait_that_could_not_be_called_off_in_time_keeps_no_session(server: str) -> None:
-    one, two = Contender(create(server)), Contender(create(server))
+    one, two = Contender(new_backend(server)), Contender(new_backend(server))
     one.held(ask("given_up"))
     waits = ask("given_up")
     two.queued(waits)
-    assert isinstance(two.backend, SQLBackend)
     # Somebody else speaks where waits are called off, however quickly the server answers.
-    with two.backend._main_session(now() + PATIENCE), pytest.raises(distlock.BackendUnavailable):
-        two.backend.cancel(waits, now())
+    with two.backend._main_session(clock.now() + PATIENCE), pytest.raises(distlock.BackendUnavailable):
+        two.backend.cancel(waits, clock.now())
     # A server that waits for a lock looks whether we are there, and not what we have said.
     wait_until(lambda: not waiting(server, "given_up"), "it has left the line")
     for each in (one, two):
@@ -161,7 +157,7 @@ def test_a_wait_that_could_not_be_called_off_in_time_keeps_no_session(server: st
 
 def test_a_backend_that_is_dropped_leaves_no_session_and_no_thread(server: str) -> None:
     before = opened()
-    dropped = Contender(create(server))
+    dropped = Contender(new_backend(server))
     dropped.held(ask("dropped"))
     assert opened() - before
     del dropped

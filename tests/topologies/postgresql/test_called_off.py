@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 import distlock
-from distlock.backends.sql.postgresql import PostgreSQLBackend
 from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import PATIENCE, wait_until
+from tests.backend_class import backend_class
 from tests.topologies.postgresql.asking import Connect, asked, waiting
+
+PostgreSQLBackend = backend_class("postgresql://user@localhost/shop")
 
 
 @pytest.fixture

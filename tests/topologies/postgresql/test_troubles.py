@@ -15,16 +15,14 @@ import psycopg
 import pytest
 
 import distlock
-from distlock.backends.registry import create
-from distlock.backends.sql.postgresql import PostgreSQLDialect
-from distlock.clock import now
-from distlock.engine import hold
+from distlock import clock
 from distlock.testing.conformance.closing import opened
 from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
 from loadtest.servers.databases import PostgreSQLServer
 from loadtest.servers.processes import free_port
+from tests.backend_class import new_backend
 from tests.topologies.pooler import Pooler, after_key
 from tests.topologies.postgresql.asking import Connect, asked, is_up, prepare, waiting, with_role
 
@@ -120,11 +118,10 @@ def test_the_next_in_the_process_of_the_holder_gets_no_lock_whose_session_has_en
     server: str, connect: Connect, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the message that ends the session and the end of the connection the lock is free already."""
-    # However busy the host is, the process could pass its hold on.
-    monkeypatch.setattr(hold, "TURN", PATIENCE)
     lost = threading.Event()
     with Pooler(server, lambda _: None, late=True) as pooler:
-        locks = connect(pooler.url, on_lost=lambda grant, why: lost.set())
+        # However busy the host is, the process could pass its hold on.
+        locks = connect(pooler.url, turn=PATIENCE, on_lost=lambda grant, why: lost.set())
         grant = locks.lock("cut").acquire()
         assert grant is not None
         fence = grant.fence
@@ -228,7 +225,7 @@ def test_a_forked_child_that_lives_on_does_not_keep_the_lock_of_its_killed_paren
 
 def test_a_backend_that_is_dropped_leaves_no_session_and_no_thread(server: str) -> None:
     before = opened()
-    dropped = Contender(create(server))
+    dropped = Contender(new_backend(server))
     dropped.held(ask("dropped"))
     assert opened() - before
     del dropped
@@ -336,6 +333,6 @@ def test_what_the_site_has_set_for_its_users_ends_no_wait(
 def test_numbers_are_not_read_from_the_past_whatever_the_site_has_set(server: str) -> None:
     url = with_role(server, "careful")
     asked(server, "ALTER ROLE careful SET default_transaction_isolation = 'serializable'")
-    connection, _ = PostgreSQLDialect(url, pools=False).open(now() + PATIENCE, PATIENCE, waits=False)
-    assert connection.call("SHOW transaction_isolation", now() + PATIENCE) == [[["read committed"]]]
+    connection, _ = new_backend(url)._dialect.open(clock.now() + PATIENCE, PATIENCE, waits=False)
+    assert connection.call("SHOW transaction_isolation", clock.now() + PATIENCE) == [[["read committed"]]]
     connection.close()

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.redlock import RedlockBackend
 from distlock.testing.contenders import Contender
+from tests.backend_class import backend_class
+
+RedlockBackend = backend_class("redlock://a,b,c")
 
 MakeContender = Callable[..., Contender]
 

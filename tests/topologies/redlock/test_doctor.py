@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from distlock.backends.inspectable import Finding
-from distlock.backends.redlock import RedlockBackend
+from tests.backend_class import backend_class
 from tests.redis_server import eventually
 from tests.topologies.redlock.five import Five
+
+RedlockBackend = backend_class("redlock://a,b,c")
 
 
 def found_by(url: str) -> list[Finding]:

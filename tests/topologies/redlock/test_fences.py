@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from distlock.backends.base import Acquired, LockRequest, Queued
-from distlock.backends.redis import RedisBackend
-from distlock.backends.redlock import RedlockBackend
-from distlock.backends.redlock.server import Server
 from distlock.testing.contenders import Contender, ask
+from tests.backend_class import backend_class
 from tests.redis_server import RedisServer
 from tests.topologies.redlock.contender import MakeContender
 from tests.topologies.redlock.five import Five
+
+RedisBackend = backend_class("redis://localhost")
+RedlockBackend = backend_class("redlock://a,b,c")
 
 #: How far one server counts ahead of the others: its clock is hours ahead, or was.
 AHEAD = 10_000_000_000
@@ -20,7 +22,7 @@ AHEAD = 10_000_000_000
 class NotWrittenBack(RedlockBackend):
     """The majority that grants does not hear of the number."""
 
-    def _agree(self, mine: LockRequest, numbers: Mapping[Server, int], deadline: float) -> int | None:
+    def _agree(self, mine: LockRequest, numbers: Mapping[Any, int], deadline: float) -> int | None:
         return max(numbers.values())
 
 
@@ -42,7 +44,7 @@ class LeftMeanwhile(RedlockBackend):
 
     leaving: Sequence[RedisServer] = ()
 
-    def _agree(self, mine: LockRequest, numbers: Mapping[Server, int], deadline: float) -> int | None:
+    def _agree(self, mine: LockRequest, numbers: Mapping[Any, int], deadline: float) -> int | None:
         for server in self.leaving:
             server.kill()
         return super()._agree(mine, numbers, deadline)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+import subprocess
+import sys
 from contextlib import suppress
 
 import pytest
@@ -11,20 +14,20 @@ import distlock
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.inspectable import Quorum, StatusRow
-from distlock.backends.redis import RedisBackend
-from distlock.backends.redlock import RedlockBackend
-from distlock.backends.redlock import server as server_of_five
-from distlock.cli.show import lines
 from distlock.errors import BackendUnavailable
 from distlock.operate import LockState
 from distlock.testing.conformance.protocol_operators import InspectableBackend, inspectable_backend
 from distlock.testing.conformance.protocol_operators import request_of as asked
 from distlock.testing.contenders import Contender
-from distlock.web.operate.one_lock import Sighting
-from tests.redis_keys import hold_key
+from tests.backend_class import backend_class
+from tests.flask_guard import page_of_lock
 from tests.redis_server import eventually
+from tests.stored import hold_key
 from tests.topologies.redlock.contender import MakeContender
 from tests.topologies.redlock.five import Five
+
+RedisBackend = backend_class("redis://localhost")
+RedlockBackend = backend_class("redlock://a,b,c")
 
 LIFE = 600.0
 #: No server is left out because the machine is busy, seconds.
@@ -100,7 +103,8 @@ def test_who_looks_reads_on_how_many_servers_it_is(five: Five, key: str) -> None
     locks = distlock.connect(five.url, ttl=LIFE, max_hold=LIFE, io_timeout=PATIENCE)
 
     def shown() -> str:
-        return "\n".join(lines(locks.inspect(key)))
+        command = [sys.executable, "-m", "distlock", "show", "--url", five.url, key]
+        return subprocess.run(command, check=True, capture_output=True, encoding="utf-8").stdout
 
     try:
         grant = locks.lock(key).acquire()
@@ -112,7 +116,8 @@ def test_who_looks_reads_on_how_many_servers_it_is(five: Five, key: str) -> None
             if remain >= 3:
                 assert f"It is held on {remain} of 5 servers." in shown()
                 on = f"{remain} of 5 servers"
-                assert dict(Sighting(locks.inspect(key)).facts)["Held on"] == on
+                page = page_of_lock({"LOCATION": five.url, "OPTIONS": {"io_timeout": PATIENCE}}, key)
+                assert re.search(rf"Held on</\w+>\s*<\w+>{on}<", page), page
             else:
                 assert f"{key} is free." in shown()
                 left = f"A hold that no majority has is left on {remain} of 5 servers."
@@ -184,23 +189,6 @@ def test_what_a_majority_has_heard_is_told_once(
     cut_off(one, 3, "announce", monkeypatch)
     with pytest.raises(BackendUnavailable, match="away"):
         inspectable_backend(one).announce("web1", 1, [], [], LIFE)
-
-
-def test_a_server_that_missed_something_is_told_anew(
-    five: Five, one: Contender, look: InspectableBackend, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # It is asked again as soon as it may answer.
-    monkeypatch.setattr(server_of_five, "_FRESH", 0.0)
-    says = inspectable_backend(one)
-    says.announce("web1", 1, [StatusRow(key, "", 1e9)], [], LIFE)
-    assert told(look, key) == [key]
-    with monkeypatch.context() as meanwhile:
-        cut_off(one, 1, "announce", meanwhile)
-        assert says.announce("web1", 1, [], [key], LIFE)
-    assert told(look, key) == [key], "the first server has not heard that it is gone"
-    assert not says.announce("web1", 1, [], [], LIFE)
-    assert told(look, key) == []
-    assert says.announce("web1", 1, [], [], LIFE)
 
 
 def test_those_that_wait_are_shown_and_the_oldest_is_the_first(

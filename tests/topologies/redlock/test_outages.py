@@ -7,15 +7,16 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import Acquired, LockRequest
-from distlock.backends.redlock import RedlockBackend
-from distlock.backends.redlock import server as server_of_five
 from distlock.errors import BackendUnavailable
 from distlock.testing.contenders import Contender, ask
+from tests.backend_class import backend_class
 from tests.backends.redis.proxy import Proxy
-from tests.redis_keys import hold_key, is_free
 from tests.redis_server import RedisServer, eventually
+from tests.stored import hold_key, is_free
 from tests.topologies.redlock.contender import MakeContender
 from tests.topologies.redlock.five import Five, url_of
+
+RedlockBackend = backend_class("redlock://a,b,c")
 
 #: How many locks are taken where each might cost a time-out.
 MANY = 20
@@ -101,23 +102,6 @@ def test_a_server_that_stands_still_is_not_waited_for(
         assert clock.now() - began < LONG
     finally:
         own_five[1].resume()
-
-
-def test_those_that_came_back_are_asked_as_soon_as_they_are_needed(
-    own_five: Five, contender: MakeContender, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # What is known of them is never too old to be believed.
-    monkeypatch.setattr(server_of_five, "_FRESH", LONG)
-    one = contender(own_five.url)
-    for server in own_five[3:]:
-        server.kill()
-    mine = ask(key)
-    one.held(mine)
-    for server in own_five[3:]:
-        server.start()
-    for server in own_five[:2]:
-        server.kill()
-    one.held(ask(f"{key}_other"))
 
 
 def test_three_servers_that_stand_still_are_an_error_and_none_when_they_go_on(

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from distlock.backends.sentinel import SentinelBackend
 from distlock.errors import BackendUnavailable
+from tests.backend_class import backend_class
 from tests.backends.redis.contender import Contender, ask
 from tests.redis_server import eventually
+
+SentinelBackend = backend_class("redis+sentinel://localhost/shop")
 
 #: Longer than any failover here takes, also on a busy machine, seconds.
 PATIENT = 60.0

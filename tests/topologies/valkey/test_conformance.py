@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.backends.redis import RedisBackend
+from tests.backend_class import backend_class
 from tests.backends.redis.test_conformance import *  # noqa: F403
 from tests.topologies.valkey.conftest import ValkeyServer
+
+RedisBackend = backend_class("redis://localhost")
 
 
 @pytest.fixture

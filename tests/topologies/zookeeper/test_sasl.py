@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from puresasl.client import SASLClient
 
-from distlock.backends.zookeeper.address import ZooKeeperAddress
+import distlock
 from distlock.errors import BackendUnavailable, ConfigurationError
 from tests.backends.zookeeper.contender import MakeContender, ask
 from tests.redis_server import eventually
@@ -100,11 +100,11 @@ def test_a_server_that_dies_while_we_log_in_again_does_not_end_the_session(
 )
 def test_what_is_not_offered_is_refused(url: str, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told) as caught:
-        ZooKeeperAddress(url)
+        distlock.connect(url)
     assert "s3cr3t" not in str(caught.value)
 
 
 def test_a_package_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distlock.backends.zookeeper.address.find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match="pip install pure-sasl"):
-        ZooKeeperAddress("zookeeper://shop:secret@zk1?sasl=DIGEST-MD5")
+        distlock.connect("zookeeper://shop:secret@zk1?sasl=DIGEST-MD5")

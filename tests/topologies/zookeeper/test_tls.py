@@ -15,8 +15,6 @@ import pytest
 from kazoo.protocol.serialization import Exists
 
 import distlock
-from distlock.backends.zookeeper.address import ZooKeeperAddress
-from distlock.backends.zookeeper.client import ZooKeeperClient
 from distlock.errors import BackendUnavailable
 from tests.backends.zookeeper.contender import MakeContender, ask
 from tests.redis_server import eventually
@@ -139,18 +137,16 @@ def test_a_port_with_tls_is_told_to_those_that_speak_none(
         contender(url, io_timeout=PATIENT).request(ask())
 
 
-def test_more_than_the_network_takes_at_once_is_written(tls_zookeeper: TlsZooKeeperServer) -> None:
-    wire = ZooKeeperClient(ZooKeeperAddress(tls_zookeeper.url), session_timeout=60.0, io_timeout=20.0)
-    wire.begin()
-    try:
-        assert wire.wait(20)
-        # It takes less than one record of TLS.
-        with socket.socket(fileno=os.dup(wire._connection._socket.fileno())) as same:
-            same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        # A megabyte, and a name that nobody has.
-        answers = wire.submit([Exists(f"/{'x' * 8000}", None) for _ in range(130)])
-        assert answers[-1].wait(60)
-        assert answers[-1].get() is None
-    finally:
-        wire.stop()
-        wire.close()
+def test_more_than_the_network_takes_at_once_is_written(
+    tls_zookeeper: TlsZooKeeperServer, contender: MakeContender
+) -> None:
+    one = contender(tls_zookeeper.url, io_timeout=PATIENT)
+    one.connect()
+    wire = one.line().session.client
+    # It takes less than one record of TLS.
+    with socket.socket(fileno=os.dup(wire._connection._socket.fileno())) as same:
+        same.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    # A megabyte, and a name that nobody has.
+    answers = wire.submit([Exists(f"/{'x' * 8000}", None) for _ in range(130)])
+    assert answers[-1].wait(60)
+    assert answers[-1].get() is None

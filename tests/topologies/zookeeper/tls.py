@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from distlock.backends.zookeeper.address import ZooKeeperAddress
-from distlock.backends.zookeeper.client import ZooKeeperClient
 from loadtest.servers.processes import free_port
 from tests.docs.blocks import blocks
 from tests.zookeeper_server import CHROOT, JARS, ZooKeeperServer
@@ -38,6 +36,8 @@ class TlsZooKeeperServer(ZooKeeperServer):
 
     # Debian's manifest leaves out what Netty needs for TLS.
     jars = (*JARS, "/usr/share/java/netty-codec.jar", "/usr/share/java/netty-resolver.jar")
+    # What the locks' user has made nobody else can read.
+    admin_login = (("digest", "shop:secret"),)
 
     def __init__(self, folder: Path) -> None:
         self.tls_port = free_port()
@@ -62,11 +62,6 @@ class TlsZooKeeperServer(ZooKeeperServer):
     def tls_url(self) -> str:
         """Without what TLS needs."""
         return f"zookeepers://shop:secret@127.0.0.1:{self.tls_port}{CHROOT}"
-
-    def _new_admin(self) -> ZooKeeperClient:
-        # What the locks' user has made nobody else can read.
-        address = ZooKeeperAddress(f"zookeeper://shop:secret@127.0.0.1:{self.port}")
-        return ZooKeeperClient(address, session_timeout=60.0, io_timeout=1.0)
 
 
 @pytest.fixture(scope="session")

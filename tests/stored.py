@@ -1,11 +1,14 @@
-"""The keys of a lock on Redis as its page in docs/ lists them, written without distlock's code."""
+"""What a lock is called on Redis and ZooKeeper, as their pages in docs/ list it, without distlock's code."""
 
 from __future__ import annotations
 
+import binascii
 import re
 
-#: What every key and channel begins with. Its number is that of the format.
+#: What every key and channel on Redis begins with. Its number is that of the format.
 FORMAT = "dl:2"
+#: The node of all locks on ZooKeeper, below the path of the URL.
+FOLDER = "distlock-1"
 
 
 def spelled(key: str) -> str:
@@ -20,6 +23,11 @@ def spelled(key: str) -> str:
 def hold_key(key: str) -> str:
     """Return the key of the hold of *key*, which is prefix and name."""
     return f"{FORMAT}:{{{spelled(key)}}}"
+
+
+def slot_of(key: str) -> int:
+    """Return the slot of the lock *key* in Redis Cluster: the CRC16 of its hash tag."""
+    return binascii.crc_hqx(spelled(key).encode(), 0) % 16384
 
 
 def owner_in(state: bytes | None) -> str | None:
@@ -40,3 +48,8 @@ def command(*parts: str | bytes | int) -> bytes:
     """Encode one command: https://redis.io/docs/latest/develop/reference/protocol-spec/."""
     written = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in written)
+
+
+def lock_path(base: str, key: str) -> str:
+    """Return the node of the lock *key* on ZooKeeper, below *base*."""
+    return f"{base}/{spelled(key)}"
