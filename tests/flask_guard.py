@@ -41,8 +41,10 @@ def page_of_lock(settings: dict[str, object], name: str) -> str:
     return answer.text
 
 
-def guarded(work: Callable[[], T], name: str, settings: dict[str, object], **words: Any) -> T:
-    """Return what *work* returns under a guard on *name*. *settings*: those of the alias."""
+def guarded_site(
+    work: Callable[[], T], name: str, settings: dict[str, object], **words: Any
+) -> tuple[distlock.Locks, Callable[[], T]]:
+    """Return the client of an app, and what calls *work* there under a guard on *name*."""
     app = Flask("guarded")
     app.config["DISTLOCK"] = {"default": settings}
     locks = DistLock(app)
@@ -51,5 +53,16 @@ def guarded(work: Callable[[], T], name: str, settings: dict[str, object], **wor
     def call() -> T:
         return work()
 
-    with app.app_context(), closing(locks):
+    def in_app() -> T:
+        with app.app_context():
+            return call()
+
+    with app.app_context():
+        return locks["default"], in_app
+
+
+def guarded(work: Callable[[], T], name: str, settings: dict[str, object], **words: Any) -> T:
+    """Return what *work* returns under a guard on *name*. *settings*: those of the alias."""
+    locks, call = guarded_site(work, name, settings, **words)
+    with closing(locks):
         return call()

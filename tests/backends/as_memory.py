@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
 from distlock.backends.inspectable import Inspectable
-from distlock.backends.memory.service import MemoryService
 from distlock.backends.optional import Reads
 from distlock.testing.contenders import RecordingSink, ask
 from tests.backend_class import backend_class
@@ -22,7 +21,7 @@ class Both:
     def __init__(self, make: Callable[[], Inspectable], clients: int, one_waits: bool = False) -> None:
         """*one_waits*: a client asks for nothing more while it waits."""
         # Nothing ends by itself: time stands still here, and there nobody is sent away.
-        service = MemoryService(now=lambda: 0.0)
+        service = type(MemoryBackend("memory://").service)(now=lambda: 0.0)
         self.twins = [(MemoryBackend("memory://", service), make()) for _ in range(clients)]
         for _, backend in self.twins:
             backend.open(RecordingSink())

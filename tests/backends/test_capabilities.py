@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
 
 import distlock
 from distlock.backends.base import Capabilities
-from distlock.backends.registry import capabilities_of
-from distlock.web.decorator import Told
-from distlock.web.own_transactions import refuse_unfit
-from distlock.web.settings.aliases import AliasSettings, read
-from distlock.web.settings.clients import fence_for, make_client, warn_if_alone
-from tests.backend_class import backend_class
+from flask_distlock import DistLock, transaction
+from tests.backend_class import EXAMPLES, backend_class
+from tests.flask_guard import guarded, site_locks
 
 MemoryBackend = backend_class("memory://")
 
@@ -26,30 +25,24 @@ class SaysNothing(MemoryBackend):
     capabilities = None  # type: ignore[assignment]
 
 
-def settings(backend: str = "Unnumbered", **more: object) -> AliasSettings:
-    one = {"BACKEND": f"{HERE}.{backend}", "LOCATION": "memory://x", **more}
-    return read({"default": one})["default"]
-
-
-def told(**words: object) -> Told:
-    return Told(["product_<int:id>"], **words)
+def alias(backend: str = "Unnumbered", **more: object) -> dict[str, object]:
+    return {"BACKEND": f"{HERE}.{backend}", "LOCATION": "memory://x", **more}
 
 
 def test_a_capability_that_is_not_declared_is_not_there() -> None:
-    assert capabilities_of(f"{HERE}.Unnumbered") == Capabilities(several_processes=True, lease=True)
     assert Capabilities() == Capabilities(several_processes=False, lease=False, fence=False)
+    locks = distlock.connect("memory://x", backend=f"{HERE}.Unnumbered")
+    for call in (lambda: locks.read_lock("a"), lambda: locks.inspect("a")):
+        with pytest.raises(distlock.ConfigurationError, match=r"can't be had from the backend .*Unnumbered"):
+            call()
+    locks.close()
 
 
-@pytest.mark.parametrize(
-    "scheme",
-    [
-        *("memory", "file", "redis", "rediss", "unix", "zookeeper", "postgresql", "mysql"),
-        *("redis+sentinel", "rediss+sentinel", "redis+cluster", "redlock", "redlocks"),
-    ],
-)
+@pytest.mark.parametrize("scheme", EXAMPLES)
 def test_ours_number_their_locks(scheme: str) -> None:
-    assert capabilities_of(scheme).fence
-    assert capabilities_of(scheme).several_processes == (scheme != "memory")
+    can = backend_class(EXAMPLES[scheme]).capabilities
+    assert can.fence
+    assert can.several_processes == (scheme != "memory")
 
 
 def test_a_backend_has_to_say_what_it_can_do() -> None:
@@ -57,38 +50,33 @@ def test_a_backend_has_to_say_what_it_can_do() -> None:
         distlock.connect("memory://x", backend=f"{HERE}.SaysNothing")
 
 
-def test_a_fence_in_the_settings_is_refused(caplog: pytest.LogCaptureFixture) -> None:
-    make_client(settings()).close()
+def test_a_fence_in_the_settings_is_refused() -> None:
+    site_locks({"default": alias()}).close()
     refused = r"^DISTLOCK\['default'\]: FENCE can't be had from .*Unnumbered'.*Leave the fence out"
     for words in ({"FENCE": True}, {"FENCE": "shop", "ON_BACKEND_DOWN": "run"}):
         with pytest.raises(distlock.ConfigurationError, match=refused):
-            make_client(settings(**words))
+            site_locks({"default": alias(**words)})
 
 
 def test_a_fence_of_a_decorator_is_refused() -> None:
-    assert fence_for(settings(), told()) is False
-    assert fence_for(settings(), told(fence=False)) is False
-    refused = r'^distributed_lock\("product_<int:id>", fence=True\) can\'t be had from .*Unnumbered'
+    assert guarded(lambda: "ran", "product_1", alias()) == "ran"
+    assert guarded(lambda: "ran", "product_1", alias(), fence=False) == "ran"
+    refused = r'^distributed_lock\("product_1", fence=True\) can\'t be had from .*Unnumbered'
     with pytest.raises(distlock.ConfigurationError, match=refused):
-        fence_for(settings(), told(fence=True))
-    assert fence_for(read("memory://x")["default"], told(fence=True)) is True
+        guarded(lambda: "ran", "product_1", alias(), fence=True)
 
 
 @pytest.mark.parametrize("names", [["product_1"], ["product_1", "product_2"]])
 def test_a_transaction_of_ones_own_is_refused(names: list[str]) -> None:
-    locks = distlock.connect("memory://x", backend=f"{HERE}.Unnumbered")
-    with (
-        locks.lock(*names) as grant,
-        pytest.raises(
-            distlock.ConfigurationError, match=r"^atomic\(grant\) can't be had from .*'Unnumbered'"
-        ),
-    ):
-        refuse_unfit("atomic(grant)", grant)
-    locks.close()
-    numbered = distlock.connect("memory://x")
-    with numbered.lock(*names) as grant:
-        refuse_unfit("atomic(grant)", grant)
-    numbered.close()
+    app = Flask("own")
+    app.config["DISTLOCK"] = {"default": alias()}
+    app.config["SQLALCHEMY_DATABASE_URI"] = "sqlite://"
+    db, locks = SQLAlchemy(app), DistLock(app)
+    refused = r"^transaction\(.*grant\) can't be had from .*'Unnumbered'"
+    with app.app_context():
+        with locks.lock(*names) as grant, pytest.raises(distlock.ConfigurationError, match=refused):
+            transaction(db.session, grant).__enter__()
+        locks.close()
 
 
 class Alone(MemoryBackend):
@@ -98,7 +86,7 @@ class Alone(MemoryBackend):
 def test_what_keeps_no_other_process_out_is_told_also_of_a_dotted_path(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    warn_if_alone(settings())
+    site_locks({"default": alias()})
     assert not caplog.messages
-    warn_if_alone(settings("Alone"))
+    site_locks({"default": alias("Alone")})
     assert "Alone backend outside of debug mode: each process has locks of its own" in caplog.text

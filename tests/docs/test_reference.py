@@ -21,7 +21,6 @@ import django_distlock.signals
 import flask_distlock
 import flask_distlock.signals
 from distlock import Fence
-from distlock.backends import registry
 from distlock.backends.inspectable import Finding
 from distlock.cli.output import listed_json, state_json
 from distlock.cli.site import PREFIX, URL
@@ -31,6 +30,7 @@ from distlock.web.answers import answer_for
 from distlock.web.decorator import ON_CONTENDED, WORDS
 from distlock.web.settings.aliases import AliasSettings
 from flask_distlock.fence import fence_table
+from tests.backend_class import EXAMPLES, backend_class
 from tests.web.quickstart import code_blocks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,7 +115,7 @@ def test_each_argument_of_connect_has_a_row() -> None:
 )
 def test_each_option_of_a_backend_has_a_row(backend: str) -> None:
     page = f"backends/{backend.rpartition('+')[2]}.md"
-    assert table(page, "option") == keywords(registry.class_of(backend))
+    assert table(page, "option") == keywords(backend_class(EXAMPLES[backend]))
 
 
 def test_each_public_name_is_in_the_api() -> None:
@@ -139,6 +139,6 @@ def test_what_is_written_has_its_rows() -> None:
 
 
 def test_the_options_of_sentinel_are_those_of_one_server() -> None:
-    sentinel, server = (keywords(registry.class_of(word)) for word in ("redis+sentinel", "redis"))
+    sentinel, server = (keywords(backend_class(EXAMPLES[word])) for word in ("redis+sentinel", "redis"))
     assert sentinel == server
     assert table("backends/sentinel.md", "option") <= sentinel

@@ -12,7 +12,6 @@ from distlock import Fence
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 from distlock.engine import hold, wait_queue, wait_queues
 from distlock.engine.commands import Call, Park
-from distlock.engine.engine import BESIDE
 from distlock.engine.hold import NameGrant
 from distlock.errors import BackendUnavailable, LockLost, NotHeld, TooManyWaiters
 from distlock.terms import Terms
@@ -51,7 +50,7 @@ class SharingProcess(Process):
                 self.simulation.watches.remove(watch)
             if grant is None and timeout == 0.0 and mode != EXCLUSIVE:
                 self.simulation.refused += 1
-                if not watch.was_busy and self.simulation.now < asked + BESIDE:
+                if not watch.was_busy and self.simulation.now < asked + 1.0:
                     self.simulation.refused_in_vain.append(f"{caller} {mode} {name}")
             if grant is None:
                 if timeout == math.inf:

@@ -9,12 +9,9 @@ import pytest
 # Each suite below would have them anew otherwise.
 import distlock.testing.conformance  # noqa: F401
 from tests.testing import (
-    planted_in_downgrades,
     planted_in_engine,
-    planted_in_permits,
-    planted_in_readers,
-    planted_in_revocation,
     planted_in_service,
+    planted_in_shared,
 )
 
 pytest_plugins = ["pytester"]
@@ -251,22 +248,22 @@ def test_a_bug_in_the_service_is_found(pytester: pytest.Pytester, bug: str, test
 
 @pytest.mark.parametrize(("bug", "test"), IN_READERS.items())
 def test_a_bug_in_readers_is_found(pytester: pytest.Pytester, bug: str, test: str) -> None:
-    assert run(pytester, test, backend=f"planted_in_readers.{bug}").get("failed") == 1
+    assert run(pytester, test, backend=f"planted_in_shared.{bug}").get("failed") == 1
 
 
 @pytest.mark.parametrize(("bug", "test"), IN_DOWNGRADES.items())
 def test_a_bug_in_downgrades_is_found(pytester: pytest.Pytester, bug: str, test: str) -> None:
-    assert run(pytester, test, backend=f"planted_in_downgrades.{bug}").get("failed") == 1
+    assert run(pytester, test, backend=f"planted_in_shared.{bug}").get("failed") == 1
 
 
 @pytest.mark.parametrize(("bug", "test"), IN_PERMITS.items())
 def test_a_bug_in_permits_is_found(pytester: pytest.Pytester, bug: str, test: str) -> None:
-    assert run(pytester, test, backend=f"planted_in_permits.{bug}").get("failed") == 1
+    assert run(pytester, test, backend=f"planted_in_shared.{bug}").get("failed") == 1
 
 
 @pytest.mark.parametrize(("bug", "test"), IN_REVOCATION.items())
 def test_a_bug_in_how_a_holder_is_asked_is_found(pytester: pytest.Pytester, bug: str, test: str) -> None:
-    assert run(pytester, test, backend=f"planted_in_revocation.{bug}").get("failed") == 1
+    assert run(pytester, test, backend=f"planted_in_service.{bug}").get("failed") == 1
 
 
 @pytest.mark.parametrize(("bug", "test"), IN_THE_ENGINE.items())
@@ -284,14 +281,11 @@ def test_an_honest_service_passes_in_the_same_place(pytester: pytest.Pytester) -
 @pytest.mark.parametrize(
     ("module", "tested"),
     [
-        (planted_in_service, IN_THE_SERVICE),
-        (planted_in_readers, IN_READERS),
-        (planted_in_downgrades, IN_DOWNGRADES),
-        (planted_in_permits, IN_PERMITS),
-        (planted_in_revocation, IN_REVOCATION),
+        (planted_in_service, IN_THE_SERVICE | IN_REVOCATION),
+        (planted_in_shared, IN_READERS | IN_PERMITS | IN_DOWNGRADES),
         (planted_in_engine, IN_THE_ENGINE),
     ],
-    ids=["service", "readers", "downgrades", "permits", "revocation", "engine"],
+    ids=["service", "shared", "engine"],
 )
 def test_every_planted_bug_has_its_test(module: ModuleType, tested: dict[str, str]) -> None:
     planted = {

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import secrets
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from unittest.mock import Mock
 
 import pytest
-from click.testing import CliRunner, Result
 
 import distlock
-from distlock.cli.main import distlock as command
-from distlock.engine.status import StatusPublisher
-from distlock.locks.engine_namespace import EngineNamespace
 from distlock.operate import Party, break_lock
-from distlock.testing.fixtures import PATIENCE
-from distlock.web.operate.pages import Addresses, lock_page
+from distlock.testing.fixtures import PATIENCE, engine_of
+from tests.flask_guard import page_of_lock
 from tests.redis_server import eventually
 
 Connect = Callable[..., distlock.Locks]
 
 
-def said(url: str, *words: str) -> Result:
-    environment = {"DISTLOCK_URL": url, "DISTLOCK_PREFIX": "t"}
-    return CliRunner().invoke(command, words, env=environment, prog_name="distlock")
+def said(url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the command ``distlock`` as a person does."""
+    environment = {**os.environ, "DISTLOCK_URL": url, "DISTLOCK_PREFIX": "t"}
+    command = [sys.executable, "-m", "distlock", *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
 class LookingTests:
@@ -138,7 +139,7 @@ class LookingTests:
             answers = [said(server, "break", name), said(server, "break", "--fence", "1:42", name)]
             grant.check()
         for broken in answers:
-            assert (broken.exit_code, "Break it?" in broken.output) == (2, False)
+            assert (broken.returncode, "Break it?" in broken.stdout) == (2, False)
             assert "it can't end one lock of another process and nothing else" in broken.stderr
 
     def test_the_statement_that_is_shown_ends_the_holder(
@@ -158,33 +159,30 @@ class LookingTests:
     def test_the_commands_show_it(self, server: str, connect: Connect, name: str) -> None:
         with connect(server).lock(name):
             shown = said(server, "show", name)
-            as_json = json.loads(said(server, "show", name, "--json").output)
+            as_json = json.loads(said(server, "show", name, "--json").stdout)
             listed = said(server, "list", name)
             asked = said(server, "ask", name)
-        first, second, last = shown.output.splitlines()
+        first, second, last = shown.stdout.splitlines()
         assert first.startswith(f"{name} is held by process ")
         assert second == "The lock service tells neither its fence nor its lease."
         assert last == f"To end its session on the server, and all that this holds: {as_json['ended_by']}"
         assert (as_json["held"], as_json["fence"], as_json["remaining"]) == (True, None, None)
         # Of a lock that is held callers are not counted, and there is no view.
-        assert listed.output.splitlines()[1].split()[:2] == [name, "held"]
+        assert listed.stdout.splitlines()[1].split()[:2] == [name, "held"]
         assert [one["holding"] for one in as_json["holders"]] == [0]
-        assert (asked.exit_code, "does not tell a holder" in asked.stderr) == (2, True)
-        assert said(server, "show", name).output == f"{name} is free.\n"
+        assert (asked.returncode, "does not tell a holder" in asked.stderr) == (2, True)
+        assert said(server, "show", name).stdout == f"{name} is free.\n"
 
     def test_a_page_shows_it_and_offers_no_break(self, server: str, connect: Connect, name: str) -> None:
-        onlooker = connect(server)
         with connect(server).lock(name):
-            shown = lock_page(lambda: onlooker, "default", name, Mock(Addresses), True, "lock")
-        facts = dict(shown["facts"])
-        assert facts["Ends its session, and all that this holds"]
+            page = page_of_lock({"LOCATION": server, "PREFIX": "t"}, name)
+        facts = dict(re.findall(r"<dt>([^<]+)</dt><dd>(?:<\w+>)*([^<]+)<", page))
+        assert facts["Ends its session, and all that this holds"], page
         assert "process" in facts["Held by"]
         assert {facts[one] for one in ("Lease left", "Fence of the hold")} == {"not told by the lock service"}
-        assert (shown["trouble"], shown["break_url"], shown["can_ask"]) == ("", "", False)
+        assert "Break this lock" not in page
+        assert "Ask for it back" not in page
 
     def test_no_process_has_to_say_what_the_server_knows(self, server: str, connect: Connect) -> None:
-        namespace = connect(server).namespace
-        assert isinstance(namespace, EngineNamespace)
-        engine = namespace.engine
-        publisher = StatusPublisher(engine.section, engine.backend, engine.now, engine.queues)
-        assert publisher.soon(engine.now()) == math.inf
+        engine = engine_of(connect(server))
+        assert engine.status.soon(engine.now()) == math.inf

@@ -12,9 +12,8 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.utils.decorators import method_decorator
 from django.views import View
 
-from distlock.grants.current import current_grants
 from tests.transactions.arrangement import OVERSELLS, SELLS, Table
-from tests.transactions.till import DECIDING_TAKES, Book, on_sale, told_fence
+from tests.transactions.till import DECIDING_TAKES, Book, fence_here, on_sale, told_fence
 
 Guard = Callable[..., Any]
 
@@ -245,6 +244,6 @@ def function_of_an_async_view(guard: Guard) -> Any:
 
 
 async def async_buy(request: HttpRequest, id: int) -> HttpResponse:
-    if mine := current_grants():
-        told_fence.set(tuple(mine[-1].grant.fence))
+    if (fence := fence_here()) is not None:
+        told_fence.set(fence)
     return answer(await sync_to_async(transaction.atomic(sell))(id))

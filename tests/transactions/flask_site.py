@@ -19,12 +19,12 @@ from flask import Flask, got_request_exception
 from sqlalchemy import Engine, delete, event, func, select, update
 from sqlalchemy.orm import Session
 
+import distlock
 from demo_shop.ledger import database_url
 from distlock import Lock
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock
 from flask_distlock.fence import fence_table
-from flask_distlock.guarding.state import current_state
 from tests.transactions.arrangement import OURS, Arrangement
 from tests.transactions.flask_arrangements import BOOK, FLASK, Customer, Product, Sale, db
 from tests.transactions.till import (
@@ -39,6 +39,7 @@ from tests.transactions.till import (
 )
 
 MEMORY = {"default": {"LOCATION": "memory://matrix", "TIMEOUT": 60}}
+BARE = distlock.connect("memory://matrix", timeout=60)
 SERVICES = {
     "batch": {"default": {"LOCATION": "memory://matrix", "FENCE": True, "TIMEOUT": 60}},
     "fence": {"default": {"BACKEND": "dummy", "FENCE": True, "TIMEOUT": 60}},
@@ -57,7 +58,7 @@ def take_long_to_commit() -> None:
 
 def bare(name: str) -> Lock:
     """The same lock, which knows nothing of sessions."""
-    return current_state().clients["default"].lock(name)
+    return BARE.lock(name)
 
 
 def plain(function: Callable[..., Any]) -> Callable[..., Any]:

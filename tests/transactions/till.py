@@ -60,6 +60,12 @@ class Outcome:
         return json.dumps(asdict(self))
 
 
+def fence_here() -> tuple[int, int] | None:
+    """Return the fence of the innermost guard here, without a note that somebody asked for it."""
+    mine = current_grants()
+    return tuple(mine[-1].grant.fence) if mine else None
+
+
 class Book:
     """The time of each sale, from the first read to the end of COMMIT, with the fence it ran under."""
 
@@ -69,9 +75,7 @@ class Book:
 
     @contextmanager
     def selling(self) -> Iterator[None]:
-        mine = current_grants()
-        fence = tuple(mine[-1].grant.fence) if mine else told_fence.get()
-        sale = self._mine.sale = Sale(fence, time.monotonic())
+        sale = self._mine.sale = Sale(fence_here() or told_fence.get(), time.monotonic())
         self.sales.append(sale)
         try:
             yield

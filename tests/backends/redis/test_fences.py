@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from distlock.backends.redis.scripts import hold_key
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import RedisServer
+from tests.stored import hold_key
 
 
 def fence_of(one: Contender, key: str, span: int = 1) -> int:

@@ -10,7 +10,6 @@ import pytest
 
 import distlock
 from distlock.errors import BackendUnavailable
-from distlock.locks import latch_waits
 from distlock.testing.fixtures import PATIENCE, wait_for_latch_waiters
 from tests.backends.redis.contender import MakeContender
 from tests.backends.redis.proxy import Proxy
@@ -43,23 +42,6 @@ def test_its_keys_have_an_end_and_a_slot_of_their_own(
         assert 0 < own_server.client.pttl(name) <= 60_000
     one.count_latch_down(key, 1, "another")
     assert [name.decode() for name in own_server.client.keys("*")] == [f"{hold_key(key)}:latch"]
-
-
-def test_those_that_wait_are_woken_when_their_subscription_is_back(
-    own_server: RedisServer, locks: distlock.Locks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(latch_waits, "POLL", 10 * PATIENCE)
-    locks.latch("import", 1).make()
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(locks.latch("import").wait)
-        wait_for_latch_waiters(locks, 1)
-        own_server.tell("ACL", "SETUSER", "default", "-subscribe")
-        own_server.client.client_kill_filter(_type="pubsub")
-        eventually(lambda: not own_server.client.pubsub_channels(), "nobody listens")
-        locks.latch("import").count_down()
-        assert not waiting.done()
-        own_server.tell("ACL", "SETUSER", "default", "+subscribe")
-        assert waiting.result(PATIENCE)
 
 
 def test_data_that_is_lost_takes_it_along(own_server: RedisServer, locks: distlock.Locks) -> None:

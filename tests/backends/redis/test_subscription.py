@@ -5,16 +5,20 @@ from __future__ import annotations
 import itertools
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
 import pytest
 
+import distlock
 from distlock import clock
 from distlock.backends.optional import PushesHolds
 from distlock.backends.redis import subscription
 from distlock.backends.redis.queue_entries import QueueEntries
+from distlock.locks import latch_waits
 from distlock.testing.contenders import RecordingSink
+from distlock.testing.fixtures import wait_for_latch_waiters
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import PATIENCE, RedisServer, eventually
 from tests.stored import hold_key
@@ -376,3 +380,22 @@ def test_a_token_never_leaves_for_the_channel(redis_server: RedisServer, contend
         heard = ears.get_message(timeout=5.0)
     assert heard is not None
     assert second.token.encode() not in heard["data"]
+
+
+def test_those_that_wait_are_woken_when_their_subscription_is_back(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(latch_waits, "POLL", 10 * PATIENCE)
+    locks = distlock.connect(own_server.url, prefix="test", timeout=PATIENCE)
+    locks.latch("import", 1).make()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(locks.latch("import").wait)
+        wait_for_latch_waiters(locks, 1)
+        own_server.tell("ACL", "SETUSER", "default", "-subscribe")
+        own_server.client.client_kill_filter(_type="pubsub")
+        eventually(lambda: not own_server.client.pubsub_channels(), "nobody listens")
+        locks.latch("import").count_down()
+        assert not waiting.done()
+        own_server.tell("ACL", "SETUSER", "default", "+subscribe")
+        assert waiting.result(PATIENCE)
+    locks.close()

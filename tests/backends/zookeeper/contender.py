@@ -13,7 +13,6 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock.backends.base import PERMIT, READ, Acquired, LockRequest, Queued
-from distlock.backends.zookeeper.contenders import Contenders
 from distlock.testing.contenders import RecordingSink
 from tests.backend_class import backend_class
 from tests.redis_server import eventually
@@ -63,7 +62,7 @@ class Contender(ZooKeeperBackend):
         eventually(lambda: isinstance(self.request(ask), Acquired), "the lock is ours")
         return self.hold(ask)
 
-    def line(self, ttl: float = LONG) -> Contenders:
+    def line(self, ttl: float = LONG) -> Any:
         return self._contenders(ttl)
 
     def connect(self, ttl: float = LONG) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 import distlock
 from distlock import Grant
-from distlock.backends.zookeeper.contenders import Contenders
 from distlock.testing.fixtures import engine_of
 from tests.backend_class import backend_class
 from tests.backends.zookeeper.contender import LONG
@@ -46,7 +45,7 @@ def backend_of(locks: distlock.Locks) -> ZooKeeperBackend:
     return backend
 
 
-def line_of(locks: distlock.Locks) -> Contenders:
+def line_of(locks: distlock.Locks) -> Any:
     return backend_of(locks)._contenders(LONG)
 
 
