@@ -72,10 +72,10 @@ def test_a_transaction_of_ones_own_is_refused(names: list[str]) -> None:
     app.config["DISTLOCK"] = {"default": alias()}
     app.config["SQLALCHEMY_DATABASE_URI"] = "sqlite://"
     db, locks = SQLAlchemy(app), DistLock(app)
-    refused = r"^transaction\(.*grant\) can't be had from .*'Unnumbered'"
+    refused = r"^transaction\(grant, session\) can't be had from .*'Unnumbered'"
     with app.app_context():
         with locks.lock(*names) as grant, pytest.raises(distlock.ConfigurationError, match=refused):
-            transaction(db.session, grant).__enter__()
+            transaction(grant, db.session).__enter__()
         locks.close()
 
 

@@ -80,3 +80,13 @@ def test_a_name_is_stored_short_and_plain(redis_server: RedisServer, name: str) 
 def test_names_that_differ_only_in_the_part_that_is_cut_off_stay_different(locks: distlock.Locks) -> None:
     with locks.lock("x" * 250 + "a"):
         assert not locks.lock("x" * 250 + "b").locked()
+
+
+def test_no_short_name_is_stored_as_a_long_one(redis_server: RedisServer) -> None:
+    prefix = secrets.token_hex(4)
+    locks = distlock.connect(redis_server.url, prefix=prefix)
+    with locks.lock("x" * 250):
+        (key,) = redis_server.client.scan_iter(f"dl:2:{{{prefix}%3A*}}", count=10_000)
+        stored = key.decode().partition("%3A")[2].removesuffix("}")
+        assert not locks.lock(stored).locked()
+    locks.close()

@@ -1,19 +1,28 @@
-"""Processes, callers and rushes in time that the test makes up."""
+"""Processes, callers, rushes and crowds in time that the test makes up."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
+from collections import deque
+from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
+
 from distlock import Grant
+from distlock.backends.memory import MemoryBackend
+from distlock.engine import hold, wait_queue, wait_queues
 from distlock.engine.commands import Call, Commands, Park
 from distlock.engine.drivers import run
+from distlock.engine.hold import NameGrant
 from distlock.errors import TooManyWaiters
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.terms import Terms
-from tests.engine.simulation import Process, SimulatedParker, Simulation
+from tests.engine.simulation import Process, SimulatedParker, Simulation, Task
 
 TIMEOUT = 5.0
 
@@ -166,3 +175,168 @@ class Rush(Simulation):
             self.sold += 1
             yield Park(SimulatedParker(), 1.0)
             yield from grant._release()
+
+
+# -- what tests of readers and permits share: a scene of a few processes, and who com
+
+
+Owners = Callable[[int | None], None]
+
+
+@pytest.fixture
+def come_as(monkeypatch: pytest.MonkeyPatch) -> Owners:
+    """Each caller is a thread of its own, but those that come after ``come_as(number)``."""
+    count = itertools.count(100)
+
+    def come_as(number: int | None) -> None:
+        for module in (hold, wait_queue, wait_queues):
+            monkeypatch.setattr(
+                module, "current_owner", lambda: (next(count) if number is None else number, None)
+            )
+
+    come_as(None)
+    return come_as
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene(processes=3)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The modes of the requests that were sent."""
+    sent: list[str] = []
+    honest = MemoryBackend.request
+
+    def request(self: MemoryBackend, ask: Any, deadline: float = math.inf) -> Any:
+        sent.append(ask.mode)
+        return honest(self, ask, deadline)
+
+    monkeypatch.setattr(MemoryBackend, "request", request)
+    return sent
+
+
+def granted(caller: Caller) -> NameGrant:
+    caller.go()
+    assert isinstance(caller.grant, NameGrant)
+    return caller.grant
+
+
+def queues(scene: Scene, process: int = 0) -> Any:
+    return scene.all[process].engine.queues
+
+
+# -- callers who come at a given rate to the threads of several processes, in time th
+
+
+#: Threads of one process. A request that gets none stands in the server's own queue.
+THREADS = 16
+#: Seconds that a thread is busy with a refusal.
+REFUSING = 0.001
+
+
+def quick(now: float) -> float:
+    return 0.005
+
+
+@dataclass
+class Crowd(Simulation):
+    """*rate* callers a second, all for one name, for so many *seconds*. Events happen in the order of time.
+
+    *hold*: how long a grant of a given moment holds it, seconds. *away*: from when until when
+    the lock service does not answer.
+    """
+
+    callers: int = 0
+    settings: dict[str, Any] = field(default_factory=UNCAPPED.copy)
+    rate: float = 60.0
+    seconds: float = 40.0
+    hold: Callable[[float], float] = quick
+    away: tuple[float, float] = (math.inf, math.inf)
+
+    def __post_init__(self) -> None:
+        #: When they came: those served while others came, those refused, and those that waited in vain.
+        self.served, self.refused, self.in_vain = list[float](), list[float](), list[float]()
+        #: When the lock was granted.
+        self.granted = list[float]()
+        self._events = list[tuple[float, int, Task]]()
+        self._count = itertools.count()
+        super().__post_init__()
+        for process in self.all:
+            queue, idle = deque[float](), deque[SimulatedParker]()
+            for _ in range(THREADS):
+                self.start(self._thread(process, queue, idle), process)
+            self.start(self._door(process, queue, idle), process)
+        while self._events and self.now < self.seconds + 4 * TIMEOUT:
+            self._next()
+
+    def _door(self, process: Process, queue: deque[float], idle: deque[SimulatedParker]) -> Commands[None]:
+        gap = self.processes / self.rate
+        yield Park(SimulatedParker(), gap * (process.number + 1) / self.processes)
+        while self.now < self.seconds:
+            queue.append(self.now)
+            if idle:
+                idle.popleft().wake()
+            yield Park(SimulatedParker(), gap * self.random.uniform(0.5, 1.5))
+
+    def _thread(self, process: Process, queue: deque[float], idle: deque[SimulatedParker]) -> Commands[None]:
+        while True:
+            while not queue:
+                parker = SimulatedParker()
+                idle.append(parker)
+                yield Park(parker, math.inf)
+            queue.popleft()
+            asked = self.now
+            try:
+                grant = yield from process.engine.acquire(
+                    "a", "a", SimulatedParker(), TIMEOUT, process.engine.options
+                )
+            except TooManyWaiters:
+                self.refused.append(asked)
+                yield Park(SimulatedParker(), REFUSING)
+                continue
+            if grant is None:
+                self.in_vain.append(asked)
+                continue
+            if self.now < self.seconds:
+                self.served.append(asked)
+                self.granted.append(self.now)
+            yield Park(SimulatedParker(), self.hold(self.now))
+            yield from grant._release()
+
+    # -- the order of events ---------------------------------------------------------------------
+
+    def start(self, steps: Generator[Call | Park, Any, Any], process: Process, forever: bool = False) -> None:
+        task = Task(steps, process, forever)
+        self.resume(task, lambda: next(steps))
+
+    def resume(self, task: Task, go: Callable[[], Call | Park]) -> None:
+        try:
+            step = task.step = go()
+        except StopIteration:
+            return
+        if isinstance(step, Call):
+            # What is asked while the service is away is answered when it is back.
+            self._at(self.away[1] if self.away[0] <= self.now < self.away[1] else self.now, task)
+        elif step.parker.open:
+            self._at(self.now, task)
+        else:
+            step.parker.heard = lambda: self._at(self.now, task)
+            self._at(self.now + step.timeout, task)
+
+    def _at(self, when: float, task: Task) -> None:
+        task.until = when
+        if when < math.inf:
+            heapq.heappush(self._events, (when, next(self._count), task))
+
+    def _next(self) -> None:
+        when, _, task = heapq.heappop(self._events)
+        if when != task.until:
+            return  # It was woken before that.
+        self.now, task.until, step, answer = when, math.inf, task.step, None
+        if isinstance(step, Call):
+            answer = step.function(*step.arguments)
+        else:
+            step.parker.open, step.parker.heard = False, lambda: None
+        self.resume(task, lambda: task.steps.send(answer))

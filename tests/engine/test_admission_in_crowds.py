@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.engine.crowd import Crowd
-from tests.engine.scene import TIMEOUT
+from tests.engine.scene import TIMEOUT, Crowd
 
 #: When something happens, seconds after the first came.
 THEN = 8.0

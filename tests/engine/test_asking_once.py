@@ -17,8 +17,7 @@ from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
 from distlock.listening import Attempt, Listener
 from distlock.testing.fixtures import engine_of, wait_until
 from tests.backend_class import backend_class
-from tests.engine.reading import Owners, come_as
-from tests.engine.scene import Caller, Scene
+from tests.engine.scene import Caller, Owners, Scene, come_as
 from tests.engine.sharing import Sharing
 from tests.engine.simulation import Faults
 

@@ -8,8 +8,7 @@ import pytest
 
 from distlock.backends.base import READ
 from distlock.errors import LockLost, NotHeld
-from tests.engine.reading import Owners, asked, come_as, granted, queues, scene
-from tests.engine.scene import Scene, is_call
+from tests.engine.scene import Owners, Scene, asked, come_as, granted, is_call, queues, scene
 
 __all__ = ["asked", "come_as", "scene"]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distlock.backends.base import PERMIT
-from tests.engine.reading import asked, come_as, granted, scene
-from tests.engine.scene import Scene
+from tests.engine.scene import Scene, asked, come_as, granted, scene
 
 __all__ = ["asked", "come_as", "scene"]
 

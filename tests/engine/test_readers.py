@@ -6,8 +6,7 @@ import pytest
 
 from distlock.backends.base import READ
 from distlock.errors import ConfigurationError
-from tests.engine.reading import Owners, asked, come_as, granted, queues, scene
-from tests.engine.scene import Scene
+from tests.engine.scene import Owners, Scene, asked, come_as, granted, queues, scene
 
 __all__ = ["asked", "come_as", "scene"]
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -13,13 +14,14 @@ from kazoo.exceptions import ConnectionLoss, NoNodeError, OperationTimeoutError
 from kazoo.protocol.serialization import Create, Delete, Exists, GetChildren, SetData
 
 from distlock import clock
+from distlock.backends.zookeeper import waiting
 from distlock.backends.zookeeper.client import TlsSocket, ZooKeeperClient
 from distlock.backends.zookeeper.exchanges import Deadline, ZooKeeperReply
 from distlock.backends.zookeeper.tasks import TaskCall
 from distlock.backends.zookeeper.waiting import Watcher
 from distlock.errors import BackendUnavailable
 from distlock.reentrance import is_calling
-from tests.backends.zookeeper.contender import LONG, MakeContender, permit, some_key
+from tests.backends.zookeeper.contender import LONG, Contender, MakeContender, ask, permit, some_key
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer
 
@@ -226,3 +228,43 @@ def test_what_is_dropped_before_it_begins_sends_nothing_and_says_so(
             await asked
 
     asyncio.run(main())
+
+
+def sent_by(one: Contender, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of its requests, from now on."""
+    wire, kinds = one.line(LONG).session.client, list[str]()
+    submit = wire.submit
+
+    def noting(requests: Any, *told: Any) -> Any:
+        kinds.extend(type(request).__name__ for request in requests if getattr(request, "path", "") != "/")
+        return submit(requests, *told)
+
+    monkeypatch.setattr(wire, "submit", noting)
+    return kinds
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_next_one_has_it_before_it_asks_unless_that_is_long_ago(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    monkeypatch.setattr(waiting, "_FRESH", -1.0 if late else CEILING)
+    key = some_key()
+    one, two, three = (contender(zookeeper_server.url, ack_window=0.02) for _ in range(3))
+    first, second, third = ask(key), replace(ask(key), prompt=True), ask(key)
+    one.hold(first)
+    two.queue(second)
+    three.queue(third)
+    sent = sent_by(two, monkeypatch)
+    one.release(first)
+    assert two.sink.wait_for_hint(key)
+    path = two.line().nodes[second.token].path
+    assert zookeeper_server.admin.exists(path).version == 1
+    # It is not sent away.
+    for _ in range(5):
+        assert three.queue(third).poll > 0.5
+    taken = list(sent)
+    assert taken == ["SetData", "GetChildren"]
+    two.hold(second)
+    assert sent == taken * (2 if late else 1)
+    assert two.release(second)
+    three.until_held(third)

@@ -11,9 +11,10 @@ import distlock
 from distlock import clock
 from distlock.backends.cluster.nodes import ClusterNode, Endpoint, Slots, moved, slot_of
 from distlock.backends.redis.connection import ReplyError
+from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
 from loadtest.servers.redis_cluster import RedisCluster
-from tests.stored import command, hold_key
+from tests.stored import command
 from tests.topologies.cluster.contender import MakeContender
 
 NAMES = ["shop/product_1", "a", "{", "}{", "ä", "x" * 400, "shop/käse {1}", "%7E~"]

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
 
 import pytest
 
 import distlock
 from distlock.errors import BackendUnavailable
-from distlock.testing.fixtures import engine_of
 from loadtest.servers.redis_servers import deafen, tell
+from tests.backend_class import new_backend
 from tests.backends.redis.contender import Contender, ask, some_key
 from tests.backends.redis.test_data_loss import TURNS, readers
 from tests.redis_server import eventually
 from tests.stored import hold_key
 from tests.topologies.sentinel.contender import PATIENT, MakeContender
 from tests.topologies.sentinel.watched import Calm, client
+
+#: The class of what asks the sentinels of one backend.
+SENTINELS = type(new_backend("redis+sentinel://localhost/shop")._sentinels)
 
 
 @pytest.fixture
@@ -235,8 +237,8 @@ def test_a_primary_that_stands_still_is_left_and_no_longer_asked_when_it_goes_on
 def test_a_server_that_has_become_a_replica_is_left_where_nothing_was_heard(
     watched: Calm, contender: MakeContender, former: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(SENTINELS, "_receive", lambda self, payload: None)
     one, held = contender(watched.url), ask()
-    monkeypatch.setattr(type(one._sentinels), "_receive", lambda self, payload: None)
     one.hold(held)
     know(watched, held.key, 0)
     watched.fail_over()
@@ -255,8 +257,8 @@ def test_a_server_that_has_become_a_replica_is_left_where_nothing_was_heard(
 def test_a_primary_that_its_replicas_have_left_serves_nobody_with_min_replicas_to_write(
     watched: Calm, contender: MakeContender, former: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(SENTINELS, "_receive", lambda self, payload: None)
     one, held = contender(watched.url), ask()
-    monkeypatch.setattr(type(one._sentinels), "_receive", lambda self, payload: None)
     alone = Contender(f"redis://127.0.0.1:{former}")
     one.hold(held)
     know(watched, held.key, 0)
@@ -274,9 +276,8 @@ def test_a_primary_that_its_replicas_have_left_serves_nobody_with_min_replicas_t
 def test_tasks_leave_a_server_that_has_become_a_replica(
     watched: Calm, former: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(SENTINELS, "_receive", lambda self, payload: None)
     locks = distlock.connect(watched.url, prefix="z", timeout=PATIENT, io_timeout=PATIENT)
-    backend: Any = engine_of(locks).backend
-    monkeypatch.setattr(type(backend._sentinels), "_receive", lambda self, payload: None)
 
     async def buy() -> None:
         async with locks.lock("product_1"):
