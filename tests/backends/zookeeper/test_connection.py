@@ -15,6 +15,7 @@ from kazoo.protocol.serialization import Create, Delete, Exists, GetChildren, Se
 
 from distlock import clock
 from distlock.backends.zookeeper import waiting
+from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.client import TlsSocket, ZooKeeperClient
 from distlock.backends.zookeeper.exchanges import Deadline, ZooKeeperReply
 from distlock.backends.zookeeper.tasks import TaskCall
@@ -268,3 +269,18 @@ def test_the_next_one_has_it_before_it_asks_unless_that_is_long_ago(
     assert sent == taken * (2 if late else 1)
     assert two.release(second)
     three.until_held(third)
+
+
+# -- what a URL says of a connection
+
+
+def test_tls_is_spoken_where_the_scheme_says_so() -> None:
+    address = ZooKeeperAddress("ZooKeepers://zk1:2281/shop?ssl_password=s3cr3t&ssl_certfile=/a%20b.pem")
+    assert address.tls is not None
+    assert address.tls.password == "s3cr3t"
+    assert ZooKeeperAddress("zookeeper://zk1").tls is None
+
+
+def test_a_login_is_used() -> None:
+    assert ZooKeeperAddress("zookeeper://shop:p%40ss@zk1/shop").auth == [("digest", "shop:p@ss")]
+    assert ZooKeeperAddress("zookeeper://zk1").auth == []
