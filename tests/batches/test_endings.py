@@ -249,7 +249,7 @@ def test_the_lock_is_given_back_before_the_others_are_told(
     assert set(told) == {True}
 
 
-# -- statements that commit by themselves on mariadb: one in a batch harms no request
+# -- statements that commit by themselves -----------------------------------------------------------
 
 
 SOLD = Answer(200)

@@ -177,7 +177,7 @@ class Rush(Simulation):
             yield from grant._release()
 
 
-# -- what tests of readers and permits share: a scene of a few processes, and who com
+# -- readers and permits ----------------------------------------------------------------------------
 
 
 Owners = Callable[[int | None], None]
@@ -227,7 +227,7 @@ def queues(scene: Scene, process: int = 0) -> Any:
     return scene.all[process].engine.queues
 
 
-# -- callers who come at a given rate to the threads of several processes, in time th
+# -- crowds -----------------------------------------------------------------------------------------
 
 
 #: Threads of one process. A request that gets none stands in the server's own queue.

@@ -343,7 +343,7 @@ def test_a_line_that_became_fast_needs_no_closer_look_any_more() -> None:
     assert pace.takes_at_most(2, 0.0) < 1.0
 
 
-# -- a rush of refusals is logged as counts: few lines, and nothing lost
+# -- refusals are logged as counts ------------------------------------------------------------------
 
 
 def refusal(name: str) -> distlock.TooManyWaiters:

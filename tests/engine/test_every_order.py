@@ -233,7 +233,7 @@ class Search:
         return self
 
 
-# -- two processes with two callers each, in every order of their steps, with one mis
+# -- the searches -----------------------------------------------------------------------------------
 
 
 SCENES = {

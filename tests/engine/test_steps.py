@@ -125,7 +125,7 @@ async def make() -> TaskParker:
     return TaskParker()
 
 
-# -- a task calls its lock service in a thread, and is cancelled meanwhile
+# -- calls of a task that is cancelled --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_bounded", [True, False])

@@ -283,7 +283,7 @@ class ClosingConnects(MemoryBackend):
         weakref.finalize(self, os.close, os.open(os.devnull, os.O_RDONLY))
 
 
-# -- requests for a lock as people write them: each has one bug, and the kit must fin
+# -- requests to release ----------------------------------------------------------------------------
 
 
 @planted

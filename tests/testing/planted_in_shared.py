@@ -216,7 +216,7 @@ class WritersShareTheNumberOfReaders(MemoryService):
         return hold
 
 
-# -- lock services that have permits as people write them: each has one bug
+# -- permits ----------------------------------------------------------------------------------------
 
 
 @misjudging
@@ -369,7 +369,7 @@ class AHandedPermitHasALease(MemoryService):
         return super()._grant(record, entry, now, mine, acknowledged)
 
 
-# -- lock services that turn a write into a read as people write it: each has one bug
+# -- downgrades -------------------------------------------------------------------------------------
 
 
 @planted

@@ -251,7 +251,7 @@ def test_a_writer_that_was_interrupted_where_no_exit_helps_is_passed_over(
     assert line.join(spot, newcomer, 0.0)[0] is not None
 
 
-# -- whose turn it is in a line of the living
+# -- whose turn it is -------------------------------------------------------------------------------
 
 
 def line(text: str) -> list[QueueEntry]:
@@ -320,7 +320,7 @@ def test_what_a_newer_version_wants_is_the_whole_lock() -> None:
     assert wants("-3of10")[1:] == ("permit", 3, 10)
 
 
-# -- files that get another name meanwhile
+# -- files that get another name meanwhile ----------------------------------------------------------
 
 
 def test_a_hold_whose_file_gets_another_name_meanwhile_is_not_lost(

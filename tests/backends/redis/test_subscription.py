@@ -184,7 +184,7 @@ def test_whoever_is_interrupted_while_it_waits_for_the_subscription_stops_nobody
     assert number > 2, "is anything traced?"
 
 
-# -- a push hands the lock over: what it says, and when it may be believed
+# -- pushes that hand the lock over -----------------------------------------------------------------
 
 
 WINDOW = 0.5

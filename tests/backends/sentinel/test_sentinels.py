@@ -152,7 +152,7 @@ def test_that_no_sentinel_is_heard_is_told(caplog: pytest.LogCaptureFixture) -> 
     asked.sentinels.close()
 
 
-# -- what was released at a former primary is released at the one that takes its plac
+# -- releases at the former primary -----------------------------------------------------------------
 
 
 #: A lifetime that ends after any wait of a test, seconds.

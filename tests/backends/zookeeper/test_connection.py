@@ -119,7 +119,7 @@ def test_a_finaliser_in_the_thread_that_reads_is_refused_and_does_not_wait_for_i
     eventually(lambda: inside == [True], "it was told")
 
 
-# -- what the server says to one request: waited for by several, or told once
+# -- replies ----------------------------------------------------------------------------------------
 
 
 #: Longer than any of it takes on a busy machine, seconds.
@@ -154,7 +154,7 @@ def test_the_first_counts_and_is_told_once_in_the_thread_that_reads_it() -> None
         answer.get()
 
 
-# -- openssl is for one thread at a time: https://docs.openssl.org/master/man7/openss
+# -- one thread at a time in OpenSSL ----------------------------------------------------------------
 
 
 #: For how long one thread stays in there, so that another could come in, seconds.
@@ -162,7 +162,10 @@ A_WHILE = 0.2
 
 
 class Narrow:
-    """In the place of an `ssl.SSLSocket`: notices a second thread."""
+    """In the place of an `ssl.SSLSocket`: notices a second thread.
+
+    OpenSSL is for one thread at a time: https://docs.openssl.org/master/man7/openssl-threads/.
+    """
 
     def __init__(self) -> None:
         self.entered, self.crowded = threading.Event(), threading.Event()
@@ -271,7 +274,7 @@ def test_the_next_one_has_it_before_it_asks_unless_that_is_long_ago(
     three.until_held(third)
 
 
-# -- what a URL says of a connection
+# -- what a URL says of a connection ----------------------------------------------------------------
 
 
 def test_tls_is_spoken_where_the_scheme_says_so() -> None:

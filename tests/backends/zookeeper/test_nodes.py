@@ -133,7 +133,7 @@ def test_the_end_of_the_numbers_is_loud() -> None:
             nodes.check_sequence(name)
 
 
-# -- by their names alone: which contenders have the lock, and which keep another one
+# -- who has the lock, by the names -----------------------------------------------------------------
 
 
 def line(text: str) -> list[str]:
