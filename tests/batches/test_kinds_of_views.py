@@ -99,7 +99,7 @@ def test_a_rule(line: DjangoLine) -> None:
     put(line, lambda request, id: take_one(line))
     rule = {"route": "buy", "lock": "product_<id>", "fence": line.using, "batch": 8}
     with override_settings(
-        MIDDLEWARE=["django_distlock.middleware.DistLockMiddleware"], DISTLOCK_RULES=[rule]
+        MIDDLEWARE=["django_distlock.middleware.DistlockMiddleware"], DISTLOCK_RULES=[rule]
     ):
         assert is_one_batch(line)
 
