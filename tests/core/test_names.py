@@ -6,7 +6,7 @@ import re
 import secrets
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import distlock
@@ -67,6 +67,7 @@ def test_different_names_are_different_locks(locks: distlock.Locks, one: str, tw
 
 
 @SHARED
+@example("x" * MAX_LENGTH)
 @given(TEXT)
 def test_a_name_is_stored_short_and_plain(redis_server: RedisServer, name: str) -> None:
     prefix = secrets.token_hex(4)

@@ -91,5 +91,6 @@ def test_a_time_out_that_is_no_number_is_named(value: Any) -> None:
 
 def test_a_limit_of_permits_can_be_written_into_names() -> None:
     connect().semaphore("a", limit=1_000_000)
-    with pytest.raises(ConfigurationError, match=r"^limit= has to be at most 1,000,000: "):
-        connect().semaphore("a", limit=HUGE)
+    for limit in (1_000_001, HUGE):
+        with pytest.raises(ConfigurationError, match=r"^limit= has to be at most 1,000,000: "):
+            connect().semaphore("a", limit=limit)
