@@ -1,4 +1,4 @@
-"""Who is let in, who is refused at once, and how a rush of refusals is logged."""
+"""Admission: which callers come in, which are refused at once, and how a rush of refusals is logged."""
 
 from __future__ import annotations
 
