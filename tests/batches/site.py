@@ -19,14 +19,13 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
+from distlock.engine import wait_queue
 from distlock.testing.fixtures import engine_of
 from tests.redis_server import eventually
 from tests.transactions.till import ask_wsgi
 
 THREADS = 8
 PREFIX = "batches"
-#: All that stand in line are to be in one batch, however slow the machine is, seconds.
-TURN = 60.0
 
 
 class Halt:
@@ -67,7 +66,7 @@ def django_site(database: str, redis: str, batch: int | None, ttl: float) -> tup
     settings.configure(
         ALLOWED_HOSTS=["*"],
         DATABASES={"default": default},
-        DISTLOCK={"default": {"LOCATION": redis, "PREFIX": PREFIX, "TIMEOUT": 60, "TTL": ttl, "TURN": TURN}},
+        DISTLOCK={"default": {"LOCATION": redis, "PREFIX": PREFIX, "TIMEOUT": 60, "TTL": ttl}},
         INSTALLED_APPS=["django_distlock"],
         ROOT_URLCONF=Urls,
         SECRET_KEY="tests only",
@@ -105,7 +104,7 @@ def flask_site(database: str, redis: str, batch: int | None, ttl: float) -> tupl
     app.config.update(
         SQLALCHEMY_DATABASE_URI=database_url(database),
         SQLALCHEMY_ENGINE_OPTIONS={"pool_size": THREADS},
-        DISTLOCK={"default": {"LOCATION": redis, "PREFIX": PREFIX, "TIMEOUT": 60, "TTL": ttl, "TURN": TURN}},
+        DISTLOCK={"default": {"LOCATION": redis, "PREFIX": PREFIX, "TIMEOUT": 60, "TTL": ttl}},
     )
     db = SQLAlchemy(app)
     locks = DistLock(app)
@@ -133,6 +132,8 @@ def main() -> None:
     logging.disable()
     framework, database, redis, batch, posts, ttl, halt_at = sys.argv[1:]
     halt.at = int(halt_at)
+    # All that stand in line are to be in one batch, however slow the machine is.
+    wait_queue.TURN = 60.0
     make = {"django": django_site, "flask": flask_site}[framework]
     application, leave = make(database, redis, int(batch) or None, float(ttl))
     answers: Counter[str] = Counter()
