@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import dis
 import sys
 from collections.abc import Sequence
+from types import FrameType
 
 #: The names that people look for in the wrong one of our three packages, and the line that imports each.
 _LINES = {
@@ -25,23 +27,30 @@ def unknown_name(package: str, name: str, core: Sequence[str] = ()) -> ImportErr
     """Return the error for a module-level `__getattr__`: *package* has no *name*.
 
     *core* are the public names of `distlock`. The error is an ImportError for a name that another one of our
-    packages has, and for a misspelt one: ``from package import name`` replaces the text of an AttributeError
-    by its own.
+    packages has, and for a misspelt one that is imported: ``from package import name`` replaces the text of
+    an AttributeError by its own.
     """
     module = sys.modules[package]
     if line := f"from distlock import {name}" if name in core else _LINES.get(name):
         return ImportError(f"{name} is not in {package}. Write: {line}", name=name)
-    if meant := _meant(name, getattr(module, "__all__", ())):
-        line = f"from {package} import {meant}"
-    elif meant := _meant(name, (*core, *_LINES)):
-        line = _LINES.get(meant, f"from distlock import {meant}")
-    if meant:
-        return ImportError(f"{name} is not in {package}. Did you mean: {line}", name=name)
+    # Elsewhere, as in hasattr(), it stays an AttributeError, for which Python itself suggests a name.
+    if _imports(sys._getframe(2)):
+        if meant := _meant(name, getattr(module, "__all__", ())):
+            line = f"from {package} import {meant}"
+        elif meant := _meant(name, (*core, *_LINES)):
+            line = _LINES.get(meant, f"from distlock import {meant}")
+        if meant:
+            return ImportError(f"{name} is not in {package}. Did you mean: {line}", name=name)
     return AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
 
 
+def _imports(frame: FrameType) -> bool:
+    """Return whether *frame* is in the middle of ``from … import …``."""
+    return frame.f_code.co_code[frame.f_lasti] == dis.opmap["IMPORT_FROM"]
+
+
 def _meant(name: str, words: Sequence[str]) -> str | None:
-    """Return the one of *words* that was most likely meant. Python asks for names with underscores itself."""
-    by_form = {} if name.startswith("_") else {word.casefold(): word for word in words}
+    """Return the one of *words* that was most likely meant."""
+    by_form = {word.casefold(): word for word in words}
     close = difflib.get_close_matches(name.casefold(), by_form, n=1, cutoff=0.75)
     return by_form[close[0]] if close else None

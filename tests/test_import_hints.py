@@ -28,6 +28,7 @@ def test_a_name_of_another_package_of_ours_comes_with_the_line_that_imports_it(
 
 def test_any_other_name_is_unknown_as_in_any_module() -> None:
     assert not hasattr(distlock, "no_such_name")
+    assert not hasattr(distlock, "lock")
     with pytest.raises(AttributeError, match="module 'distlock' has no attribute 'no_such_name'") as caught:
         _ = distlock.no_such_name
     assert (caught.value.name, caught.value.obj) == ("no_such_name", distlock)
