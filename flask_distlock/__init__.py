@@ -11,9 +11,8 @@ except ImportError as error:
 
 from distlock import __all__ as _core
 from distlock.import_hints import unknown_name as _unknown_name
-from flask_distlock.decorators import distributed_lock
+from flask_distlock.decorators import distributed_lock, transaction
 from flask_distlock.extension import DistLock
-from flask_distlock.own_transactions import transaction
 
 del _flask
 

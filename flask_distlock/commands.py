@@ -18,7 +18,7 @@ from distlock.cli.site import Settings
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import told as pruned
 from flask_distlock.binds import DEFAULT_BIND, bind_of, engine_of, shown
-from flask_distlock.clients.rows import looking
+from flask_distlock.clients import looking
 from flask_distlock.guarding.state import current_state
 
 

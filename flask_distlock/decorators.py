@@ -1,19 +1,25 @@
-"""``@distributed_lock`` for views, their classes and methods, and for plain functions."""
+"""``@distributed_lock`` for views and plain functions, and a fenced ``transaction()`` of one's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, Never, TypeVar, cast
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, cast
 
 from flask.views import View
 
 from distlock.errors import ConfigurationError
+from distlock.grants.grant import Grant
 from distlock.web.decorator import Guarded, Told, explaining, told_here
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import remember, remember_class
 from flask_distlock.private import is_made_by_as_view
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.orm import Session, scoped_session
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -116,3 +122,30 @@ def _decorate_class(cls: type[Any], told: Told) -> type[Any]:
     cls.dispatch_request = wrap(cls.dispatch_request, guarded)  # type: ignore[method-assign]
     remember_class(cls, guarded)
     return cls
+
+
+def transaction(
+    grant: Grant, session: Session | scoped_session[Any], engine: Engine | None = None
+) -> AbstractContextManager[None]:
+    """A transaction of SQLAlchemy that is committed only if no later grant's was, and the lock is still ours.
+
+    *grant*: what the ``with`` of a lock gives.
+    *session*: a ``Session``, or ``db.session``, that has begun no transaction yet. It is committed at the end
+    of the block, and what it knew before is read anew.
+    *engine*: whose database has the fence; None: the session's.
+
+    It waits for the transactions of earlier grants for as long as the lock may be waited for: its
+    ``timeout``, seconds.
+
+    Raises `LockLost`, and `LockTimeout` after that wait, and rolls back; `NotHeld` after the release;
+    `ConfigurationError` where the session has begun a transaction, in async code, and where the lock is a row
+    of the database.
+
+    Example::
+
+        with locks.lock("product_1") as grant, transaction(grant, db.session):
+            db.session.get(Product, 1).stock = 100
+    """
+    from flask_distlock.sql import own_transactions
+
+    return own_transactions.transaction(grant, session, engine)

@@ -32,22 +32,23 @@ from distlock.web.settings.default_alias import DefaultAlias
 from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
 from distlock.web.stale_writes import SETTING as STALE_WRITES
 from flask_distlock.binds import bind_of
-from flask_distlock.clients.blocks import BLOCK, SessionAcquirer
-from flask_distlock.clients.caches import redis_of
-from flask_distlock.clients.rows import looking, refuse_unshared, row_client
+from flask_distlock.clients import BLOCK, SessionAcquirer, looking, refuse_unshared, row_client
 from flask_distlock.commands import command_of, commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
-from flask_distlock.guarding.inherited import lock_own_views, with_inherited
-from flask_distlock.guarding.open_methods import open_methods
-from flask_distlock.guarding.placement import check_placement
+from flask_distlock.guarding.placement import check_placement, open_methods
 from flask_distlock.guarding.request import SERVER_TIMING, UserKey
-from flask_distlock.guarding.rules import RULES, refuse_replaced, with_rules
 from flask_distlock.guarding.server_session import stamp_session
-from flask_distlock.guarding.session import detect_stale_writes
-from flask_distlock.guarding.state import KEY, State, current_state
+from flask_distlock.guarding.state import KEY, State, current_state, detect_stale_writes
 from flask_distlock.guarding.whole_request import enclose
-from flask_distlock.private import put_around, run_first, views_of
+from flask_distlock.guarding.wrapped_views import (
+    RULES,
+    lock_own_views,
+    refuse_replaced,
+    with_inherited,
+    with_rules,
+)
+from flask_distlock.private import put_around, redis_that_writes, run_first, views_of
 from flask_distlock.signals import fence_lifted, lock_lost, lock_release_requested, send
 
 logger = logging.getLogger("distlock")
@@ -203,7 +204,30 @@ class DistLock(DefaultAlias):
 
 def _read(app: Flask) -> Mapping[str, AliasSettings]:
     setting = app.config["DISTLOCK"]
-    return without_settings(app.debug) if setting is None else read(setting, partial(redis_of, app))
+    return without_settings(app.debug) if setting is None else read(setting, partial(_redis_of, app))
+
+
+def _redis_of(app: Flask, alias: str) -> Any:
+    """The client of redis-py with which the cache of *app* writes. Flask-Caching knows one, without a name.
+
+    Raises `ConfigurationError` where there is none, or several are.
+    """
+    if alias != "default":
+        raise ConfigurationError(f"Flask-Caching has no aliases such as {alias!r}: write 'cache:default'.")
+    caches = list(app.extensions.get("cache", {}).values())
+    if len(caches) != 1:
+        raise ConfigurationError(
+            f"The app {app.name!r} has {len(caches)} caches of Flask-Caching, and 'cache:default' means the "
+            "only one. Call Cache.init_app() before the first request, or let LOCATION be a client of "
+            "redis-py."
+        )
+    found = redis_that_writes(caches[0])
+    if found is None:
+        raise ConfigurationError(
+            f"CACHE_TYPE of {app.name!r} is {type(caches[0]).__name__}, which keeps nothing in Redis. Let it "
+            "be RedisCache, or write a URL."
+        )
+    return found
 
 
 def _make(app: Flask, settings: AliasSettings) -> Locks:

@@ -26,11 +26,9 @@ from distlock.web.results import SkippableCall, refuse_coroutine, refuse_skippin
 from distlock.web.settings.clients import GuardTerms
 from distlock.web.stack import below, refuse_unlocked, stacked, upper_guards
 from flask_distlock.exceptions import exception_for
-from flask_distlock.guarding.request import FlaskBody, FlaskRequest, observer_for, status_of
-from flask_distlock.guarding.required import passed
+from flask_distlock.guarding.request import FlaskBody, FlaskRequest, observer_for, passed, status_of
 from flask_distlock.guarding.server_session import session_under
-from flask_distlock.guarding.session import GuardTransactions
-from flask_distlock.guarding.state import current_state
+from flask_distlock.guarding.state import GuardTransactions, current_state
 from flask_distlock.guarding.views import locked_as_view
 from flask_distlock.private import views_of
 

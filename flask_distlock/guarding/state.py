@@ -1,18 +1,205 @@
-"""What the extension keeps for one app."""
+"""The state that the extension keeps for one app, and its ``db.session``, if it has one.
+
+SQLAlchemy is there only where an app has a session: nothing else imports `flask_distlock.sql`.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
-from flask import current_app, has_app_context
+from flask import Flask, appcontext_pushed, current_app, has_app_context, request
 
 from distlock.errors import ConfigurationError
+from distlock.grants.current import CurrentGrant, current_grants, kept_by_request
+from distlock.grants.grant import Grant
+from distlock.web.batch import BatchSeat
+from distlock.web.guard import Transactions
+from distlock.web.guard_options import one_database
 from distlock.web.settings.clients import Clients
+from distlock.web.stale_writes import SETTING as STALE_WRITES
+from distlock.web.stale_writes import Mode, add_face, mode_of
 from flask_distlock.guarding.request import UserKey
-from flask_distlock.guarding.session import AppSession
+from flask_distlock.guarding.whole_request import KeptLock, keep_in
+from flask_distlock.private import put_around
+
+if TYPE_CHECKING:
+    from flask_distlock.sql.sessions import Sessions
+
+View = Callable[..., Any]
+
+
+#: The apps that are served.
+_served: WeakSet[Flask] = WeakSet()
+
+
+def detect_stale_writes(app: Flask | None = None) -> None:
+    """Turn the detector of stale writes on or off, as the configuration of the served apps wants it.
+
+    *app*: is served from now on. SQLAlchemy's events are those of the whole process. Raises
+    `ConfigurationError` for a setting that means nothing.
+    """
+    if app is not None:
+        _mode_in(app)
+        _served.add(getattr(app, "_get_current_object", lambda: app)())
+    wanted = any(_mode_in(one) != "off" for one in tuple(_served))
+    if "sqlalchemy.orm" in sys.modules and (wanted or _DETECTOR in sys.modules):
+        from flask_distlock.sql.stale_writes import switch
+
+        switch(wanted, _mode_here)
+
+
+_DETECTOR = "flask_distlock.sql.stale_writes"
+
+
+def _mode_in(app: Flask) -> Mode:
+    return mode_of(app.config.get(STALE_WRITES), app.debug)
+
+
+def _mode_here() -> Mode:
+    """How stale writes are told to the running code."""
+    return _mode_in(current_app) if has_app_context() else "warn"
+
+
+add_face(detect_stale_writes)
+
+
+class GuardTransactions(Transactions, Protocol):
+    """The handling of the session by one guard, or one block."""
+
+    #: Whether the guard's call is that of a view.
+    is_view: bool
+    #: The result of its function.
+    result: object
+
+    def keep(self, current: CurrentGrant, /) -> ExitStack | None:
+        """See `distlock.web.guard.Keep`."""
+
+    def leave(self, current: CurrentGrant, /, failed: bool) -> ExitStack | None:
+        """`keep`, for a block without a transaction of its own. *failed*: it ends because of an error."""
+
+
+class MakeTransactions(Protocol):
+    """Makes them. *where*: what messages call it. *outlives*: whether its lock may outlive the call."""
+
+    def __call__(self, where: str, is_view: bool, outlives: bool = True) -> GuardTransactions: ...
+
+
+class AppSession:
+    """The session of one app."""
+
+    def __init__(self) -> None:
+        #: The known state of the session; None if the app has none yet.
+        self.sessions: Sessions | None = None
+        self.transactions: MakeTransactions = NoSession
+        self._mutex = threading.Lock()
+
+    def look_out(self, app: Flask) -> None:
+        """Watch the app's session from the first app context in which it is there."""
+        # There is no use of the session before that.
+        appcontext_pushed.connect(self.watch, app)
+
+        def noting_what_was_done(dispatch: View) -> View:
+            def dispatch_request(*args: Any) -> Any:
+                if self.sessions is not None:
+                    self.sessions.before_view(request._get_current_object())  # type: ignore[attr-defined]
+                return dispatch(*args)
+
+            return dispatch_request
+
+        def noting_what_is_dropped(teardown: View) -> View:
+            def do_teardown_appcontext(*args: Any) -> Any:
+                # A block that fails was not meant to change anything.
+                if self.sessions is None or isinstance(args[-1], BaseException) or not inside_guard():
+                    return teardown(*args)
+                with self.sessions.noting_dropped():
+                    return teardown(*args)
+
+            return do_teardown_appcontext
+
+        put_around(app, "dispatch_request", noting_what_was_done)
+        put_around(app, "do_teardown_appcontext", noting_what_is_dropped)
+
+    def watch(self, app: Flask, **_: Any) -> None:
+        """Find the app's session, and follow what is written in it."""
+        # Flask-SQLAlchemy-Lite has a property, which would make a session.
+        session = getattr(app.extensions.get("sqlalchemy"), "__dict__", {}).get("session")
+        if session is (None if self.sessions is None else self.sessions.session):
+            # It may be replaced at any time, as in tests.
+            return
+        orm = sys.modules.get("sqlalchemy.orm")
+        if orm is None or not isinstance(session, orm.scoped_session):
+            return
+        from flask_distlock.sql.sessions import Sessions, SessionTransactions
+
+        with self._mutex:
+            sessions = self.sessions or Sessions(session)
+            sessions.follow(session, app)
+            self.transactions = partial(SessionTransactions, sessions)
+            detect_stale_writes(app)
+            # Last: another thread takes it for a sign that all of that is done.
+            self.sessions = sessions
+
+    def in_batch(
+        self, inner: GuardTransactions, where: str, fenced_in: str | None, seat: BatchSeat, most: int
+    ) -> GuardTransactions:
+        """*inner*, for a call that may share its transaction. Raises `ConfigurationError` where it can't."""
+        if fenced_in is None or self.sessions is None:
+            raise one_database(where, [])
+        from flask_distlock.sql.batches import SessionBatchTransactions
+        from flask_distlock.sql.sessions import SessionTransactions
+
+        assert isinstance(inner, SessionTransactions)
+        return SessionBatchTransactions(inner, where, seat, most)
+
+    def roll_back(self) -> None:
+        """Roll back what this request has open in the session."""
+        if self.sessions is not None and (session := self.sessions.current()) is not None:
+            session.rollback()
+
+
+class NoSession:
+    """The same for an app without a session: nothing is begun, kept or fenced."""
+
+    def __init__(self, where: str, is_view: bool, outlives: bool = True) -> None:
+        self.is_view = is_view
+        self.result: object = None
+        self._where = where
+        self._outlives = outlives
+
+    def refuse_open(self, names: Sequence[str], nested: bool) -> None:
+        """No transaction is open."""
+
+    def begin(
+        self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
+    ) -> AbstractContextManager[bool]:
+        if fenced_in is not None:
+            raise ConfigurationError(
+                f"{self._where} has a fence, which needs the db.session of Flask-SQLAlchemy: write "
+                "'db.init_app(app)' before the first request, or leave fence= out."
+            )
+        return nullcontext(False)
+
+    def keep(self, current: CurrentGrant, /) -> ExitStack | None:
+        """Keep a view's lock until the request is over: hooks and teardowns may commit what it has done."""
+        if not (self.is_view and self._outlives) or (request := kept_by_request()) is None:
+            return None
+        return keep_in(request, current, KeptLock(self._where))
+
+    def leave(self, current: CurrentGrant, /, failed: bool) -> None:
+        """Do nothing: nothing outlives the block."""
+
+
+def inside_guard() -> bool:
+    """Whether a guard is around the running code, which has the transaction."""
+    return any(one.running for one in current_grants())
+
 
 KEY = "distlock"
 

@@ -1,27 +1,29 @@
 """Batches in Flask: the sessions of the requests take part in one transaction, one after the other.
 
-``db.session.commit()`` in a view ends a savepoint. See `distlock.web.batch`.
+In the context of a batch each session has the one connection, whose transaction is open. It begins a
+savepoint there, and ``db.session.commit()`` in a view ends that alone. See `distlock.web.batch`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
-from sqlalchemy import Connection, RootTransaction, event
+from sqlalchemy import Connection, Engine, RootTransaction, event
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from distlock.errors import BatchFailed, LockLost, OutcomeUnknown
+from distlock.errors import BatchFailed, ConfigurationError, LockLost, OutcomeUnknown
 from distlock.fence.passing import begin_fenced
 from distlock.fence.trouble import ends_transaction, says_not_committed
 from distlock.grants.current import CurrentGrant
 from distlock.grants.grant import Grant
 from distlock.web.batch import CHECK_DEFERRED, Batch, BatchSeat, CleanUp, refuse_committing, unknown
-from flask_distlock.sql.fence_row import FenceConnection, begun, make_table, watch
-from flask_distlock.sql.joining import joined, let_join
-from flask_distlock.sql.session_fences import Left
-from flask_distlock.sql.session_transactions import SessionTransactions
+from flask_distlock.sql.changes import shared_connection
+from flask_distlock.sql.fence_row import FenceConnection, Left, begun, make_table, watch
+from flask_distlock.sql.sessions import SessionTransactions
 
 
 @dataclass(slots=True)
@@ -178,3 +180,51 @@ def _leave(stack: ExitStack) -> CleanUp:
     """Leave what *stack* would have ended to the thread that has the connection."""
     rest = stack.pop_all()
     return lambda: rest.__exit__(LockLost, LockLost("The batch was given up."), None)
+
+
+_OURS = "_distlock_joins"
+
+
+@contextmanager
+def joined(connection: Connection) -> Iterator[None]:
+    """The sessions of the block, those of this context, take part in the transaction of *connection*."""
+    before = shared_connection.set(connection)
+    try:
+        yield
+    finally:
+        shared_connection.reset(before)
+
+
+def let_join(session: scoped_session[Session], where: str) -> None:
+    """Let what *session* makes obey `joined`. Raises `ConfigurationError` where that can't be.
+
+    By their class: ``db.session.remove()`` in a view makes another session.
+    """
+    factory = session.session_factory
+    if not isinstance(factory, sessionmaker):
+        raise ConfigurationError(
+            f"{where} has batch=, and db.session is not made by SQLAlchemy's sessionmaker: leave batch= out."
+        )
+    # The maker has made it for itself: nobody else has sessions of it.
+    cls: Any = factory.class_
+    if hasattr(cls, _OURS):
+        return
+    cls.get_bind = _joining(cls.get_bind)
+    setattr(cls, _OURS, True)
+
+
+def _joining(get_bind: Callable[..., Engine | Connection]) -> Callable[..., Engine | Connection]:
+    def get_bind_or_join(self: Session, *args: Any, **kwargs: Any) -> Engine | Connection:
+        found = get_bind(self, *args, **kwargs)
+        connection = shared_connection.get()
+        if connection is None or not isinstance(found, Engine):
+            return found
+        if found.pool is not connection.engine.pool:
+            raise ConfigurationError(
+                f"A view with batch= uses {found.url.render_as_string()}, which is another database than the "
+                "one whose transaction it shares, and would be committed before that: leave batch= out."
+            )
+        self.join_transaction_mode = "create_savepoint"
+        return connection
+
+    return get_bind_or_join

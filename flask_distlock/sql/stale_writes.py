@@ -21,7 +21,7 @@ from distlock.web.stale_writes import Mode, Outermost, Read, Write, outermost, t
 #: Where the ``info`` of an instance's state keeps its stamps, by the names of its attributes.
 _STAMPS = "distlock_stamps"
 
-#: How stale writes are told to the running code: a function of `flask_distlock.guarding.session`.
+#: How stale writes are told to the running code: a function of `flask_distlock.guarding.state`.
 _mode: Callable[[], Mode]
 
 

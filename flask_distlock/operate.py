@@ -31,6 +31,8 @@ from distlock.web.operate import pages
 from distlock.web.operate.one_lock import Sighting, ask_seen, break_seen, is_hold, is_kind, look
 from flask_distlock.guarding.state import current_state
 
+__all__ = ["locks_blueprint"]
+
 _BROKEN = "broken"
 _PASSED = "passed"
 _ASKED = "asked"

@@ -1,0 +1,211 @@
+"""Views with locks around them that do not stand on them: those of rules, and those that a class inherits.
+
+A rule stands around the view function that is registered for its endpoint. A lock that a class inherits holds
+in its own views, whatever these call, and however they are made: where the route says what to lock, it is
+around the whole view, as a rule's is. Elsewhere only the override knows, which calls the method: there it has
+to come to the lock before it commits.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from flask import Flask, current_app, request
+from flask.views import View
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Rule as Route
+
+from distlock.errors import ConfigurationError
+from distlock.web.decorator import Guarded, chain, guards_of, refuse_unguardable, told_of
+from distlock.web.guard_options import ALL_BUT_GET, Methods
+from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_route
+from flask_distlock.guarding.guarded_call import wrap
+from flask_distlock.guarding.placement import check_arguments, served
+from flask_distlock.guarding.request import requiring, status_of
+from flask_distlock.guarding.state import current_state
+from flask_distlock.guarding.views import class_of, guards_at, inherited_at, usual_methods_of
+from flask_distlock.private import has_own_as_view, may_change_arguments, views_of
+
+RULES = "DISTLOCK_RULES"
+
+AnyView = Callable[..., Any]
+
+
+def with_rules(app: Flask) -> dict[str, AnyView]:
+    """The views of *app* by endpoint, with its rules around them. Changes nothing.
+
+    Raises `ConfigurationError` for rules that can't work.
+    """
+    views: dict[str, AnyView] = dict(views_of(app))
+    rules = read_rules(app.config.get(RULES))
+    for problem in overlaps(rules):
+        raise problem
+    # The first of several rules is the outermost.
+    for rule in reversed(rules):
+        if rule.route not in views:
+            raise unknown_route(rule, views)
+        views[rule.route] = _ruled(views[rule.route], rule)
+    for rule in rules:
+        if not rule.only_this_route:
+            _refuse_others(app, views, rule)
+    return views
+
+
+def _refuse_others(app: Flask, views: Mapping[str, AnyView], rule: Rule) -> None:
+    """Raise `ConfigurationError` if another endpoint has the view of *rule* without its lock."""
+    served_here = _served(views_of(app)[rule.route])
+    locked = rule.told.locked_methods(_usual(views[rule.route])) or ALL_BUT_GET
+    for endpoint, view in views_of(app).items():
+        if endpoint == rule.route or served_here is None or _served(view) is not served_here:
+            continue
+        for route in app.url_map.iter_rules(endpoint):
+            for method in filter(locked.__contains__, served(route)):
+                at = guards_at(views[endpoint], method)
+                if not any(locks is None or method in locks for _, locks in at):
+                    raise passes_by(
+                        rule,
+                        f"{method} {route.rule} runs the same view as {endpoint!r}",
+                        f'{{"route": "{endpoint}", …}}',
+                    )
+
+
+def _served(view: AnyView) -> object:
+    """Return the class or the innermost function of *view*; None: one of Flask's own serves many routes."""
+    innermost = class_of(view) or list(chain(view))[-1]
+    return None if str(getattr(innermost, "__module__", "")).partition(".")[0] == "flask" else innermost
+
+
+def refuse_replaced(app: Flask, ruled: Mapping[str, AnyView], endpoint: str | None) -> None:
+    """Raise `ConfigurationError` if the view of *endpoint* was put in the place of the one with its rules."""
+    ours = ruled.get(endpoint or "")
+    if ours is None:
+        return
+    view = views_of(app).get(endpoint or "")
+    if view is ours or (view is not None and set(guards_of(ours)) <= set(guards_of(view))):
+        return
+    raise ConfigurationError(
+        f"{RULES}, or the class of the view, lock {endpoint!r}, and app.view_functions[{endpoint!r}] was "
+        "replaced when the first request had come, so that requests would go past: replace it before that, "
+        "or wrap what is there with functools.wraps."
+    )
+
+
+def _ruled(view: AnyView, rule: Rule) -> AnyView:
+    refuse_unguardable(view)
+
+    def with_the_routes_arguments(**arguments: Any) -> Any:
+        # Not those of the view itself: decorators in between may change them.
+        return view(**arguments)
+
+    guarded = Guarded(with_the_routes_arguments, rule.told, methods=_usual(view), when=rule.when)
+    guarded.where = str(rule)
+    return wrap(view, guarded)
+
+
+def _usual(view: AnyView) -> Methods:
+    """Return the methods that a rule locks on *view* unless it names some."""
+    cls = class_of(view)
+    return ALL_BUT_GET if cls is None else usual_methods_of(cls)
+
+
+def with_inherited(app: Flask, views: Mapping[str, AnyView]) -> dict[str, AnyView]:
+    """*views* by endpoint, with the locks around them that their classes inherit. Changes nothing."""
+    routes: defaultdict[str, list[Route]] = defaultdict(list)
+    for route in app.url_map.iter_rules():
+        routes[route.endpoint].append(route)
+    return {endpoint: _locked(app, endpoint, view, routes[endpoint]) for endpoint, view in views.items()}
+
+
+def lock_own_views() -> None:
+    """Let the ``decorators`` of classes that make their views by themselves lock these, too."""
+    for cls in _below(View):
+        for told in filter(None, map(told_of, cls.decorators if has_own_as_view(cls) else ())):
+            if all(one.told is not told for one in guards_of(cls.dispatch_request)):
+                guarded = Guarded(cls.dispatch_request, told)
+                guarded.where = f"{cls.__module__}.{cls.__qualname__}"
+                # In place, as a decorator above the class does it.
+                cls.dispatch_request = wrap(cls.dispatch_request, guarded)  # type: ignore[method-assign]
+
+
+def _below(cls: type[View]) -> Iterator[type[View]]:
+    for one in cls.__subclasses__():
+        yield one
+        yield from _below(one)
+
+
+def _locked(app: Flask, endpoint: str, view: AnyView, routes: list[Route]) -> AnyView:
+    cls = class_of(view)
+    if cls is None:
+        return view
+    found: defaultdict[tuple[str, Guarded], set[str]] = defaultdict(set)
+    for method in {method for route in routes for method in served(route)}:
+        if any(methods is None or method in methods for _, methods in guards_at(view, method)):
+            continue
+        for name, guarded, methods in inherited_at(cls, method):
+            if method in methods:
+                found[name, guarded].add(method)
+    for (name, base), these in found.items():
+        where = f"{cls.__module__}.{cls.__qualname__}.{name}()"
+        around = _around(view, base, frozenset(these), where)
+        if not may_change_arguments(app, endpoint) and all(_says(route, around) for route in routes):
+            view = wrap(around.function, around)
+        else:
+            view = _requiring(view, base, frozenset(these), where)
+    return view
+
+
+def _around(view: AnyView, base: Guarded, methods: Methods, where: str) -> Guarded:
+    @functools.wraps(view)
+    def with_the_routes_arguments(**arguments: Any) -> Any:
+        return current_app.ensure_sync(view)(**arguments)
+
+    # A name is made of what the route has, and not of what the view says that it takes.
+    with_the_routes_arguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)]
+    )
+    guarded = Guarded(with_the_routes_arguments, base.told)
+    guarded.methods = methods
+    guarded.where = where
+    return guarded
+
+
+def _says(route: Route, guarded: Guarded) -> bool:
+    """Whether the arguments of *route* are what the names of *guarded* are made of."""
+    arguments = dict.fromkeys(route.arguments | set(route.defaults or ()))
+    try:
+        check_arguments(guarded, route)
+        for source in guarded.names.sources:
+            if inspect.isroutine(source):
+                inspect.signature(source).bind(request, **arguments)
+    except (ConfigurationError, TypeError):
+        return False
+    return True
+
+
+def _requiring(view: AnyView, base: Guarded, methods: Methods, where: str) -> AnyView:
+    @functools.wraps(view)
+    def wrapper(**arguments: Any) -> Any:
+        if request.method not in methods:
+            return current_app.ensure_sync(view)(**arguments)
+        with requiring(base, where) as required:
+            try:
+                result = current_app.ensure_sync(view)(**arguments)
+            except HTTPException as error:
+                # Flask takes one for an answer.
+                if status_of(error) < 400:
+                    required.refuse()
+                raise
+            else:
+                if status_of(result) < 400:
+                    required.refuse()
+                return result
+            finally:
+                if not required.passed:
+                    # A hook would commit it.
+                    current_state().session.roll_back()
+
+    return wrapper
