@@ -117,7 +117,7 @@ class DistLock(DefaultAlias):
         # First of all: an earlier hook might answer, and the mistake would go unseen.
         run_first(app, partial(_begin_request, app, state))
         # Last of all: a hook may replace the view, also at the first request.
-        put_around(app, "dispatch_request", partial(_refusing_replaced, app, state))
+        put_around(app, "dispatch_request", partial(_watched, app, state))
         app.cli.add_command(commands)
 
     def check(self, app: Flask) -> None:
@@ -273,38 +273,40 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
 
 
 def _begin_request(app: Flask, state: State) -> None:
-    _check_once(app, state)
+    if not state.checked:
+        with state.mutex:
+            if not state.checked:
+                _begin_serving(app, state)
     stamp_session(app)
 
 
-def _check_once(app: Flask, state: State) -> None:
-    if state.checked:
-        return
-    with state.mutex:
-        if not state.checked:
-            # Not marked before it has passed: a site that is set up wrongly stays loud.
-            try:
-                views = _check(app, state)
-            except ConfigurationError as error:
-                # A site that handles all errors would make an everyday answer of it.
-                logger.critical("%s answers no request: %s", app.name, error)
-                raise
-            # Debug mode may have been set since the app was made.
-            detect_stale_writes()
-            served = views_of(app)
-            state.ruled = {name: view for name, view in views.items() if view is not served[name]}
-            served.update(views)
-            answer_lock_errors(app)
-            state.session.watch(app)
-            state.checked = True
+def _begin_serving(app: Flask, state: State) -> None:
+    """Check *app*, whose first request has come, and put around its views what they don't stand below."""
+    # Not marked before it has passed: a site that is set up wrongly stays loud.
+    try:
+        views = _check(app, state)
+    except ConfigurationError as error:
+        # A site that handles all errors would make an everyday answer of it.
+        logger.critical("%s answers no request: %s", app.name, error)
+        raise
+    # Debug mode may have been set since the app was made.
+    detect_stale_writes()
+    served = views_of(app)
+    state.ruled = {name: view for name, view in views.items() if view is not served[name]}
+    served.update(views)
+    answer_lock_errors(app)
+    state.session.watch(app)
+    state.checked = True
 
 
-def _refusing_replaced(app: Flask, state: State, dispatch: Callable[..., Any]) -> Callable[..., Any]:
+def _watched(app: Flask, state: State, dispatch: Callable[..., Any]) -> Callable[..., Any]:
     """Return *dispatch*, which calls the view of a request, behind a look at what is to be called."""
 
     def dispatch_request(*args: Any) -> Any:
         if state.ruled:
             refuse_replaced(app, state.ruled, request.endpoint)
+        if (sessions := state.session.sessions) is not None:
+            sessions.before_view(request._get_current_object())  # type: ignore[attr-defined]
         return dispatch(*args)
 
     return dispatch_request

@@ -89,9 +89,8 @@ def converts(converter: BaseConverter) -> bool:
 
 def runs_on_close(response: Response) -> bool:
     """Whether *response* has callbacks of `Response.call_on_close`; the end of an iterator is none."""
-    return any(
-        not hasattr(getattr(one, "__self__", None), "__next__") for one in getattr(response, "_on_close", ())
-    )
+    callbacks = getattr(response, "_on_close", ())
+    return bool([one for one in callbacks if not hasattr(getattr(one, "__self__", None), "__next__")])
 
 
 def redis_that_writes(cache: object) -> Any:

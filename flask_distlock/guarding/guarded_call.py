@@ -13,7 +13,6 @@ from flask.views import View
 from werkzeug.exceptions import HTTPException
 
 from distlock.errors import LockError
-from distlock.grants.current import kept_by_request
 from distlock.terms import Terms
 from distlock.web import guard
 from distlock.web.batch import BatchSeat
@@ -24,12 +23,13 @@ from distlock.web.names.sources import HIDDEN
 from distlock.web.observer import Observer
 from distlock.web.results import SkippableCall, refuse_coroutine, refuse_skipping_view, warn_of_stream
 from distlock.web.settings.clients import GuardTerms
-from distlock.web.stack import below, refuse_unlocked, stacked, upper_guards
+from distlock.web.stack import UpperGuard, below, refuse_unlocked, stacked, upper_guards
 from flask_distlock.exceptions import exception_for
-from flask_distlock.guarding.request import FlaskBody, FlaskRequest, observer_for, passed, status_of
+from flask_distlock.guarding.request import FlaskRequest, observer_for, passed, status_of
 from flask_distlock.guarding.server_session import session_under
 from flask_distlock.guarding.state import GuardTransactions, current_state
 from flask_distlock.guarding.views import locked_as_view
+from flask_distlock.guarding.whole_request import served_request
 from flask_distlock.private import views_of
 
 Args = tuple[Any, ...]
@@ -71,6 +71,24 @@ class GuardedCall:
     #: An exception of the view that is an answer like any other.
     raised: HTTPException | None = None
 
+    def is_left_to_below(self, uppers: Sequence[UpperGuard]) -> bool:
+        """Tell whether the guard below takes the lock of this one, with which it forms a stack."""
+        terms = current_state().clients.terms
+        return guard.leaves_to_below(self.guarded, self.names, self.transactions, uppers, terms)
+
+    def options(self, uppers: Sequence[UpperGuard]) -> dict[str, Any]:
+        """Return the options of `guard.run` and `guard.arun`."""
+        return {
+            "timeout": self.guarded.told.timeout,
+            "terms": self.lock,
+            "fenced_in": self.terms.fenced_in,
+            "standby": self.terms.standby,
+            "observer": self.observer,
+            "keep": self.transactions.keep,
+            "companion": session_under(self.guarded, uppers) if self.transactions.is_view else None,
+            "uppers": uppers,
+        }
+
     def finish(self, result: Any) -> Any:
         """See to the *result* of the function, while the lock is held."""
         where = self.guarded.where
@@ -78,7 +96,7 @@ class GuardedCall:
         if self.transactions.is_view and _streams(result):
             if self.seat is not None:
                 raise no_stream(where)
-            if kept_by_request() is None:
+            if served_request() is None:
                 # Otherwise it is decided at the end of the request whether the lock is kept for the content.
                 warn_of_stream(where, self.guarded.streams_told)
         self.transactions.result = result
@@ -96,50 +114,35 @@ class GuardedCall:
 
 def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     """Call the function of *guarded* under its lock."""
-    locked = locked_as_view(guarded, args)
-    if locked and guarded.when is not None:
-        locked = bool(guarded.when(request, **kwargs))
-    if locked is not None:
-        refuse_skipping_view(guarded)
+    locked = _is_locked(guarded, args, kwargs)
     if locked is False:
-        refuse_unlocked(guarded)
         return guarded.function(*args, **kwargs)
-    attempt, this, uppers = SkippableCall(guarded), None, upper_guards(guarded)
+    is_view, this, uppers = locked is not None, None, upper_guards(guarded)
+    work: Callable[[], Any] = functools.partial(guarded.function, *args, **kwargs)
+    attempt = SkippableCall(guarded) if guarded.told.skips else None
+    if attempt is not None:
+        work = attempt.body(work)
     try:
-        this = _begun(guarded, args, kwargs, is_view=locked is not None)
-        clients = current_state().clients
-        if guard.leaves_to_below(guarded, this.names, this.transactions, uppers, clients.terms):
+        this = _begun(guarded, args, kwargs, is_view)
+        if guarded.below is not None and this.is_left_to_below(uppers):
             with stacked(guarded, this.names, this.terms, this.observer, uppers):
                 passed(guarded)
-                return attempt.body(lambda: guarded.function(*args, **kwargs))()
+                return work()
 
         def body() -> Any:
             passed(guarded)
             try:
-                return this.finish(guarded.function(*args, **kwargs))
+                return this.finish(work())
             except HTTPException as error:
                 return this.finish_raised(error)
 
-        result = guard.run(
-            this.terms.client,
-            this.names,
-            attempt.body(body),
-            this.transactions,
-            timeout=guarded.told.timeout,
-            terms=this.lock,
-            fenced_in=this.terms.fenced_in,
-            standby=this.terms.standby,
-            observer=this.observer,
-            keep=this.transactions.keep,
-            companion=session_under(guarded, uppers) if locked else None,
-            uppers=uppers,
-        )
+        result = guard.run(this.terms.client, this.names, body, this.transactions, **this.options(uppers))
     except LockError as error:
-        if locked is None and attempt.is_skipped(error):
+        if attempt is not None and attempt.is_skipped(error):
             return None
-        if locked is None or (answer := _answer_to(error, guarded)) is None:
-            raise
-        raise answer from error
+        if is_view and (answer := exception_for(error, guarded.where, guarded.told.responds)) is not None:
+            raise answer from error
+        raise
     finally:
         if this is not None and this.seat is not None:
             # Also of one that was interrupted before its part.
@@ -150,97 +153,86 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
 
 async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
-    """`call`, for an async function."""
-    locked = locked_as_view(guarded, args)
-    if locked and guarded.when is not None:
-        locked = bool(guarded.when(request, **kwargs))
-    if locked is not None:
-        refuse_skipping_view(guarded)
+    """`call`, for an async function, which is never in a batch."""
+    locked = _is_locked(guarded, args, kwargs)
     if locked is False:
-        refuse_unlocked(guarded)
         return await guarded.function(*args, **kwargs)
-    attempt, uppers = SkippableCall(guarded), upper_guards(guarded)
+    is_view, uppers = locked is not None, upper_guards(guarded)
+    work: Callable[[], Any] = functools.partial(guarded.function, *args, **kwargs)
+    attempt = SkippableCall(guarded) if guarded.told.skips else None
+    if attempt is not None:
+        work = attempt.body(work)
     try:
-        this = _begun(guarded, args, kwargs, is_view=locked is not None)
-        clients = current_state().clients
-        if guard.leaves_to_below(guarded, this.names, this.transactions, uppers, clients.terms):
+        this = _begun(guarded, args, kwargs, is_view)
+        if guarded.below is not None and this.is_left_to_below(uppers):
             with stacked(guarded, this.names, this.terms, this.observer, uppers):
                 passed(guarded)
-                return await attempt.body(lambda: guarded.function(*args, **kwargs))()
+                return await work()
 
         async def body() -> Any:
             passed(guarded)
             try:
-                return this.finish(await guarded.function(*args, **kwargs))
+                return this.finish(await work())
             except HTTPException as error:
                 return this.finish_raised(error)
 
         result = await guard.arun(
-            this.terms.client,
-            this.names,
-            attempt.body(body),
-            this.transactions,
-            timeout=guarded.told.timeout,
-            terms=this.terms.lock,
-            fenced_in=this.terms.fenced_in,
-            standby=this.terms.standby,
-            observer=this.observer,
-            keep=this.transactions.keep,
-            companion=session_under(guarded, uppers) if locked else None,
-            uppers=uppers,
+            this.terms.client, this.names, body, this.transactions, **this.options(uppers)
         )
     except LockError as error:
-        if locked is None and attempt.is_skipped(error):
+        if attempt is not None and attempt.is_skipped(error):
             return None
-        if locked is None or (answer := _answer_to(error, guarded)) is None:
-            raise
-        raise answer from error
+        if is_view and (answer := exception_for(error, guarded.where, guarded.told.responds)) is not None:
+            raise answer from error
+        raise
     if this.raised is not None:
         raise this.raised
     return result
 
 
+def _is_locked(guarded: Guarded, args: Args, kwargs: Kwargs) -> bool | None:
+    """Tell whether *guarded* locks this call; None: the call is not that of a view."""
+    locked = locked_as_view(guarded, args)
+    if locked and guarded.when is not None:
+        locked = bool(guarded.when(request, **kwargs))
+    if locked is not None and guarded.told.skips:
+        refuse_skipping_view(guarded)
+    if locked is False:
+        refuse_unlocked(guarded)
+    return locked
+
+
 def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> GuardedCall:
+    state, told = current_state(), guarded.told
     if not is_view:
         # Where the route has no arguments, a guarded helper is called in the same way.
         if kwargs and has_request_context() and kwargs == request.view_args and request.endpoint is not None:
             refuse_hidden(guarded, views_of(current_app).get(request.endpoint) or guarded.function)
         guarded.refuse_methods()
-    state = current_state()
     terms = state.clients.terms(guarded)
-    if is_view:
+    asked = FlaskRequest(request._get_current_object(), state.user) if is_view else None  # type: ignore[attr-defined]
+    if asked is not None:
+        is_method = bool(args) and isinstance(args[0], View)
         names = guarded.names.of_call(
-            args,
-            kwargs,
-            terms.max_names,
-            request=FlaskRequest(request, state.user),
-            first=(request,),
-            is_method=bool(args) and isinstance(args[0], View),
+            args, kwargs, terms.max_names, request=asked, first=(request,), is_method=is_method
         )
     else:
         names = _names_of_function(guarded, args, kwargs, terms.max_names)
     state.session.watch(current_app)
     # A shared session is committed before anything outlives the call.
-    outlives = guarded.told.batch is None
-    transactions = state.session.transactions(guarded.where, is_view, outlives)
-    if guarded.told.batch is not None:
+    transactions = state.session.transactions(guarded.where, is_view, told.batch is None)
+    lock, seat = terms.lock, None
+    if told.batch is not None:
         if len(set(names)) != 1:
             raise one_name(guarded.where, names)
-        if is_view:
-            read_for_batch(_body(), terms, names, guarded.told.timeout, current_app.config[BATCH_MAX_BODY])
+        if asked is not None:
+            read_for_batch(asked, terms, names, told.timeout, current_app.config[BATCH_MAX_BODY])
         seat = BatchSeat((guarded.where, terms.fenced_in))
-        lock = replace(terms.lock, seat=seat)
-        shared = state.session.in_batch(
-            transactions, guarded.where, terms.fenced_in, seat, guarded.told.batch
-        )
-        return GuardedCall(guarded, terms, lock, names, shared, observer_for(guarded), seat)
-    if is_view:
-        read_before_lock(_body(), terms, names, guarded.told.timeout, current_app.config[BODY_BEFORE_LOCK])
-    return GuardedCall(guarded, terms, terms.lock, names, transactions, observer_for(guarded))
-
-
-def _body() -> FlaskBody:
-    return FlaskBody(request._get_current_object())  # type: ignore[attr-defined]
+        lock = replace(lock, seat=seat)
+        transactions = state.session.in_batch(transactions, guarded.where, terms.fenced_in, seat, told.batch)
+    elif asked is not None:
+        read_before_lock(asked, terms, names, told.timeout, current_app.config[BODY_BEFORE_LOCK])
+    return GuardedCall(guarded, terms, lock, names, transactions, observer_for(guarded), seat)
 
 
 def _names_of_function(guarded: Guarded, args: Args, kwargs: Kwargs, maximum: int) -> list[str]:
@@ -253,10 +245,6 @@ def _names_of_function(guarded: Guarded, args: Args, kwargs: Kwargs, maximum: in
                 f"{HIDDEN}"
             )
         raise
-
-
-def _answer_to(error: LockError, guarded: Guarded) -> HTTPException | None:
-    return exception_for(error, guarded.where, guarded.told.responds)
 
 
 def _streams(result: Any) -> bool:

@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from operator import attrgetter
 from typing import IO, Any
 
 from flask import Flask, Request, current_app, g, has_request_context
@@ -25,7 +26,11 @@ UserKey = Callable[[], object]
 
 
 class FlaskRequest:
-    """A `distlock.web.names.request.Request`. *user*: what the extension was given for ``<user.pk>``."""
+    """A `distlock.web.names.request.Request`, and a `distlock.web.bodies.Body`.
+
+    The latter is what the WSGI server gives, before Werkzeug has made a stream of it.
+    *user*: what the extension was given for ``<user.pk>``.
+    """
 
     def __init__(self, request: Request, user: UserKey | None = None) -> None:
         self._request = request
@@ -67,13 +72,6 @@ class FlaskRequest:
         if key is None:
             raise Unauthorized
         return key
-
-
-class FlaskBody:
-    """A `distlock.web.bodies.Body`: what the WSGI server gives, before Werkzeug has made a stream of it."""
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
 
     @property
     def length(self) -> int | None:
@@ -126,6 +124,7 @@ SERVER_TIMING = "DISTLOCK_SERVER_TIMING"
 
 #: The signals of guards, in the order of `Signals`.
 _SIGNALS = (lock_acquired, lock_contended, lock_refused, lock_released)
+_RECEIVERS = attrgetter("receivers")
 
 #: Where a request keeps the stopwatches of its guards.
 _STOPWATCHES = "_distlock_stopwatches"
@@ -135,10 +134,19 @@ def observer_for(guarded: Guarded) -> Observer | None:
     """Return the observer of this call of *guarded*, or None."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
     timed = app.config.get(SERVER_TIMING) and has_request_context()
-    listened = any(signal.has_receivers_for(app) for signal in _SIGNALS)
+    # Hardly any site listens, and then nothing is made for it.
+    listened = any(map(_RECEIVERS, _SIGNALS)) and any(signal.has_receivers_for(app) for signal in _SIGNALS)
     if not timed and not listened:
         return None
-    return together(_signals(app, guarded) if listened else None, _stopwatch() if timed else None)
+    observers: list[Observer] = []
+    if listened:
+        sends = (partial(send, signal, app) for signal in _SIGNALS)
+        observers.append(Signals(*sends, where=guarded.where, alias=guarded.told.alias))
+    if timed:
+        stopwatch = Stopwatch()
+        g.setdefault(_STOPWATCHES, []).append(stopwatch)
+        observers.append(stopwatch)
+    return together(*observers)
 
 
 def stopwatches_of_request() -> Sequence[Stopwatch]:
@@ -146,17 +154,6 @@ def stopwatches_of_request() -> Sequence[Stopwatch]:
     # Popped: an app context that a script has pushed serves many requests.
     stopwatches: Sequence[Stopwatch] = g.pop(_STOPWATCHES, ())
     return stopwatches
-
-
-def _signals(app: Flask, guarded: Guarded) -> Observer:
-    sends = (partial(send, signal, app) for signal in _SIGNALS)
-    return Signals(*sends, where=guarded.where, alias=guarded.told.alias)
-
-
-def _stopwatch() -> Stopwatch:
-    stopwatch = Stopwatch()
-    g.setdefault(_STOPWATCHES, []).append(stopwatch)
-    return stopwatch
 
 
 @dataclass(slots=True, eq=False)

@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
-from flask import Flask, appcontext_pushed, current_app, has_app_context, request
+from flask import Flask, appcontext_pushed, current_app, has_app_context
 
 from distlock.errors import ConfigurationError
-from distlock.grants.current import CurrentGrant, current_grants, kept_by_request
+from distlock.grants.current import CurrentGrant, current_grants
 from distlock.grants.grant import Grant
 from distlock.web.batch import BatchSeat
 from distlock.web.guard import Transactions
@@ -26,7 +26,7 @@ from distlock.web.settings.clients import Clients
 from distlock.web.stale_writes import SETTING as STALE_WRITES
 from distlock.web.stale_writes import Mode, add_face, mode_of
 from flask_distlock.guarding.request import UserKey
-from flask_distlock.guarding.whole_request import KeptLock, keep_in
+from flask_distlock.guarding.whole_request import KeptLock, served_request
 from flask_distlock.private import put_around
 
 if TYPE_CHECKING:
@@ -104,27 +104,23 @@ class AppSession:
         """Watch the app's session from the first app context in which it is there."""
         # There is no use of the session before that.
         appcontext_pushed.connect(self.watch, app)
+        put_around(app, "do_teardown_appcontext", self._noting_dropped)
 
-        def noting_what_was_done(dispatch: View) -> View:
-            def dispatch_request(*args: Any) -> Any:
-                if self.sessions is not None:
-                    self.sessions.before_view(request._get_current_object())  # type: ignore[attr-defined]
-                return dispatch(*args)
+    def _noting_dropped(self, teardown: View) -> View:
+        """*teardown*, which ends an app context; but changes that it drops under a guard are noted."""
 
-            return dispatch_request
+        def do_teardown_appcontext(*args: Any) -> Any:
+            sessions = self.sessions
+            # A block that fails was not meant to change anything.
+            if sessions is None or isinstance(args[-1], BaseException):
+                return teardown(*args)
+            session = sessions.current()
+            if session is None or not session.in_transaction() or not inside_guard():
+                return teardown(*args)
+            with sessions.noting_dropped(session):
+                return teardown(*args)
 
-        def noting_what_is_dropped(teardown: View) -> View:
-            def do_teardown_appcontext(*args: Any) -> Any:
-                # A block that fails was not meant to change anything.
-                if self.sessions is None or isinstance(args[-1], BaseException) or not inside_guard():
-                    return teardown(*args)
-                with self.sessions.noting_dropped():
-                    return teardown(*args)
-
-            return do_teardown_appcontext
-
-        put_around(app, "dispatch_request", noting_what_was_done)
-        put_around(app, "do_teardown_appcontext", noting_what_is_dropped)
+        return do_teardown_appcontext
 
     def watch(self, app: Flask, **_: Any) -> None:
         """Find the app's session, and follow what is written in it."""
@@ -188,9 +184,9 @@ class NoSession:
 
     def keep(self, current: CurrentGrant, /) -> ExitStack | None:
         """Keep a view's lock until the request is over: hooks and teardowns may commit what it has done."""
-        if not (self.is_view and self._outlives) or (request := kept_by_request()) is None:
+        if not (self.is_view and self._outlives) or (request := served_request()) is None:
             return None
-        return keep_in(request, current, KeptLock(self._where))
+        return request.keep(current, KeptLock(self._where))
 
     def leave(self, current: CurrentGrant, /, failed: bool) -> None:
         """Do nothing: nothing outlives the block."""

@@ -29,7 +29,6 @@ from distlock.grants.current import (
     Kept,
     current_grants,
     keeping,
-    kept_by_request,
     passed_on,
 )
 from distlock.locks.self_deadlock import apart
@@ -37,7 +36,7 @@ from distlock.web.answers import ANSWERED
 from distlock.web.observer import Stopwatch, add_header
 from distlock.web.results import warn_of_stream
 from flask_distlock.exceptions import exception_for
-from flask_distlock.guarding.request import stopwatches_of_request
+from flask_distlock.guarding.request import SERVER_TIMING, stopwatches_of_request
 from flask_distlock.private import put_around, runs_on_close
 
 if TYPE_CHECKING:
@@ -47,42 +46,19 @@ if TYPE_CHECKING:
 
     Start = tuple[str, list[tuple[str, str]], OptExcInfo | None]
 
+Async = Callable[..., Coroutine[Any, Any, Any]]
+
 logger = logging.getLogger("distlock")
 
 
 class KeptLock(Kept):
-    """A lock that a request keeps. Closing `rest` releases it.
+    """A lock that outlives the call of its guard: a view's until ``wsgi_app`` returns, others' until COMMIT.
 
-    *where*: the guarded function, for messages.
-    """
-
-    __slots__ = ("rest", "where")
-
-    def __init__(self, where: str) -> None:
-        super().__init__()
-        self.where = where
-        self.rest = ExitStack()
-
-    def end(self) -> None:
-        """Release the lock: the request is over."""
-        self.rest.close()
-
-    def problem(self) -> LockError | None:
-        """Return why the answer can't be success; None if it can."""
-        return None
-
-    @property
-    def is_committed(self) -> bool:
-        """Whether the work of the call was committed, so that its answer stands if the lock is lost."""
-        return False
-
-
-class KeptSession(KeptLock):
-    """A lock over the transaction that a call may have left open in ``db.session``.
-
-    *session*: None if the call has not used it, or if its transaction belongs to a test around the request.
-    *fencing*: closed before the release. *changed*: whether the call has left changes for certain.
-    *committed*: whether it has committed. *until_transaction*: release the lock when the transaction ends.
+    Closing `rest` releases it. *where*: the guarded function, for messages.
+    *session*: the ``db.session`` in which the call may have left a transaction open; None if it has not used
+    it, or if its transaction belongs to a test around the request. *fencing*: closed before the release.
+    *changed*: whether the call has left changes for certain. *committed*: whether it has committed.
+    *until_transaction*: release the lock when the transaction ends.
     """
 
     __slots__ = (
@@ -93,23 +69,27 @@ class KeptSession(KeptLock):
         "changed",
         "committed",
         "refused",
+        "rest",
+        "where",
     )
 
     def __init__(
         self,
         where: str,
-        session: Session | None,
-        fencing: ExitStack,
+        session: Session | None = None,
+        fencing: ExitStack | None = None,
         *,
-        changed: bool,
-        committed: bool,
-        until_transaction: bool,
+        changed: bool = False,
+        committed: bool = False,
+        until_transaction: bool = False,
     ) -> None:
-        super().__init__(where)
+        super().__init__()
+        self.where = where
+        self.rest = ExitStack()
+        self._until_transaction = until_transaction
         self._session = session
         self._fencing = fencing
         self._committed = committed
-        self._until_transaction = until_transaction
         self.changed = changed
         #: Whether a transaction was committed since the call has ended.
         self.committed = False
@@ -122,6 +102,7 @@ class KeptSession(KeptLock):
 
     @property
     def is_committed(self) -> bool:
+        """Whether the work of the call was committed, so that its answer stands if the lock is lost."""
         return self.committed or (self._committed and not self.changed)
 
     def __exit__(self, *exc_info: object) -> None:
@@ -130,7 +111,8 @@ class KeptSession(KeptLock):
 
     def transaction_ended(self) -> None:
         """Release a lock that ends with its transaction, unless a call is inside it."""
-        if self._until_transaction and not self.entered and not self._in_transaction():
+        is_open = self._session is not None and self._session.in_transaction()
+        if self._until_transaction and not self.entered and not is_open:
             self._release()
 
     def end(self) -> None:
@@ -145,6 +127,7 @@ class KeptSession(KeptLock):
             self._release()
 
     def problem(self) -> LockError | None:
+        """Return why the answer can't be success; None if it can."""
         if not self.changed or self.committed:
             return None
         return self.refused or ConfigurationError(
@@ -152,26 +135,101 @@ class KeptSession(KeptLock):
             "the end of the request. They are rolled back: call db.session.commit() inside it."
         )
 
-    def _in_transaction(self) -> bool:
-        return self._session is not None and self._session.in_transaction()
-
     def _release(self) -> None:
         try:
-            self._fencing.close()
+            if self._fencing is not None:
+                self._fencing.close()
         finally:
             self.rest.close()
 
 
-def keep_in(request: Keeping, current: CurrentGrant, kept: KeptLock) -> ExitStack:
-    """Let *request* end *kept*, the lock of *current*. Returns the stack that releases it when closed."""
-    request.kept.append(replace(current, kept=kept))
-    return kept.rest
+class ServedRequest:
+    """One request. It keeps the locks of its views, and its answer waits until they are released."""
+
+    def __init__(self, start_response: StartResponse, keeping: Keeping) -> None:
+        self.keeping = keeping
+        #: The locks that it keeps or has kept, the innermost first.
+        self.locks: list[KeptLock] = []
+        #: Its response, if it keeps locks.
+        self.response: Response | None = None
+        #: Whether an answer waits that says so.
+        self.successful = False
+        self._start_response = start_response
+        self._waiting: Start | None = None
+        #: What its ``Server-Timing`` is made of once the locks are released.
+        self._stopwatches: Sequence[Stopwatch] = ()
+        self._context: Callable[[], object] = lambda: None
+
+    def keep(self, current: CurrentGrant, lock: KeptLock) -> ExitStack:
+        """End *lock*, that of *current*, with this request. Returns what releases it when closed."""
+        self.keeping.kept.append(replace(current, kept=lock))
+        self.locks.append(lock)
+        return lock.rest
+
+    def answer(self, response: Response, stopwatches: Sequence[Stopwatch]) -> None:
+        """Take *response*, made in the current app context, for the answer."""
+        self.response = response
+        self._stopwatches = stopwatches
+        self._context = weakref.ref(app_ctx._get_current_object())  # type: ignore[attr-defined]
+
+    @property
+    def outlives_context(self) -> bool:
+        """Whether the content of the response goes on in the context of the request.
+
+        `stream_with_context` enters the context again, whose teardowns run a second time after the last
+        chunk.
+        """
+        return self._context() is not None
+
+    @property
+    def stands(self) -> bool:
+        """Whether the work of all its views is committed, so that the answer is right without the locks."""
+        return self.response is not None and all(lock.is_committed for lock in self.locks)
+
+    def start(
+        self, status: str, headers: list[tuple[str, str]], exc_info: OptExcInfo | None = None, /
+    ) -> Callable[[bytes], object]:
+        """Stand in for ``start_response``, which waits where the answer may still fail."""
+        if not self.locks:
+            return self._start_response(status, headers, exc_info)
+        self._waiting = status, headers, exc_info
+        self.successful = status < "4"
+        return self._write
+
+    def started(self) -> Callable[[bytes], object] | None:
+        """Call the ``start_response`` of the server, if that has waited."""
+        waiting, self._waiting = self._waiting, None
+        self.successful = False
+        if waiting is None:
+            return None
+        status, headers, exc_info = waiting
+        if self._stopwatches:
+            timed = Headers(headers)
+            add_header(self._stopwatches, timed)
+            headers = timed.to_wsgi_list()
+        return self._start_response(status, headers, exc_info)
+
+    def end(self) -> None:
+        """Release the locks, the innermost first, whatever the release of another has raised."""
+        self.keeping.closed = True
+        with ExitStack() as ends:
+            for lock in reversed(self.locks):
+                ends.callback(lock.end)
+
+    def _write(self, content: bytes) -> None:
+        if (write := self.started()) is not None:
+            self._writer = write
+        self._writer(content)
 
 
-Async = Callable[..., Coroutine[Any, Any, Any]]
+_served: ContextVar[ServedRequest | None] = ContextVar("distlock_flask_request", default=None)
 
-#: The answer of the running request; None if it keeps no lock, or has none yet.
-_answer: ContextVar[_Answer | None] = ContextVar("distlock_flask_answer", default=None)
+
+def served_request() -> ServedRequest | None:
+    """Return the running request, if it keeps locks until its end."""
+    request = _served.get()
+    # Code that copied the context may outlive the request.
+    return None if request is None or request.keeping.closed else request
 
 
 def enclose(app: Flask) -> None:
@@ -187,39 +245,35 @@ def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[
     told: set[str] = set()
 
     def process_response(response: Response) -> Response:
+        request = served_request()
+        locks = [] if request is None else request.locks
         try:
             response = process(response)
         except ANSWERED as error:
-            kept = _kept_locks(kept_by_request())
-            if not (isinstance(error, LockLost) and kept and all(one.is_committed for one in kept)):
+            if not (isinstance(error, LockLost) and locks and all(lock.is_committed for lock in locks)):
                 # Flask would run all hooks again for an error of one of them.
                 return app.make_response(app.handle_user_exception(error))
             logger.error(
                 "A hook could not commit, because its lock was lost. What %s had committed stands, as does "
                 "its answer: %s",
-                kept[0].where,
+                locks[0].where,
                 error,
             )
-        stopwatches = stopwatches_of_request()
-        if (request := kept_by_request()) is not None and request.kept:
-            _answer.set(_Answer(response, stopwatches))
-            _warn_of_callbacks(response, _kept_locks(request), told)
-        else:
+        stopwatches = stopwatches_of_request() if app.config.get(SERVER_TIMING) else ()
+        if request is None or not locks:
             add_header(stopwatches, response.headers)
+            return response
+        request.answer(response, stopwatches)
+        if runs_on_close(response) and (where := locks[0].where) not in told:
+            told.add(where)
+            logger.warning(
+                "%s or a hook has used response.call_on_close(): what it calls runs after the lock is "
+                "released. Do it in the view, in after_request or in a teardown.",
+                where,
+            )
         return response
 
     return process_response
-
-
-def _warn_of_callbacks(response: Response, kept: Sequence[KeptLock], told: set[str]) -> None:
-    """Warn once for each view of what *response* calls after the locks *kept* are released."""
-    if kept and runs_on_close(response) and kept[0].where not in told:
-        told.add(kept[0].where)
-        logger.warning(
-            "%s or a hook has used response.call_on_close(): what it calls runs after the lock is released. "
-            "Do it in the view, in after_request or in a teardown.",
-            kept[0].where,
-        )
 
 
 def _passing_on(run: Callable[[Async], Callable[..., Any]]) -> Callable[[Async], Callable[..., Any]]:
@@ -243,32 +297,6 @@ def _passing_on(run: Callable[[Async], Callable[..., Any]]) -> Callable[[Async],
     return async_to_sync
 
 
-class _Answer:
-    """The *response* of a request that keeps locks, made in the current app context.
-
-    *stopwatches*: what its ``Server-Timing`` is made of once the locks are released.
-    """
-
-    def __init__(self, response: Response, stopwatches: Sequence[Stopwatch]) -> None:
-        self.response = response
-        self.stopwatches = stopwatches
-        self._context = weakref.ref(app_ctx._get_current_object())  # type: ignore[attr-defined]
-
-    @property
-    def is_made_later(self) -> bool:
-        """Whether code of the site makes the content while it is sent."""
-        return self.response.is_streamed and not self.response.direct_passthrough
-
-    @property
-    def outlives_context(self) -> bool:
-        """Whether the content goes on in the context of the request.
-
-        `stream_with_context` enters the context again, whose teardowns run a second time after the last
-        chunk.
-        """
-        return self._context() is not None
-
-
 class _Enclosing:
     """The WSGI application *inner* of *app*, whose answer waits until its locks are released."""
 
@@ -278,47 +306,56 @@ class _Enclosing:
         self._streams_told: set[str] = set()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        with apart(), keeping() as request:
-            start = _Start(start_response, request)
+        with apart(), keeping() as kept:
+            request = ServedRequest(start_response, kept)
             content: Iterable[bytes] = ()
             problem: Exception | None = None
-            before = _answer.set(None)
+            before = _served.set(request)
             try:
-                content = self._inner(environ, start)
-                answer = _answer.get()
-                if answer is not None and answer.is_made_later:
-                    if answer.outlives_context:
-                        content = _buffered(content, request, start)
-                    # Werkzeug gives an answer to a lock error as a stream, too.
-                    elif answer.response.status_code < 400 and (kept_locks := _kept_locks(request)):
-                        warn_of_stream(kept_locks[0].where, self._streams_told)
+                content = self._inner(environ, request.start)
+                response = request.response
+                if response is not None and response.is_streamed and not response.direct_passthrough:
+                    content = self._streamed(content, request, response)
             except LockLost as error:
                 # A teardown's: everything before has its answer.
-                if not request.kept:
+                if not request.locks:
                     raise
                 problem = error
             except _StreamFailed as error:
                 problem = error.why
             finally:
-                answer = _answer.get()
-                _answer.reset(before)
-                _end(request)
-            if not request.kept:
+                try:
+                    request.end()
+                finally:
+                    _served.reset(before)
+            if not request.locks:
                 # The request kept nothing, and its answer has gone out.
                 return content
-            kept = _kept_locks(request)
-            if isinstance(problem, LockLost) and answer is not None and all(one.is_committed for one in kept):
+            if isinstance(problem, LockLost) and request.stands:
                 logger.error("A teardown could not commit, because its lock was lost: %s", problem)
                 problem = None
-                content = answer.response(environ, start)
-            if problem is None and start.successful:
-                problem = next(filter(None, (one.problem() for one in kept)), None)
+                assert request.response is not None
+                content = request.response(environ, request.start)
+            if problem is None and request.successful:
+                for lock in request.locks:
+                    problem = problem or lock.problem()
             if problem is None:
-                start.now(() if answer is None else answer.stopwatches)
+                request.started()
                 return content
             if hasattr(content, "close"):
                 content.close()
-            return self._failure(problem, kept[0].where, environ)(environ, start_response)
+            return self._failure(problem, request.locks[0].where, environ)(environ, start_response)
+
+    def _streamed(
+        self, content: Iterable[bytes], request: ServedRequest, response: Response
+    ) -> Iterable[bytes]:
+        """See to *content*, which code of the site makes while it is sent."""
+        if request.outlives_context:
+            return _buffered(content, request)
+        # Werkzeug gives an answer to a lock error as a stream, too.
+        if response.status_code < 400:
+            warn_of_stream(request.locks[0].where, self._streams_told)
+        return content
 
     def _failure(self, problem: Exception, where: str, environ: WSGIEnvironment) -> HTTPException:
         if isinstance(problem, LockLost):
@@ -334,20 +371,6 @@ class _Enclosing:
         return InternalServerError(original_exception=problem)
 
 
-def _end(request: Keeping) -> None:
-    """Release what *request* keeps, the innermost first, whatever the release of another has raised."""
-    request.closed = True
-    with ExitStack() as ends:
-        for one in reversed(_kept_locks(request)):
-            ends.callback(one.end)
-
-
-def _kept_locks(request: Keeping | None) -> list[KeptLock]:
-    """The locks that *request* has kept, the innermost first."""
-    kept = () if request is None else (one.kept for one in request.kept)
-    return [one for one in kept if isinstance(one, KeptLock)]
-
-
 class _StreamFailed(Exception):
     """The content of a response could not be made under the lock. *why*: what to answer."""
 
@@ -356,22 +379,20 @@ class _StreamFailed(Exception):
         self.why = why
 
 
-def _buffered(content: Iterable[bytes], request: Keeping, start: _Start) -> Iterable[bytes]:
+def _buffered(content: Iterable[bytes], request: ServedRequest) -> Iterable[bytes]:
     """Make all of *content* now, under the locks of *request*, within the ``max_hold`` of each."""
     close = getattr(content, "close", lambda: None)
     chunks = []
     now = clock.now()
     # The grants of a dummy don't know when they were made.
-    latest = min(
-        ((max(one.grant.since, 0.0) or now) + one.max_hold for one in request.kept if not one.grant.released),
-        default=math.inf,
-    )
+    held = [one for one in request.keeping.kept if not one.grant.released]
+    latest = min(((max(one.grant.since, 0.0) or now) + one.max_hold for one in held), default=math.inf)
     try:
         for chunk in content:
             chunks.append(chunk)
-            lost = start.successful and any(one.grant.lost for one in request.kept)
+            lost = request.successful and any(one.grant.lost for one in request.keeping.kept)
             if lost or clock.now() >= latest:
-                where = _kept_locks(request)[0].where
+                where = request.locks[0].where
                 raise ConfigurationError(
                     f"{where} returned a response that is streamed in its request's context, as by "
                     "stream_with_context(). It is made under the lock, since teardowns run after its last "
@@ -382,41 +403,3 @@ def _buffered(content: Iterable[bytes], request: Keeping, start: _Start) -> Iter
         close()
         raise _StreamFailed(error) from error
     return ClosingIterator(chunks, close)
-
-
-class _Start:
-    """``start_response`` of a request that may still fail: it waits where something is kept."""
-
-    def __init__(self, start_response: StartResponse, request: Keeping) -> None:
-        self._start_response = start_response
-        self._keeping = request
-        self._waiting: Start | None = None
-
-    @property
-    def successful(self) -> bool:
-        """Whether an answer waits that says so."""
-        return self._waiting is not None and self._waiting[0] < "4"
-
-    def __call__(
-        self, status: str, headers: list[tuple[str, str]], exc_info: OptExcInfo | None = None, /
-    ) -> Callable[[bytes], object]:
-        if not self._keeping.kept:
-            return self._start_response(status, headers, exc_info)
-        self._waiting = status, headers, exc_info
-        return self._write
-
-    def now(self, stopwatches: Sequence[Stopwatch] = ()) -> Callable[[bytes], object] | None:
-        waiting, self._waiting = self._waiting, None
-        if waiting is None:
-            return None
-        status, headers, exc_info = waiting
-        if stopwatches:
-            timed = Headers(headers)
-            add_header(stopwatches, timed)
-            headers = timed.to_wsgi_list()
-        return self._start_response(status, headers, exc_info)
-
-    def _write(self, content: bytes) -> None:
-        if (write := self.now()) is not None:
-            self._writer = write
-        self._writer(content)

@@ -15,13 +15,13 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from distlock.errors import ConfigurationError, LockLost
-from distlock.grants.current import CurrentGrant, Keeping, current_grants, inherited, kept_by_request
+from distlock.grants.current import CurrentGrant, current_grants, inherited
 from distlock.grants.grant import Grant
-from distlock.web.guard import check_held, note_commit
+from distlock.web.guard import check_held
 from distlock.web.stack import STACK
 from flask_distlock.binds import engine_of, shown
 from flask_distlock.guarding.request import refuse_unpassed, status_of
-from flask_distlock.guarding.whole_request import KeptSession, keep_in
+from flask_distlock.guarding.whole_request import KeptLock, served_request
 from flask_distlock.sql.changes import NOTHING, Changes, Work, joins, shared_connection
 from flask_distlock.sql.fence_row import Fenced, Fences, Left, fenced
 
@@ -43,7 +43,7 @@ class Sessions:
         #: Sessions with changes whose app context is torn down.
         self._leaving: WeakSet[Session] = WeakSet()
         #: The locks that are kept until the transaction of a session has ended, the innermost first.
-        self._kept: WeakKeyDictionary[Session, list[KeptSession]] = WeakKeyDictionary()
+        self._kept: WeakKeyDictionary[Session, list[KeptLock]] = WeakKeyDictionary()
         #: The state when the view of a request began, and the work in it.
         self._before_view: WeakKeyDictionary[Request, tuple[SessionTransaction | None, Work]] = (
             WeakKeyDictionary()
@@ -89,15 +89,11 @@ class Sessions:
         return mine if mine.all else None
 
     @contextmanager
-    def noting_dropped(self) -> Iterator[None]:
-        """The block tears the current app context down: note changes of its session that it does not commit.
+    def noting_dropped(self, session: Session) -> Iterator[None]:
+        """The block tears the app context of *session* down: note changes of it that it does not commit.
 
         They are noted for the guards around the code that leaves the context.
         """
-        session = self.current()
-        if session is None or not (self.changes.known(session) or session.in_transaction()):
-            yield
-            return
         if self.changes.of(session):
             self._leaving.add(session)
         try:
@@ -107,7 +103,7 @@ class Sessions:
                 self._leaving.discard(session)
                 self.dropped.update(one.grant for one in current_grants() if one.running)
 
-    def keep(self, session: Session, kept: KeptSession) -> None:
+    def keep(self, session: Session, kept: KeptLock) -> None:
         """Let *kept* go when the transaction of *session* has ended."""
         self._kept.setdefault(session, []).append(kept)
 
@@ -132,8 +128,9 @@ class Sessions:
         if not session.in_nested_transaction():
             self._leaving.discard(session)
             if shared_connection.get() is None:
-                note_commit()
-                self.committed.update(one.grant for one in inherited())
+                for one in inherited():
+                    one.grant._note_commit()
+                    self.committed.add(one.grant)
             if self.fences.open:
                 self.fences.committed(session)
             for kept in self._kept.get(session, ()):
@@ -274,7 +271,7 @@ class SessionTransactions:
                 if (session := self.sessions.current()) is not None:
                     session.rollback()
                 raise
-            if self._request() is not None:
+            if self.is_view and self._outlives and served_request() is not None:
                 is_open = self._leave_to_request()
                 # A row's lock ends with its transaction.
                 if is_open or not grant.held_by_transaction:
@@ -288,26 +285,24 @@ class SessionTransactions:
         return self.keep(current)
 
     def keep(self, current: CurrentGrant, /) -> ExitStack | None:
-        request, session = kept_by_request(), self.sessions.current()
-        # A row's lock is over as soon as its transaction is.
-        by_request = self._request() is not None and not current.grant.held_by_transaction
-        if request is None or not (by_request or (self._open is not None and session is not None)):
+        request, session = served_request(), self.sessions.current()
+        if request is None:
             return None
-        kept = KeptSession(
+        # A row's lock is over as soon as its transaction is.
+        by_request = self.is_view and self._outlives and not current.grant.held_by_transaction
+        if not by_request and (self._open is None or session is None):
+            return None
+        kept = KeptLock(
             self._where,
             None if session is None or (joins(session) and not self._changed) else session,
-            self._open or ExitStack(),
+            self._open,
             changed=self._changed,
             committed=current.grant in self.sessions.committed,
             until_transaction=not by_request,
         )
         if session is not None:
             self.sessions.keep(session, kept)
-        return keep_in(request, current, kept)
-
-    def _request(self) -> Keeping | None:
-        """Return the request that keeps the lock whatever the view has done; None: there is none."""
-        return kept_by_request() if self.is_view and self._outlives else None
+        return request.keep(current, kept)
 
     def _leave_to_request(self) -> bool:
         """Leave what is open to the hooks of the request, unless the view refuses. Returns whether it is."""
@@ -391,7 +386,7 @@ class SessionTransactions:
         if not changed and joins(session):
             # The transaction is that of a test, around the whole request. No COMMIT of the site ends it.
             return False
-        if changed is not False and self._outlives and kept_by_request() is not None:
+        if changed is not False and self._outlives and served_request() is not None:
             return True
         session.rollback()
         if self._changed:
