@@ -52,7 +52,7 @@ class SessionAcquirer:
         if (again := kept_for(self.namespace, names)) is not None and again.kept is not None:
             refuse_upgrade(again.grant, names, terms.mode)
             return EnteredGrant(_of_names(again.grant, names), again.kept)
-        transactions = self._sessions.transactions(BLOCK, is_view=False)
+        transactions = self._sessions.transactions(BLOCK, False, True)
         transactions.refuse_open(names, nested=inside_guard())
         refuse_kept(self.namespace, names)
         with block_waiting(self.namespace, names, seconds, terms.mode) as most:
@@ -112,7 +112,7 @@ class _Ending(GrantWrapper):
         raise NotImplementedError
 
     def _drop(self, error: BaseException) -> None:
-        """`_end` for a caller that *error* interrupts: without I/O."""
+        """End the grant without I/O, for a caller that *error* interrupts."""
         raise NotImplementedError
 
 
@@ -135,7 +135,7 @@ class SessionGrant(_Ending):
         later = None
         try:
             held = CurrentGrant(self._namespace, self._grant, current_owner())
-            transactions = self._sessions.transactions(BLOCK, is_view=False)
+            transactions = self._sessions.transactions(BLOCK, False, True)
             later = transactions.leave(held, failed=sys.exc_info()[0] is not None)
         finally:
             if later is None:
@@ -207,7 +207,7 @@ def refuse_unshared(bind: str | None, wish: str) -> None:
 
     *wish*: what the user wrote, for the message.
     """
-    engine = _engine_of(bind)
+    engine = engine_of(bind)
     try:
         # A call without names is refused at the first call, in other words.
         if engine is not None:
@@ -216,17 +216,12 @@ def refuse_unshared(bind: str | None, wish: str) -> None:
         raise ConfigurationError(f"{wish}: {error}") from None
 
 
-def _engine_of(bind: str | None) -> Any:
-    db: Any = current_app.extensions.get("sqlalchemy")
-    return None if db is None or bind is None else engine_of(db.engines, bind)
-
-
 @contextmanager
 def looking(bind: str | None) -> Iterator[Connection]:
-    """A connection to the database of *bind*, beside that of the session, to see its locked rows."""
+    """Open a connection to the database of *bind*, beside the session's, that sees its locked rows."""
     from flask_distlock.sql.fence_row import FenceConnection
 
-    engine = _engine_of(bind)
+    engine = engine_of(bind)
     if engine is None:
         db: Any = current_app.extensions.get("sqlalchemy")
         raise ConfigurationError(

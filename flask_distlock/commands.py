@@ -23,7 +23,7 @@ from flask_distlock.guarding.state import current_state
 
 
 def command_of(app: Flask) -> str:
-    """How ``flask distlock`` is typed for *app*, which may have been started by anything."""
+    """Return how ``flask distlock`` is typed for *app*, which may have been started by anything."""
     # The apps that the flask command finds itself. An app that runs as a script has no name to import it by.
     found = app.import_name in {"app", "wsgi", "__main__"} or "FLASK_APP" in os.environ
     return _typed(None if found else app.import_name)
@@ -107,7 +107,7 @@ def _engine_of(bind: str) -> Any:
         raise click.ClickException(
             f"The app {current_app.name!r} has no Flask-SQLAlchemy: write 'db.init_app(app)'."
         )
-    engine = engine_of(db.engines, bind)
+    engine = engine_of(bind)
     if engine is None:
         raise click.ClickException(f"There is no bind {bind!r}: the app has {shown(db.engines)}.")
     return engine

@@ -42,7 +42,7 @@ class LockAnswer(HTTPException):
 
     @response.setter
     def response(self, response: object) -> None:
-        """`HTTPException` has one to set."""
+        """Ignore what is set: `HTTPException` has a response to set."""
 
     @property
     def data(self) -> _Data:
@@ -82,7 +82,7 @@ class _Data(dict[str, Any]):
 def exception_for(
     error: LockError, where: str, responds: bool = True, app: Flask | None = None
 ) -> HTTPException | None:
-    """The exception for a request to *where* that ended in *error*; None where *error* itself is raised.
+    """Return the exception for a request to *where* that ended in *error*; None: *error* itself is raised.
 
     *responds*: see `distlock.web.answers.answered`. *app*: whose; None: the current one.
     """

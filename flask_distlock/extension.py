@@ -41,13 +41,7 @@ from flask_distlock.guarding.request import SERVER_TIMING, UserKey
 from flask_distlock.guarding.server_session import stamp_session
 from flask_distlock.guarding.state import KEY, State, current_state, detect_stale_writes
 from flask_distlock.guarding.whole_request import enclose
-from flask_distlock.guarding.wrapped_views import (
-    RULES,
-    lock_own_views,
-    refuse_replaced,
-    with_inherited,
-    with_rules,
-)
+from flask_distlock.guarding.wrapped_views import RULES, refuse_replaced, views_with_locks
 from flask_distlock.private import put_around, redis_that_writes, run_first, views_of
 from flask_distlock.signals import fence_lifted, lock_lost, lock_release_requested, send
 
@@ -135,13 +129,13 @@ class DistLock(DefaultAlias):
                     refuse_unusable(settings)
 
     def __getitem__(self, alias: str) -> Locks:
-        """The client of *alias* of the current app. Raises `ConfigurationError`. Connects to nothing."""
+        """Return the current app's client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
         state = current_state()
         guards, settings = state.clients[alias], state.clients.settings(alias)
         state.session.watch(current_app)
         if settings.row_is_lock:
             # The block is a transaction, and its end is that of the row's lock.
-            transactions = state.session.transactions(BLOCK, is_view=False, outlives=False)
+            transactions = state.session.transactions(BLOCK, False, False)
             return row_client(guards, transactions, bind_of(settings.fence))
         return Locks(SessionAcquirer(guards.acquirer, state.session), guards.timeout)
 
@@ -208,7 +202,7 @@ def _read(app: Flask) -> Mapping[str, AliasSettings]:
 
 
 def _redis_of(app: Flask, alias: str) -> Any:
-    """The client of redis-py with which the cache of *app* writes. Flask-Caching knows one, without a name.
+    """Return the client of redis-py with which the cache of *app* writes: Flask-Caching knows just one.
 
     Raises `ConfigurationError` where there is none, or several are.
     """
@@ -247,7 +241,7 @@ def _make(app: Flask, settings: AliasSettings) -> Locks:
 
 
 def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
-    """The views of *app* with its rules around them, and what classes inherit.
+    """Return the views of *app* with its rules around them, and what classes inherit.
 
     Raises `ConfigurationError` for what can't work.
     """
@@ -256,8 +250,7 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     contended_status(app.config["DISTLOCK_CONTENDED_STATUS"])
     for name in DEFAULTS:
         size_setting(name, app.config[name])
-    lock_own_views()
-    views = with_inherited(app, with_rules(app))
+    views = views_with_locks(app)
     for open_method in open_methods(app, views):
         logger.warning("%s", open_method)
     for guarded in check_placement(app, views):

@@ -165,7 +165,7 @@ _at = _Addresses()
 
 
 def _page(title: str, page: str, shown: pages.Context, **context: object) -> str:
-    """*shown* as *page* has it, inside of what stands around each. An *alias* leads back to its locks."""
+    """Render *shown* as *page*, inside of what stands around each. An *alias* leads back to its locks."""
     content = render_template_string((pages.TEMPLATES / page).read_text("utf-8"), **shown)
     return render_template("distlock/page.html", title=title, content=content, **context)
 
@@ -178,7 +178,7 @@ def _question(seen: Sighting, alias: str, name: str, hold: str, kind: Kind) -> s
 
 
 def _hidden(alias: str, name: str, kind: Kind) -> list[tuple[str, str]]:
-    """The fields of a form about one lock."""
+    """Return the fields of a form about one lock."""
     fields = [("alias", alias), ("name", name), ("kind", kind)]
     # Flask-WTF refuses forms without its token, where a site has it.
     token: Any = current_app.jinja_env.globals.get("csrf_token")
@@ -190,7 +190,7 @@ def _unless_lock(kind: Kind) -> Kind | None:
 
 
 def _client(alias: str) -> Callable[[], Locks]:
-    """Makes the client of *alias*."""
+    """Return what makes the client of *alias*."""
     clients = current_state().clients
     if alias not in clients.aliases():
         abort(404, description=f"DISTLOCK has no alias {alias!r}.")
@@ -198,7 +198,7 @@ def _client(alias: str) -> Callable[[], Locks]:
 
 
 def _named() -> tuple[str, str, Kind]:
-    """Alias and name, and what bears the name."""
+    """Return the alias, the name, and what bears the name."""
     alias, name = request.values.get("alias"), request.values.get("name")
     if not alias or not name or not is_kind(kind := request.values.get("kind", LOCK)):
         abort(404, description="There is no such lock.")
@@ -236,7 +236,7 @@ def refuse_unfit(word: str, access: object) -> None:
 
 
 def check_access(word: str, access: Access) -> Response | None:
-    """The answer for a request that *access* does not let in; None: it may go on."""
+    """Return the answer for a request that *access* does not let in; None: it may go on."""
     said = access()
     if said is True:
         return None

@@ -28,7 +28,7 @@ _SAVEPOINTS = {"savepoint", "rollback_to_savepoint", "release_savepoint"}
 
 
 def views_of(app: Flask) -> dict[str, Callable[..., Any]]:
-    """The views of *app* by endpoint, as it calls them: what is put there is served."""
+    """Return the views of *app* by endpoint, as it calls them: what is put there is served."""
     return app.view_functions
 
 
@@ -43,7 +43,7 @@ def error_handlers_of(app: Flask) -> dict[type[Exception], Callable[[Any], Any]]
 
 
 def may_change_arguments(app: Flask, endpoint: str) -> bool:
-    """Whether a ``url_value_preprocessor`` of *app*, or of a blueprint of *endpoint*, may change them."""
+    """Tell whether a ``url_value_preprocessor`` of *app*, or of *endpoint*'s blueprints, may change them."""
     scopes: list[str | None] = [None]
     blueprint = endpoint
     while (blueprint := blueprint.rpartition(".")[0]) != "":
@@ -52,7 +52,7 @@ def may_change_arguments(app: Flask, endpoint: str) -> bool:
 
 
 def has_stream(request: Request) -> bool:
-    """Whether Werkzeug has made a stream of the body of *request*, which it does when it begins to read."""
+    """Tell whether Werkzeug has made a stream of *request*'s body, as it does when it begins to read."""
     return "stream" in vars(request)
 
 
@@ -62,17 +62,17 @@ def put_around(app: Flask, name: str, around: Callable[[F], F]) -> None:
 
 
 def is_made_by_as_view(function: object) -> bool:
-    """Whether *function* is what `View.as_view` makes of a class, before the class's ``decorators``."""
+    """Tell whether *function* is what `View.as_view` makes of a class, before the class's ``decorators``."""
     return getattr(function, "__code__", None) in _MADE_BY_AS_VIEW and not hasattr(function, "__wrapped__")
 
 
 def has_own_as_view(cls: type[View]) -> bool:
-    """Whether *cls* makes its views by itself."""
+    """Tell whether *cls* makes its views by itself."""
     return cls.as_view.__func__ is not View.as_view.__func__  # type: ignore[attr-defined]
 
 
 def answers_options(route: Route) -> bool:
-    """Whether Flask answers OPTIONS for *route*, and runs no view."""
+    """Tell whether Flask answers OPTIONS for *route*, and runs no view."""
     return bool(getattr(route, "provide_automatic_options", False))
 
 
@@ -83,28 +83,28 @@ def converters_of(route: Route) -> Mapping[str, BaseConverter]:
 
 
 def converts(converter: BaseConverter) -> bool:
-    """Whether *converter* may give something else than the text of the URL."""
+    """Tell whether *converter* may give something else than the text of the URL."""
     return type(converter).to_python is not BaseConverter.to_python
 
 
 def runs_on_close(response: Response) -> bool:
-    """Whether *response* has callbacks of `Response.call_on_close`; the end of an iterator is none."""
+    """Tell whether *response* has callbacks of `Response.call_on_close`; the end of an iterator is none."""
     callbacks = getattr(response, "_on_close", ())
     return bool([one for one in callbacks if not hasattr(getattr(one, "__self__", None), "__next__")])
 
 
 def redis_that_writes(cache: object) -> Any:
-    """The client of redis-py that *cache*, one of Flask-Caching, writes with; None: it has none."""
+    """Return the client of redis-py that *cache*, one of Flask-Caching, writes with; None: it has none."""
     return getattr(cache, "_write_client", None)
 
 
 def is_of_smorest(handler: object) -> bool:
-    """Whether Flask-Smorest is what *handler*, one of an app's error handlers, comes from."""
+    """Tell whether Flask-Smorest is what *handler*, one of an app's error handlers, comes from."""
     return getattr(handler, "__module__", "").partition(".")[0] == "flask_smorest"
 
 
 def is_savepoint(context: Any) -> bool:
-    """Whether the statement of *context*, SQLAlchemy's, is one of ``session.begin_nested()``."""
+    """Tell whether the statement of *context*, SQLAlchemy's, is one of ``session.begin_nested()``."""
     statement = getattr(context.compiled, "statement", None)
     return getattr(statement, "__visit_name__", "") in _SAVEPOINTS
 
@@ -118,7 +118,7 @@ def listeners_at_begin(session: Session | None, engine: Engine) -> Iterable[Call
 
 
 def is_last_at_commit(connection: Connection, listener: Callable[..., Any]) -> bool:
-    """Whether *listener* is the last that hears of the COMMIT of *connection*."""
+    """Tell whether *listener* is the last that hears of the COMMIT of *connection*."""
     *_, last = [None, *connection.dispatch.commit]
     return last is listener
 

@@ -103,7 +103,7 @@ class GuardedCall:
         return result
 
     def finish_raised(self, error: HTTPException) -> None:
-        """`finish`, for a view that has raised its answer, as ``abort(redirect(...))`` does.
+        """Do as `finish`, for a view that has raised its answer, as ``abort(redirect(...))`` does.
 
         Raises *error* if it is a refusal: what the view has changed is rolled back then.
         """
@@ -153,7 +153,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
 
 async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
-    """`call`, for an async function, which is never in a batch."""
+    """Do as `call`, for an async function, which is never in a batch."""
     locked = _is_locked(guarded, args, kwargs)
     if locked is False:
         return await guarded.function(*args, **kwargs)
@@ -219,8 +219,6 @@ def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> Guard
     else:
         names = _names_of_function(guarded, args, kwargs, terms.max_names)
     state.session.watch(current_app)
-    # A shared session is committed before anything outlives the call.
-    transactions = state.session.transactions(guarded.where, is_view, told.batch is None)
     lock, seat = terms.lock, None
     if told.batch is not None:
         if len(set(names)) != 1:
@@ -229,9 +227,11 @@ def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> Guard
             read_for_batch(asked, terms, names, told.timeout, current_app.config[BATCH_MAX_BODY])
         seat = BatchSeat((guarded.where, terms.fenced_in))
         lock = replace(lock, seat=seat)
-        transactions = state.session.in_batch(transactions, guarded.where, terms.fenced_in, seat, told.batch)
-    elif asked is not None:
-        read_before_lock(asked, terms, names, told.timeout, current_app.config[BODY_BEFORE_LOCK])
+        transactions = state.session.in_batch(guarded.where, is_view, terms.fenced_in, seat, told.batch)
+    else:
+        if asked is not None:
+            read_before_lock(asked, terms, names, told.timeout, current_app.config[BODY_BEFORE_LOCK])
+        transactions = state.session.transactions(guarded.where, is_view, True)
     return GuardedCall(guarded, terms, lock, names, transactions, observer_for(guarded), seat)
 
 
@@ -248,7 +248,7 @@ def _names_of_function(guarded: Guarded, args: Args, kwargs: Kwargs, maximum: in
 
 
 def _streams(result: Any) -> bool:
-    """Whether code of the site makes the content of *result* later."""
+    """Tell whether code of the site makes the content of *result* later."""
     content = result[0] if isinstance(result, tuple) and result else result
     if isinstance(content, Iterator):
         return True

@@ -25,22 +25,15 @@ from distlock.web.decorator import (
 )
 from distlock.web.guard_options import EVERY_METHOD, Methods, written
 from distlock.web.results import refuse_skipping_view
+from flask_distlock import private
 from flask_distlock.guarding.views import (
     class_of,
     decides_itself,
     guards_at,
     handler_name,
     handler_of,
+    is_locked,
     usual_methods_of,
-)
-from flask_distlock.private import (
-    METHOD_NAMES,
-    answers_options,
-    converters_of,
-    converts,
-    is_made_by_as_view,
-    may_change_arguments,
-    views_of,
 )
 
 #: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
@@ -51,19 +44,19 @@ _CLASS_MARK = "__distlock_class__"
 
 
 def remember(function: Callable[..., Any]) -> None:
-    """A guard stands on *function*."""
+    """Note that a guard stands on *function*."""
     for one in chain(function):
         _guarded.add(one)
         _guarded.update(_hidden_in(one))
 
 
 def remember_class(cls: type[View], guarded: Guarded) -> None:
-    """*guarded* stands on *cls*."""
+    """Note that *guarded* stands on *cls*."""
     setattr(cls, _CLASS_MARK, guarded)
 
 
 def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list[Guarded]:
-    """The guards of *app*, whose *views* have the rules around them.
+    """Return the guards of *app*, whose *views* have the rules around them.
 
     Raises `ConfigurationError` for one that a request would go past, that never locks, or whose name can't
     be made.
@@ -75,7 +68,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
         view = views.get(route.endpoint)
         if view is None:
             continue
-        exposed = set() if may_change_arguments(app, route.endpoint) else set(_exposed(view))
+        exposed = set() if private.may_change_arguments(app, route.endpoint) else set(_exposed(view))
         for method in served(route):
             for guarded, methods in guards_at(view, method):
                 refuse_skipping_view(guarded)
@@ -98,11 +91,11 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
 def _refuse_bypassed(app: Flask) -> None:
     covered = {
         id(inner)
-        for view in views_of(app).values()
+        for view in private.views_of(app).values()
         for guarded in guards_of(view)
         for inner in chain(guarded.function)
     }
-    for endpoint, view in views_of(app).items():
+    for endpoint, view in private.views_of(app).items():
         if (problem := unused(view)) is not None:
             raise ConfigurationError(problem)
         if view in _guarded and id(view) not in covered:
@@ -126,11 +119,11 @@ def _refuse_overridden(cls: type[View]) -> None:
 def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
     """Refuse a class whose ``decorators`` replace locking ones of a base."""
     cls = class_of(view)
-    if cls is None or any(methods is None or method in methods for _, methods in guards_at(view, method)):
+    if cls is None or is_locked(view, method):
         return
     applied = [told_of(decorator) for decorator in cls.decorators]
     # Else a decorator without functools.wraps hides what is below it.
-    shown = any(map(is_made_by_as_view, chain(view)))
+    shown = any(map(private.is_made_by_as_view, chain(view)))
     name = f"{cls.__module__}.{cls.__qualname__}"
     for base in cls.__mro__:
         for told in filter(None, map(told_of, vars(base).get("decorators") or ())):
@@ -170,16 +163,16 @@ def _exposed(view: Callable[..., Any]) -> Iterator[Guarded]:
     """Yield the guards of *view* that get the route's arguments: no other decorator is above them."""
     inner = yield from _outermost(view)
     cls = class_of(view)
-    if cls is None or not is_made_by_as_view(inner):
+    if cls is None or not private.is_made_by_as_view(inner):
         return
     inner = yield from _outermost(cls.dispatch_request)
     if inner is MethodView.dispatch_request:
-        for name in METHOD_NAMES & set(dir(cls)):
+        for name in private.METHOD_NAMES & set(dir(cls)):
             yield from _outermost(getattr(cls, name))
 
 
 def _outermost(function: Callable[..., Any]) -> Generator[Guarded, None, Callable[..., Any]]:
-    """The guards on *function* that nothing else stands above. Returns what is below them."""
+    """Yield the guards on *function* that nothing else stands above. Returns what is below them."""
     while (guards := guards_of(function)) and guards[0].wrapper is function:
         yield guards[0]
         function = function.__wrapped__  # type: ignore[attr-defined]
@@ -187,9 +180,9 @@ def _outermost(function: Callable[..., Any]) -> Generator[Guarded, None, Callabl
 
 
 def served(route: Route) -> list[str]:
-    """The methods with which *route* leads to its view."""
+    """Return the methods with which *route* leads to its view."""
     methods = set(route.methods or ())
-    if answers_options(route):
+    if private.answers_options(route):
         methods.discard("OPTIONS")
     return sorted(methods)
 
@@ -212,11 +205,11 @@ def check_arguments(guarded: Guarded, route: Route) -> None:
                 f"{guarded.where} is locked on {template.text!r}, but the route {route.rule!r} has no "
                 f"{source!r} (it has: {known})."
             )
-    converters = converters_of(route)
+    converters = private.converters_of(route)
     for template in guarded.names.templates:
         for part in template.placeholders:
             converter = converters.get(part.source)
-            if part.converter is None and converter is not None and not converts(converter):
+            if part.converter is None and converter is not None and not private.converts(converter):
                 line = template.text.replace(part.text, f"<int:{part.source}>")
                 raise ConfigurationError(
                     f"{guarded.where} is locked on {template.text!r}, and the route {route.rule!r} gives "

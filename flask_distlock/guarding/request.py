@@ -104,7 +104,7 @@ def _flask_login() -> object:
 
 
 def status_of(result: Any) -> int:
-    """The status of *result*, in all the forms that Flask takes; 0: an odd word, which is legal.
+    """Return the status of *result*, in all the forms that Flask takes; 0: an odd word, which is legal.
 
     Raises `ValueError` for what is no status, as Flask does for it.
     """
@@ -179,7 +179,7 @@ _required: ContextVar[Required | None] = ContextVar("distlock_flask_required", d
 
 @contextmanager
 def requiring(guarded: Guarded, view: str) -> Iterator[Required]:
-    """Around a view."""
+    """Require in the block, a request to *view*, that it comes to *guarded*."""
     required = Required(guarded, view)
     before = _required.set(required)
     try:
@@ -189,7 +189,7 @@ def requiring(guarded: Guarded, view: str) -> Iterator[Required]:
 
 
 def passed(guarded: Guarded) -> None:
-    """The lock of *guarded* is held."""
+    """Note that the lock of *guarded* is held."""
     required = _required.get()
     if required is not None and required.guarded is guarded:
         required.passed = True

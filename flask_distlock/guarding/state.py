@@ -63,7 +63,7 @@ def _mode_in(app: Flask) -> Mode:
 
 
 def _mode_here() -> Mode:
-    """How stale writes are told to the running code."""
+    """Return how stale writes are told to the running code."""
     return _mode_in(current_app) if has_app_context() else "warn"
 
 
@@ -82,22 +82,18 @@ class GuardTransactions(Transactions, Protocol):
         """See `distlock.web.guard.Keep`."""
 
     def leave(self, current: CurrentGrant, /, failed: bool) -> ExitStack | None:
-        """`keep`, for a block without a transaction of its own. *failed*: it ends because of an error."""
-
-
-class MakeTransactions(Protocol):
-    """Makes them. *where*: what messages call it. *outlives*: whether its lock may outlive the call."""
-
-    def __call__(self, where: str, is_view: bool, outlives: bool = True) -> GuardTransactions: ...
+        """Do as `keep`, for a block that begins no transaction. *failed*: it ends because of an error."""
 
 
 class AppSession:
     """The session of one app."""
 
     def __init__(self) -> None:
+        #: Makes those of a guard or block: what messages call it, whether it is a view, whether its lock may
+        #: outlive the call.
+        self.transactions: Callable[[str, bool, bool], GuardTransactions] = NoSession
         #: The known state of the session; None if the app has none yet.
         self.sessions: Sessions | None = None
-        self.transactions: MakeTransactions = NoSession
         self._mutex = threading.Lock()
 
     def look_out(self, app: Flask) -> None:
@@ -107,7 +103,7 @@ class AppSession:
         put_around(app, "do_teardown_appcontext", self._noting_dropped)
 
     def _noting_dropped(self, teardown: View) -> View:
-        """*teardown*, which ends an app context; but changes that it drops under a guard are noted."""
+        """Return *teardown*, which ends an app context, with a note of changes dropped under a guard."""
 
         def do_teardown_appcontext(*args: Any) -> Any:
             sessions = self.sessions
@@ -143,34 +139,32 @@ class AppSession:
             self.sessions = sessions
 
     def in_batch(
-        self, inner: GuardTransactions, where: str, fenced_in: str | None, seat: BatchSeat, most: int
+        self, where: str, is_view: bool, fenced_in: str | None, seat: BatchSeat, most: int
     ) -> GuardTransactions:
-        """*inner*, for a call that may share its transaction. Raises `ConfigurationError` where it can't."""
+        """Make `transactions` for a call that may share them. Raises `ConfigurationError` where it can't."""
         if fenced_in is None or self.sessions is None:
             raise one_database(where, [])
         from flask_distlock.sql.batches import SessionBatchTransactions
-        from flask_distlock.sql.sessions import SessionTransactions
 
-        assert isinstance(inner, SessionTransactions)
-        return SessionBatchTransactions(inner, where, seat, most)
+        return SessionBatchTransactions(self.sessions, where, is_view, seat, most)
 
     def roll_back(self) -> None:
         """Roll back what this request has open in the session."""
-        if self.sessions is not None and (session := self.sessions.current()) is not None:
-            session.rollback()
+        if self.sessions is not None:
+            self.sessions.roll_back()
 
 
 class NoSession:
     """The same for an app without a session: nothing is begun, kept or fenced."""
 
-    def __init__(self, where: str, is_view: bool, outlives: bool = True) -> None:
+    def __init__(self, where: str, is_view: bool, outlives: bool) -> None:
         self.is_view = is_view
         self.result: object = None
         self._where = where
         self._outlives = outlives
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        """No transaction is open."""
+        """Do nothing: no transaction is open."""
 
     def begin(
         self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
@@ -193,7 +187,7 @@ class NoSession:
 
 
 def inside_guard() -> bool:
-    """Whether a guard is around the running code, which has the transaction."""
+    """Tell whether a guard is around the running code, which has the transaction."""
     return any(one.running for one in current_grants())
 
 

@@ -14,7 +14,7 @@ from flask_distlock.private import views_of
 
 
 def guards_at(view: Callable[..., Any], method: str) -> Iterator[tuple[Guarded, Methods | None]]:
-    """The guards that a request with *method* to *view* passes, each with what it locks there.
+    """Yield the guards that a request with *method* to *view* passes, each with what it locks there.
 
     None: every HTTP method. The outermost comes first. Those on a class, and on the method of it that
     answers, are among them.
@@ -31,8 +31,13 @@ def guards_at(view: Callable[..., Any], method: str) -> Iterator[tuple[Guarded, 
             yield guarded, _or_told(guarded, frozenset({method}))
 
 
+def is_locked(view: Callable[..., Any], method: str) -> bool:
+    """Tell whether one of the guards that a request with *method* to *view* passes locks it."""
+    return any(methods is None or method in methods for _, methods in guards_at(view, method))
+
+
 def class_of(view: Callable[..., Any]) -> type[View] | None:
-    """The class whose ``as_view()`` made *view*."""
+    """Return the class whose ``as_view()`` made *view*."""
     cls = getattr(view, "view_class", None)
     return cls if isinstance(cls, type) and issubclass(cls, View) else None
 
@@ -61,7 +66,7 @@ def _is_flasks(function: Callable[..., Any]) -> bool:
 
 
 def inherited_at(cls: type[View], method: str) -> Iterator[tuple[str, Guarded, Methods]]:
-    """The guards on methods that *cls* overrides, of those that answer *method*: they lock it all the same.
+    """Yield the guards on methods that *cls* overrides, and that answer *method*: they lock it all the same.
 
     Each with the name of the method, and what it locks there.
     """
@@ -76,7 +81,7 @@ def inherited_at(cls: type[View], method: str) -> Iterator[tuple[str, Guarded, M
 
 
 def locked_as_view(guarded: Guarded, args: tuple[Any, ...] = ()) -> bool | None:
-    """Whether the current request is locked by *guarded*; None: this call, with *args*, is not its view's.
+    """Tell whether *guarded* locks the current request; None: this call, with *args*, is not its view's.
 
     A function that some view calls is not, nor is a view that stands below a decorator which hides it.
     """
@@ -109,12 +114,12 @@ def locked_as_view(guarded: Guarded, args: tuple[Any, ...] = ()) -> bool | None:
 
 
 def handler_of(cls: type[MethodView], method: str) -> Any:
-    """The method of *cls* that answers *method*."""
+    """Return the method of *cls* that answers *method*."""
     return getattr(cls, handler_name(cls, method), None)
 
 
 def handler_name(cls: type[MethodView], method: str) -> str:
-    """The name of the method of *cls* that answers *method*."""
+    """Return the name of the method of *cls* that answers *method*."""
     # Flask answers HEAD by running 'get', unless there is a 'head'.
     return "get" if method == "HEAD" and getattr(cls, "head", None) is None else method.lower()
 

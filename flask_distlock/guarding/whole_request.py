@@ -154,6 +154,8 @@ class ServedRequest:
         self.response: Response | None = None
         #: Whether an answer waits that says so.
         self.successful = False
+        #: Why the content of its response could not be made under the locks.
+        self.failure: Exception | None = None
         self._start_response = start_response
         self._waiting: Start | None = None
         #: What its ``Server-Timing`` is made of once the locks are released.
@@ -183,7 +185,7 @@ class ServedRequest:
 
     @property
     def stands(self) -> bool:
-        """Whether the work of all its views is committed, so that the answer is right without the locks."""
+        """Tell whether the work of all its views is committed: the answer is right without the locks."""
         return self.response is not None and all(lock.is_committed for lock in self.locks)
 
     def start(
@@ -208,6 +210,31 @@ class ServedRequest:
             add_header(self._stopwatches, timed)
             headers = timed.to_wsgi_list()
         return self._start_response(status, headers, exc_info)
+
+    def buffered(self, content: Iterable[bytes]) -> Iterable[bytes]:
+        """Make all of *content* now, under the locks, within the ``max_hold`` of each. See `failure`."""
+        close = getattr(content, "close", lambda: None)
+        chunks = []
+        now = clock.now()
+        held = [one for one in self.keeping.kept if not one.grant.released]
+        # The grants of a dummy don't know when they were made.
+        latest = min(((max(one.grant.since, 0.0) or now) + one.max_hold for one in held), default=math.inf)
+        try:
+            for chunk in content:
+                chunks.append(chunk)
+                lost = self.successful and any(one.grant.lost for one in self.keeping.kept)
+                if lost or clock.now() >= latest:
+                    raise ConfigurationError(
+                        f"{self.locks[0].where} returned a response that is streamed in its request's "
+                        "context, as by stream_with_context(). It is made under the lock, since teardowns "
+                        "run after its last chunk, and before that the lock was lost, or held for MAX_HOLD. "
+                        "Return it whole, or stream without the context what the view has read."
+                    )
+        except Exception as error:
+            close()
+            self.failure = error
+            return ()
+        return ClosingIterator(chunks, close)
 
     def end(self) -> None:
         """Release the locks, the innermost first, whatever the release of another has raised."""
@@ -277,7 +304,7 @@ def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[
 
 
 def _passing_on(run: Callable[[Async], Callable[..., Any]]) -> Callable[[Async], Callable[..., Any]]:
-    """*run*, whose coroutines hold what the thread holds that waits for them."""
+    """Return *run*, whose coroutines hold what the thread holds that waits for them."""
 
     def async_to_sync(function: Async) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -316,13 +343,12 @@ class _Enclosing:
                 response = request.response
                 if response is not None and response.is_streamed and not response.direct_passthrough:
                     content = self._streamed(content, request, response)
+                    problem = request.failure
             except LockLost as error:
                 # A teardown's: everything before has its answer.
                 if not request.locks:
                     raise
                 problem = error
-            except _StreamFailed as error:
-                problem = error.why
             finally:
                 try:
                     request.end()
@@ -350,12 +376,10 @@ class _Enclosing:
         self, content: Iterable[bytes], request: ServedRequest, response: Response
     ) -> Iterable[bytes]:
         """See to *content*, which code of the site makes while it is sent."""
-        if request.outlives_context:
-            return _buffered(content, request)
         # Werkzeug gives an answer to a lock error as a stream, too.
-        if response.status_code < 400:
+        if not request.outlives_context and response.status_code < 400:
             warn_of_stream(request.locks[0].where, self._streams_told)
-        return content
+        return request.buffered(content) if request.outlives_context else content
 
     def _failure(self, problem: Exception, where: str, environ: WSGIEnvironment) -> HTTPException:
         if isinstance(problem, LockLost):
@@ -369,37 +393,3 @@ class _Enclosing:
             raise problem
         app.logger.error("%s %s: %s", environ["REQUEST_METHOD"], environ.get("PATH_INFO"), problem)
         return InternalServerError(original_exception=problem)
-
-
-class _StreamFailed(Exception):
-    """The content of a response could not be made under the lock. *why*: what to answer."""
-
-    def __init__(self, why: Exception) -> None:
-        super().__init__(str(why))
-        self.why = why
-
-
-def _buffered(content: Iterable[bytes], request: ServedRequest) -> Iterable[bytes]:
-    """Make all of *content* now, under the locks of *request*, within the ``max_hold`` of each."""
-    close = getattr(content, "close", lambda: None)
-    chunks = []
-    now = clock.now()
-    # The grants of a dummy don't know when they were made.
-    held = [one for one in request.keeping.kept if not one.grant.released]
-    latest = min(((max(one.grant.since, 0.0) or now) + one.max_hold for one in held), default=math.inf)
-    try:
-        for chunk in content:
-            chunks.append(chunk)
-            lost = request.successful and any(one.grant.lost for one in request.keeping.kept)
-            if lost or clock.now() >= latest:
-                where = request.locks[0].where
-                raise ConfigurationError(
-                    f"{where} returned a response that is streamed in its request's context, as by "
-                    "stream_with_context(). It is made under the lock, since teardowns run after its last "
-                    "chunk, and before that the lock was lost, or held for MAX_HOLD. Return it whole, or "
-                    "stream without the context what the view has read."
-                )
-    except Exception as error:
-        close()
-        raise _StreamFailed(error) from error
-    return ClosingIterator(chunks, close)

@@ -27,7 +27,7 @@ from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import check_arguments, served
 from flask_distlock.guarding.request import requiring, status_of
 from flask_distlock.guarding.state import current_state
-from flask_distlock.guarding.views import class_of, guards_at, inherited_at, usual_methods_of
+from flask_distlock.guarding.views import class_of, inherited_at, is_locked, usual_methods_of
 from flask_distlock.private import has_own_as_view, may_change_arguments, views_of
 
 RULES = "DISTLOCK_RULES"
@@ -35,11 +35,20 @@ RULES = "DISTLOCK_RULES"
 AnyView = Callable[..., Any]
 
 
-def with_rules(app: Flask) -> dict[str, AnyView]:
-    """The views of *app* by endpoint, with its rules around them. Changes nothing.
+def views_with_locks(app: Flask) -> dict[str, AnyView]:
+    """Return the views of *app* by endpoint, with the locks around them that don't stand on them.
 
-    Raises `ConfigurationError` for rules that can't work.
+    They are not served yet. Raises `ConfigurationError` for rules that can't work.
     """
+    _lock_own_views()
+    routes: defaultdict[str, list[Route]] = defaultdict(list)
+    for route in app.url_map.iter_rules():
+        routes[route.endpoint].append(route)
+    ruled = _with_rules(app)
+    return {endpoint: _inheriting(app, endpoint, view, routes[endpoint]) for endpoint, view in ruled.items()}
+
+
+def _with_rules(app: Flask) -> dict[str, AnyView]:
     views: dict[str, AnyView] = dict(views_of(app))
     rules = read_rules(app.config.get(RULES))
     for problem in overlaps(rules):
@@ -64,8 +73,7 @@ def _refuse_others(app: Flask, views: Mapping[str, AnyView], rule: Rule) -> None
             continue
         for route in app.url_map.iter_rules(endpoint):
             for method in filter(locked.__contains__, served(route)):
-                at = guards_at(views[endpoint], method)
-                if not any(locks is None or method in locks for _, locks in at):
+                if not is_locked(views[endpoint], method):
                     raise passes_by(
                         rule,
                         f"{method} {route.rule} runs the same view as {endpoint!r}",
@@ -112,15 +120,7 @@ def _usual(view: AnyView) -> Methods:
     return ALL_BUT_GET if cls is None else usual_methods_of(cls)
 
 
-def with_inherited(app: Flask, views: Mapping[str, AnyView]) -> dict[str, AnyView]:
-    """*views* by endpoint, with the locks around them that their classes inherit. Changes nothing."""
-    routes: defaultdict[str, list[Route]] = defaultdict(list)
-    for route in app.url_map.iter_rules():
-        routes[route.endpoint].append(route)
-    return {endpoint: _locked(app, endpoint, view, routes[endpoint]) for endpoint, view in views.items()}
-
-
-def lock_own_views() -> None:
+def _lock_own_views() -> None:
     """Let the ``decorators`` of classes that make their views by themselves lock these, too."""
     for cls in _below(View):
         for told in filter(None, map(told_of, cls.decorators if has_own_as_view(cls) else ())):
@@ -137,13 +137,13 @@ def _below(cls: type[View]) -> Iterator[type[View]]:
         yield from _below(one)
 
 
-def _locked(app: Flask, endpoint: str, view: AnyView, routes: list[Route]) -> AnyView:
+def _inheriting(app: Flask, endpoint: str, view: AnyView, routes: list[Route]) -> AnyView:
     cls = class_of(view)
     if cls is None:
         return view
     found: defaultdict[tuple[str, Guarded], set[str]] = defaultdict(set)
     for method in {method for route in routes for method in served(route)}:
-        if any(methods is None or method in methods for _, methods in guards_at(view, method)):
+        if is_locked(view, method):
             continue
         for name, guarded, methods in inherited_at(cls, method):
             if method in methods:
@@ -174,7 +174,7 @@ def _around(view: AnyView, base: Guarded, methods: Methods, where: str) -> Guard
 
 
 def _says(route: Route, guarded: Guarded) -> bool:
-    """Whether the arguments of *route* are what the names of *guarded* are made of."""
+    """Tell whether the arguments of *route* are what the names of *guarded* are made of."""
     arguments = dict.fromkeys(route.arguments | set(route.defaults or ()))
     try:
         check_arguments(guarded, route)

@@ -6,7 +6,7 @@ savepoint there, and ``db.session.commit()`` in a view ends that alone. See `dis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +18,11 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from distlock.errors import BatchFailed, ConfigurationError, LockLost, OutcomeUnknown
 from distlock.fence.passing import begin_fenced
 from distlock.fence.trouble import ends_transaction, says_not_committed
-from distlock.grants.current import CurrentGrant
 from distlock.grants.grant import Grant
 from distlock.web.batch import CHECK_DEFERRED, Batch, BatchSeat, CleanUp, refuse_committing, unknown
 from flask_distlock.sql.changes import shared_connection
 from flask_distlock.sql.fence_row import FenceConnection, Left, begun, make_table, watch
-from flask_distlock.sql.sessions import SessionTransactions
+from flask_distlock.sql.sessions import Sessions, SessionTransactions
 
 
 @dataclass(slots=True)
@@ -34,37 +33,15 @@ class _Carried:
     transaction: RootTransaction
 
 
-class SessionBatchTransactions:
-    """The transactions of one call that may be part of a batch, in *seat*, of *most* calls at the most.
+class SessionBatchTransactions(SessionTransactions):
+    """The transactions of one call that may be part of a batch, in *seat*, of *most* calls at the most."""
 
-    *inner*: those that it has by itself. *where*: the guarded function.
-    """
-
-    def __init__(self, inner: SessionTransactions, where: str, seat: BatchSeat, most: int) -> None:
-        self._inner = inner
-        self._where = where
+    def __init__(self, sessions: Sessions, where: str, is_view: bool, seat: BatchSeat, most: int) -> None:
+        # A shared session is committed before anything outlives the call.
+        super().__init__(sessions, where, is_view, outlives=False)
         self._seat = seat
         self._most = most
-        self.is_view = inner.is_view
-        let_join(inner.sessions.session, where)
-
-    @property
-    def result(self) -> object:
-        """See `GuardTransactions`."""
-        return self._inner.result
-
-    @result.setter
-    def result(self, result: object) -> None:
-        self._inner.result = result
-
-    def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        self._inner.refuse_open(names, nested)
-
-    def keep(self, current: CurrentGrant, /) -> ExitStack | None:
-        return self._inner.keep(current)
-
-    def leave(self, current: CurrentGrant, /, failed: bool) -> ExitStack | None:
-        return self._inner.leave(current, failed)
+        let_join(sessions.session, where)
 
     @contextmanager
     def begin(self, grant: Grant, fenced_in: str | None, left: Left) -> Iterator[bool]:
@@ -79,7 +56,7 @@ class SessionBatchTransactions:
     def _lead(self, grant: Grant, fenced_in: str, left: Left) -> Iterator[bool]:
         batch: Batch[_Carried] | None = None
         mine: Exception | None = None
-        engine = self._inner.engine_of(fenced_in)
+        engine = self.engine_of(fenced_in)
         row = FenceConnection(engine)
         try:
             begin = partial(begun, engine, row)
@@ -123,7 +100,7 @@ class SessionBatchTransactions:
         try:
             savepoint = connection.begin_nested()
             try:
-                with joined(connection), self._inner.ending_all(grant):
+                with joined(connection), self.ending_all(grant):
                     yield
                 if connection.dialect.name == "postgresql":
                     _check_deferred(connection)
@@ -187,7 +164,7 @@ _OURS = "_distlock_joins"
 
 @contextmanager
 def joined(connection: Connection) -> Iterator[None]:
-    """The sessions of the block, those of this context, take part in the transaction of *connection*."""
+    """Let the sessions of the block, those of this context, take part in *connection*'s transaction."""
     before = shared_connection.set(connection)
     try:
         yield

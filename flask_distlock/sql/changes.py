@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import UnboundExecutionError
@@ -68,7 +69,7 @@ class Seen(NamedTuple):
 
 
 def seen_at_begin(connection: Connection) -> Seen:
-    """To be compared with, in the transaction that has begun on *connection* just now."""
+    """Return what `changed` compares with, for a transaction that has just begun on *connection*."""
     match connection.dialect.name:
         case "sqlite":
             return _sqlite(connection)
@@ -78,7 +79,7 @@ def seen_at_begin(connection: Connection) -> Seen:
 
 
 def changed(connection: Connection, before: Seen, explained: Set[str]) -> bool | None:
-    """Whether something was changed on *connection* since *before*; None: nobody can tell.
+    """Tell whether something was changed on *connection* since *before*; None: nobody can tell.
 
     *explained*: what statements that have changed nothing were, as PostgreSQL calls them.
     """
@@ -101,7 +102,7 @@ def changed(connection: Connection, before: Seen, explained: Set[str]) -> bool |
 
 
 def holds_locks(connection: Connection) -> bool | None:
-    """Whether the end of the transaction on *connection*, which has no changes, would let a lock go.
+    """Tell whether the end of the transaction on *connection*, which has no changes, would let a lock go.
 
     None: it can't tell.
     """
@@ -120,7 +121,7 @@ def holds_locks(connection: Connection) -> bool | None:
 
 
 def commits_by_itself(connection: Connection) -> bool:
-    """Whether *connection* commits each statement by itself, as far as its driver tells."""
+    """Tell whether *connection* commits each statement by itself, as far as its driver tells."""
     driver: Any = connection.connection.dbapi_connection
     try:
         if connection.dialect.name == "sqlite":
@@ -133,14 +134,14 @@ def commits_by_itself(connection: Connection) -> bool:
 
 
 def _joined(connection: Connection) -> bool:
-    """Whether the session takes part in a transaction that somebody else has begun, as in tests."""
+    """Tell whether the session takes part in a transaction that somebody else has begun, as in tests."""
     info = getattr(connection.connection.dbapi_connection, "info", None)
     # Where the driver can't tell, the database is asked.
     return getattr(info, "transaction_status", 1) != 0
 
 
 def _more(before: Seen, now: Seen, explained: Set[str]) -> bool | None:
-    """Whether PostgreSQL's *now* has changes that *before* has not."""
+    """Tell whether PostgreSQL's *now* has changes that *before* has not."""
     if not now.more:
         return False
     assert now.changes is not None
@@ -179,100 +180,105 @@ class Work(NamedTuple):
 NOTHING = Work(0, 0)
 
 
+@dataclass(slots=True)
+class _Opened:
+    """What is known of the open transaction of one session."""
+
+    #: Its connections, with what was seen when it began there. None: each statement is committed when it is
+    #: sent.
+    connections: dict[Connection, Seen | None] = field(default_factory=dict)
+    #: Whether changes were sent to the database, so that the session looks clean and is not.
+    sent: bool = False
+    #: Statements that have changed nothing, but leave locks for which changes would be taken.
+    quiet: set[str] = field(default_factory=set)
+    work: Work = NOTHING
+
+
 class Changes:
     """The changes of one app's sessions in their open transactions."""
 
     def __init__(self) -> None:
-        #: The connections of the open transactions, with what was seen when they began. None: each statement
-        #: is committed when it is sent.
-        self._begun: WeakKeyDictionary[Session, dict[Connection, Seen | None]] = WeakKeyDictionary()
+        self._opened: WeakKeyDictionary[Session, _Opened] = WeakKeyDictionary()
         #: The sessions whose transactions connections are in.
         self._in: WeakKeyDictionary[Connection, Session] = WeakKeyDictionary()
-        #: Sessions that have sent changes to the database, so that they look clean and are not.
-        self._sent: WeakSet[Session] = WeakSet()
-        #: Statements that have changed nothing, but leave locks for which changes would be taken.
-        self._quiet: WeakKeyDictionary[Session, set[str]] = WeakKeyDictionary()
-        self._work: WeakKeyDictionary[Session, Work] = WeakKeyDictionary()
 
     def begin(self, session: Session, connection: Connection) -> None:
-        """*session* has begun a transaction on *connection*."""
-        begun = self._begun.setdefault(session, {})
+        """Note that *session* has begun a transaction on *connection*."""
+        connections = self._opened.setdefault(session, _Opened()).connections
         if commits_by_itself(connection):
             # Each statement is committed at once, so nobody could forget a COMMIT.
-            begun[connection] = None
+            connections[connection] = None
             return
         self._in[connection] = session
         event.listen(connection, "after_cursor_execute", self._executed)
         # The database reports on a shared connection as a whole, so the executed statements have to do.
-        begun[connection] = None if shared_connection.get() is connection else seen_at_begin(connection)
+        connections[connection] = None if shared_connection.get() is connection else seen_at_begin(connection)
 
     def end(self, session: Session) -> None:
-        """The transaction of *session* has ended."""
-        self._sent.discard(session)
-        self._work.pop(session, None)
-        self._quiet.pop(session, None)
-        self._begun.pop(session, None)
+        """Forget the transaction of *session*, which has ended."""
+        self._opened.pop(session, None)
 
     def known(self, session: Session) -> bool:
-        """Whether SQLAlchemy knows of changes that a COMMIT would write."""
+        """Tell whether SQLAlchemy knows of changes that a COMMIT would write."""
         if session.new or session.deleted or any(map(session.is_modified, session.dirty)):
             return True
-        return session in self._sent and session.in_transaction()
+        opened = self._opened.get(session)
+        return opened is not None and opened.sent and session.in_transaction()
 
     def of(self, session: Session) -> bool | None:
-        """Whether *session* has changes; None: its database can't tell, and SQLAlchemy knows of none."""
+        """Tell whether *session* has changes; None: its database can't tell, and SQLAlchemy knows of none."""
         if self.known(session):
             return True
-        quiet = self._quiet.get(session, set())
-        begun = self._begun.get(session, {}).items()
-        answers = {changed(connection, before, quiet) for connection, before in begun if before is not None}
+        opened = self._opened.get(session, _Opened())
+        begun = opened.connections.items()
+        answers = {changed(one, before, opened.quiet) for one, before in begun if before is not None}
         return True if True in answers else None if None in answers else False
 
     def holds_locks(self, session: Session) -> bool | None:
-        """Whether the end of *session*, which has no changes, lets locks go that its site has taken.
+        """Tell whether the end of *session*, which has no changes, lets locks go that its site has taken.
 
         None: its database can't tell, or nobody has seen how the transaction began.
         """
-        if session not in self._begun:
+        if (opened := self._opened.get(session)) is None:
             return None
-        answers = {holds_locks(connection) for connection in self._begun[session]}
+        answers = set(map(holds_locks, opened.connections))
         return True if True in answers else None if None in answers else False
 
     def work(self, session: Session) -> Work:
         """Return what *session* has done in its transaction."""
-        return self._work.get(session, NOTHING)
+        opened = self._opened.get(session)
+        return NOTHING if opened is None else opened.work
 
     def _executed(
         self, connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
     ) -> None:
         session = self._in.get(connection)
-        if session is None:
+        opened = None if session is None else self._opened.get(session)
+        if opened is None:
             return
         if FENCE in context.execution_options:
             # The fence's own row is no change of the site's.
-            counts = context.execution_options[FENCE] and connection.dialect.name == "sqlite"
-            if counts and (begun := self._begun.get(session)) is not None:
-                begun[connection] = seen_at_begin(connection)
+            if context.execution_options[FENCE] and connection.dialect.name == "sqlite":
+                opened.connections[connection] = seen_at_begin(connection)
             return
-        asked, acted = self._work.get(session, NOTHING)
         writes = context.isinsert or context.isupdate or context.isdelete
         acts = cursor.description is None and (writes or not is_savepoint(context))
-        self._work[session] = Work(asked + 1, acted + acts)
+        opened.work = Work(opened.work.all + 1, opened.work.acts + acts)
         # A statement without rows is no read, whatever its words; SET and SAVEPOINT count none.
         counted = bool(cursor.rowcount) if writes else cursor.description is None and cursor.rowcount > 0
         # SQLite counts what an INSERT returns only when that has been fetched.
         uncounted = context.isinsert and cursor.description is not None
         if counted or (uncounted and connection.dialect.name == "sqlite"):
-            self._sent.add(session)
+            opened.sent = True
             return
         word, rows = _tag(cursor)
         if word in WRITING and rows > 0 and not writes:
-            self._sent.add(session)
+            opened.sent = True
         elif word in WRITING | LOCKING:
-            self._quiet.setdefault(session, set()).add(word)
+            opened.quiet.add(word)
         elif not word and (writes or cursor.description is None) and cursor.rowcount == 0:
             # Other drivers than psycopg.
-            self._quiet.setdefault(session, set()).add("UPDATE")
+            opened.quiet.add("UPDATE")
 
 
 def _tag(cursor: Any) -> tuple[str, int]:
@@ -284,7 +290,7 @@ def _tag(cursor: Any) -> tuple[str, int]:
 
 
 def joins(session: Session) -> bool:
-    """Whether *session* takes part in a transaction that somebody else has begun, as a test around it."""
+    """Tell whether *session* takes part in a transaction that others have begun, as a test around it."""
     try:
         return isinstance(session.get_bind(), Connection)
     except UnboundExecutionError:

@@ -117,7 +117,7 @@ def examine(engine: Engine, bind: str, wanted: bool) -> Finding | None:
 
 @contextmanager
 def begun(engine: Engine, row: FenceConnection) -> Iterator[None]:
-    """A transaction of its own."""
+    """Begin a transaction of its own on *engine*, for *row*."""
     with engine.begin() as row.open:
         refuse_autocommit(row.open)
         yield
@@ -244,7 +244,7 @@ class Fenced:
     over: bool = False
 
     def end(self, error: BaseException) -> None:
-        """The database has ended the transaction by itself, with *error*."""
+        """Note that the database has ended the transaction by itself, with *error*."""
         self.refused = RolledBack(self.grant.names)
 
 
@@ -269,7 +269,7 @@ class Fences:
 
     @contextmanager
     def passing(self, session: Session, fenced: Fenced) -> Iterator[None]:
-        """Every transaction of *session* in the block passes *fenced*, too, and the first one has done so."""
+        """Let later transactions of *session* in the block pass *fenced*, too; the first one has done so."""
         context = app_ctx._get_current_object()  # type: ignore[attr-defined]
         self._of[session] = self._in[context] = (*self.of(session), fenced)
         watch(session.connection(bind_arguments={"bind": fenced.engine}), fenced.end)
@@ -284,7 +284,7 @@ class Fences:
             self.open.discard(fenced)
 
     def begin(self, session: Session, connection: Connection) -> None:
-        """*session* has begun a later transaction, on *connection*."""
+        """Pass the fences in a later transaction of *session*, just begun on *connection*."""
         for fenced in self.of(session):
             if connection.engine.pool is not fenced.engine.pool:
                 continue
@@ -318,7 +318,7 @@ class Fences:
             )
 
     def look_again(self, session: Session) -> None:
-        """The open transaction of *session* is about to end. Raises `LockLost` if a reader was overtaken."""
+        """Raise `LockLost` if a reader was overtaken: the open transaction of *session* is about to end."""
         for fenced in self.of(session):
             # A row is let go by the first COMMIT, which has looked.
             if not fenced.over:
@@ -340,7 +340,7 @@ class Fences:
 
 @contextmanager
 def beginnable(session: Session) -> Iterator[None]:
-    """In the block `session.begin()` gives the open transaction, the first time it is called.
+    """Let the first `session.begin()` in the block give the open transaction.
 
     SQLAlchemy would say that one is begun already. The site has not: ``with db.session.begin():`` is how many
     views write, and the fence has to be in their transaction.

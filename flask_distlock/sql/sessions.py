@@ -61,13 +61,18 @@ class Sessions:
         self.session = session
 
     def current(self) -> Session | None:
-        """The session of this request, if it was used already."""
+        """Return the session of this request, if it was used already."""
         if not has_app_context() or not self.session.registry.has():
             return None
         return self.session()
 
+    def roll_back(self) -> None:
+        """Roll back what this request has open in the session."""
+        if (session := self.current()) is not None:
+            session.rollback()
+
     def before_view(self, request: Request) -> None:
-        """The view of *request* is about to begin."""
+        """Note the state in which the view of *request* begins."""
         if (session := self.current()) is not None:
             self._before_view[request] = session.get_transaction(), self.changes.work(session)
         else:
@@ -90,7 +95,7 @@ class Sessions:
 
     @contextmanager
     def noting_dropped(self, session: Session) -> Iterator[None]:
-        """The block tears the app context of *session* down: note changes of it that it does not commit.
+        """Note changes of *session* that the block drops, which tears its app context down.
 
         They are noted for the guards around the code that leaves the context.
         """
@@ -217,7 +222,7 @@ def refuse_opened(
 
 
 def _begun(session: Session) -> bool:
-    """Whether somebody has begun the transaction of *session* in so many words, and means to end it."""
+    """Tell whether somebody has begun the transaction of *session* in so many words, and means to end it."""
     transaction = session.get_transaction()
     explicit = transaction is not None and transaction.origin.name == "BEGIN"
     return explicit or session.in_nested_transaction()
@@ -226,7 +231,7 @@ def _begun(session: Session) -> bool:
 class SessionTransactions:
     """See `flask_distlock.guarding.state.GuardTransactions`."""
 
-    def __init__(self, sessions: Sessions, where: str, is_view: bool, outlives: bool = True) -> None:
+    def __init__(self, sessions: Sessions, where: str, is_view: bool, outlives: bool) -> None:
         self.sessions = sessions
         self._where = where
         self.is_view = is_view
@@ -268,8 +273,7 @@ class SessionTransactions:
                 self._refuse_dropped(grant)
             except BaseException:
                 # An error handler might commit what the view left behind.
-                if (session := self.sessions.current()) is not None:
-                    session.rollback()
+                self.sessions.roll_back()
                 raise
             if self.is_view and self._outlives and served_request() is not None:
                 is_open = self._leave_to_request()
@@ -316,12 +320,13 @@ class SessionTransactions:
         return session.in_transaction()
 
     def _pass_fence(self, stack: ExitStack, grant: Grant, fenced_in: str, left: Left) -> None:
-        """Every transaction of the session passes the fence of this bind, until *stack* is closed."""
+        """Let every transaction of the session pass the fence of this bind, until *stack* is closed."""
         engine = self.engine_of(fenced_in)
         session = self.sessions.session()
         stack.enter_context(fenced(session, engine, grant, left, fenced_in))
         # The rows of the fence are locked until these transactions end.
-        stack.callback(self._roll_back, session)
+        stack.callback(self.sessions.roll_back)
+        stack.callback(session.rollback)
         stack.enter_context(self.sessions.fences.passing(session, Fenced(engine, grant, left)))
 
     def _look_again(self, session: Session) -> None:
@@ -331,11 +336,6 @@ class SessionTransactions:
                 # The view has not called session.commit(). If the driver's commit() stood in its place, more
                 # than the fenced transaction may have been committed.
                 self.sessions.fences.refuse_ended(session)
-
-    def _roll_back(self, session: Session) -> None:
-        session.rollback()
-        if (other := self.sessions.current()) is not None and other is not session:
-            other.rollback()
 
     def _refuse_dropped(self, grant: Grant) -> None:
         """Raise `ConfigurationError` if the call succeeds, and has left an app context with changes."""
@@ -352,21 +352,19 @@ class SessionTransactions:
 
     @contextmanager
     def ending_all(self, grant: Grant) -> Iterator[None]:
-        """At the end of the block nothing of the session is open. Raises `ConfigurationError` for changes."""
+        """End what is open in the session after the block. Raises `ConfigurationError` for changes."""
         try:
             yield
             self._refuse_dropped(grant)
             # The view has its last moment to commit now: nothing is kept.
-            self._outlives = False
             self._may_be_committed_later()
         finally:
-            if (session := self.sessions.current()) is not None:
-                session.rollback()
+            self.sessions.roll_back()
 
     def engine_of(self, fenced_in: str) -> Engine:
-        db: Any = current_app.extensions.get("sqlalchemy")
-        engine: Engine | None = engine_of(db.engines, fenced_in)
+        engine: Engine | None = engine_of(fenced_in)
         if engine is None:
+            db: Any = current_app.extensions["sqlalchemy"]
             raise ConfigurationError(
                 f"{self._where} has fence={fenced_in!r}, which SQLALCHEMY_BINDS does not have: it has "
                 f"{shown(bind for bind in db.engines if bind is not None)}."
@@ -374,7 +372,7 @@ class SessionTransactions:
         return engine
 
     def _may_be_committed_later(self, failed: bool = False) -> bool:
-        """Whether the site may still commit what the call has left. Else it is rolled back.
+        """Tell whether the site may still commit what the call has left. Else it is rolled back.
 
         Changes that nobody will commit are an error, unless the call has *failed*.
         """

@@ -11,7 +11,7 @@ from asgiref.wsgi import WsgiToAsgi
 from flask import Flask
 from flask.views import MethodView
 
-from distlock.grants.current import current_grant
+from distlock import current_grant
 from flask_distlock import distributed_lock
 
 BUYERS = 6

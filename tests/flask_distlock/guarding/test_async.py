@@ -11,8 +11,8 @@ from asgiref.sync import sync_to_async
 from flask import Flask
 from flask.views import MethodView
 
+from distlock import current_grant
 from distlock.errors import ConfigurationError, LockTimeout, NotHeld
-from distlock.grants.current import current_grant, current_grants
 from flask_distlock import DistLock, distributed_lock
 
 
@@ -94,11 +94,13 @@ def test_nothing_stays_held_in_the_thread(app: Flask) -> None:
         return "sold"
 
     app.add_url_rule("/<int:id>", view_func=in_a_class(buy))
-    held: list[int] = []
-    app.after_request(lambda response: held.append(len(current_grants())) or response)
+    held: list[tuple[str, ...]] = []
+    app.after_request(lambda response: held.append(current_grant().names) or response)
     assert app.test_client().post("/1").text == "sold"
     # Until the request is over it has the lock, in whatever thread its view ran.
-    assert (held, current_grants()) == ([1], ())
+    assert held == [("product_1",)]
+    with pytest.raises(NotHeld):
+        current_grant()
 
 
 def test_two_async_requests_exclude_one_another(app: Flask) -> None:

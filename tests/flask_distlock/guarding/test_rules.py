@@ -9,8 +9,8 @@ from flask import Blueprint, Flask, abort, request
 from flask.views import MethodView
 from flask_login import LoginManager, login_required
 
+from distlock import current_grant
 from distlock.errors import ConfigurationError, NotHeld
-from distlock.grants.current import current_grant
 from flask_distlock import DistLock, distributed_lock
 
 RULE = {"route": "buy", "lock": "product_<id>", "timeout": 0}
