@@ -158,7 +158,7 @@ class ServedRequest:
         self.failure: Exception | None = None
         self._start_response = start_response
         self._waiting: Start | None = None
-        #: What its ``Server-Timing`` is made of once the locks are released.
+        #: They give its ``Server-Timing`` once the locks are released.
         self._stopwatches: Sequence[Stopwatch] = ()
         self._context: Callable[[], object] = lambda: None
 

@@ -181,8 +181,8 @@ NOTHING = Work(0, 0)
 
 
 @dataclass(slots=True)
-class _Opened:
-    """What is known of the open transaction of one session."""
+class _OpenTransaction:
+    """The open transaction of one session, as far as its events and statements tell."""
 
     #: Its connections, with what was seen when it began there. None: each statement is committed when it is
     #: sent.
@@ -198,13 +198,13 @@ class Changes:
     """The changes of one app's sessions in their open transactions."""
 
     def __init__(self) -> None:
-        self._opened: WeakKeyDictionary[Session, _Opened] = WeakKeyDictionary()
+        self._opened: WeakKeyDictionary[Session, _OpenTransaction] = WeakKeyDictionary()
         #: The sessions whose transactions connections are in.
         self._in: WeakKeyDictionary[Connection, Session] = WeakKeyDictionary()
 
     def begin(self, session: Session, connection: Connection) -> None:
         """Note that *session* has begun a transaction on *connection*."""
-        connections = self._opened.setdefault(session, _Opened()).connections
+        connections = self._opened.setdefault(session, _OpenTransaction()).connections
         if commits_by_itself(connection):
             # Each statement is committed at once, so nobody could forget a COMMIT.
             connections[connection] = None
@@ -229,7 +229,7 @@ class Changes:
         """Tell whether *session* has changes; None: its database can't tell, and SQLAlchemy knows of none."""
         if self.known(session):
             return True
-        opened = self._opened.get(session, _Opened())
+        opened = self._opened.get(session, _OpenTransaction())
         begun = opened.connections.items()
         answers = {changed(one, before, opened.quiet) for one, before in begun if before is not None}
         return True if True in answers else None if None in answers else False
