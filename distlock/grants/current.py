@@ -190,12 +190,6 @@ def keeping() -> Iterator[Keeping]:
         _keeping.reset(before)
 
 
-def kept_by_request() -> Keeping | None:
-    """Return the kept grants of the running request, or None if nothing can be kept."""
-    request = _keeping.get()
-    return None if request is None or request.closed else request
-
-
 def keep_together(stack: Sequence[CurrentGrant], mine: CurrentGrant) -> None:
     """Have the request keep all of *stack*, the highest first, as long as *mine*, which is one of it."""
     if len(stack) > 1 and (request := _keeping.get()) is not None:
