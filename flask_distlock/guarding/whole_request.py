@@ -61,18 +61,6 @@ class KeptLock(Kept):
     *until_transaction*: release the lock when the transaction ends.
     """
 
-    __slots__ = (
-        "_committed",
-        "_fencing",
-        "_session",
-        "_until_transaction",
-        "changed",
-        "committed",
-        "refused",
-        "rest",
-        "where",
-    )
-
     def __init__(
         self,
         where: str,
