@@ -83,8 +83,9 @@ class Keeping:
         return tuple(one for one in (*self.around, *self.kept) if not one.grant.released)
 
 
-_current: ContextVar[tuple[CurrentGrant, ...]] = ContextVar("distlock_current_grants", default=())
-_keeping: ContextVar[Keeping | None] = ContextVar("distlock_keeping", default=None)
+#: The grants of the guards around the running code, and the request that keeps locks around it.
+guards_around: ContextVar[tuple[CurrentGrant, ...]] = ContextVar("distlock_current_grants", default=())
+request_around: ContextVar[Keeping | None] = ContextVar("distlock_keeping", default=None)
 
 
 _asked_for: WeakSet[Grant] = WeakSet()
@@ -126,14 +127,9 @@ def note_asked_for(grant: Grant) -> None:
     _asked_for.add(grant)
 
 
-def is_guarded() -> bool:
-    """Return whether a guard, or a request that keeps locks, may be around the running code."""
-    return bool(_current.get()) or _keeping.get() is not None
-
-
 def current_grants() -> tuple[CurrentGrant, ...]:
     """Return what the request keeps, and what the guards around the code hold, the outermost first."""
-    mine, request = _current.get(), _keeping.get()
+    mine, request = guards_around.get(), request_around.get()
     kept = request.open() if request is not None and (request.kept or request.around) else ()
     if not mine and not kept:
         return ()
@@ -147,7 +143,7 @@ def current_grants() -> tuple[CurrentGrant, ...]:
 
 def inherited() -> tuple[CurrentGrant, ...]:
     """Return `current_grants`, and what is held around the code that started the running task or thread."""
-    mine, request = _current.get(), _keeping.get()
+    mine, request = guards_around.get(), request_around.get()
     kept = request.open() if request is not None and (request.kept or request.around) else ()
     return (*kept, *filterfalse(_RELEASED, mine)) if mine or kept else ()
 
@@ -166,33 +162,33 @@ def holding(
     the current grant, and its fence counts.
     """
     owner = current_owner()
-    around = _current.get()
+    around = guards_around.get()
     if around:
         around = tuple(one for one in around if one.owner == owner)
     mine = CurrentGrant(namespace, grant, owner, fenced_in, max_hold=max_hold)
-    before = _current.set((*around, mine, *reversed(above)))
+    before = guards_around.set((*around, mine, *reversed(above)))
     try:
         yield mine
     finally:
-        _current.reset(before)
+        guards_around.reset(before)
 
 
 @contextmanager
 def keeping() -> Iterator[Keeping]:
     """Keep the grants of the block, a request, until its end: in its view, and in what follows."""
-    around = _keeping.get()
+    around = request_around.get()
     request = Keeping(current_owner(), () if around is None else around.open())
-    before = _keeping.set(request)
+    before = request_around.set(request)
     try:
         yield request
     finally:
         request.closed = True
-        _keeping.reset(before)
+        request_around.reset(before)
 
 
 def keep_together(stack: Sequence[CurrentGrant], mine: CurrentGrant) -> None:
     """Have the request keep all of *stack*, the highest first, as long as *mine*, which is one of it."""
-    if len(stack) > 1 and (request := _keeping.get()) is not None:
+    if len(stack) > 1 and (request := request_around.get()) is not None:
         place, kept = next(
             (place, one.kept) for place, one in enumerate(request.kept) if one.grant is mine.grant
         )
@@ -206,8 +202,8 @@ def passed_on(mine: tuple[CurrentGrant, ...]) -> Iterator[None]:
     Bridges between sync and async code do that.
     """
     owner = current_owner()
-    before = _current.set(tuple(replace(one, owner=owner) for one in mine))
+    before = guards_around.set(tuple(replace(one, owner=owner) for one in mine))
     try:
         yield
     finally:
-        _current.reset(before)
+        guards_around.reset(before)

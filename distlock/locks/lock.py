@@ -15,74 +15,11 @@ from distlock.engine.drivers import TaskParker, ThreadParker, arun, run
 from distlock.errors import LostInside, NotHeld
 from distlock.grants.grant import Grant
 from distlock.locks import self_deadlock
-from distlock.locks.namespace import AtEnd, Client, Namespace
+from distlock.locks.namespace import AtEnd, Client
 from distlock.locks.self_deadlock import Entry
 from distlock.numbers import check_timeout
-from distlock.owner import Owner, current_owner, in_event_loop
+from distlock.owner import current_owner, in_event_loop
 from distlock.terms import Terms
-
-
-class Entries:
-    """What threads and tasks hold by way of one `Lock` object.
-
-    A thread may be interrupted anywhere, so each change is one step, or is made under the mutex.
-    """
-
-    def __init__(self, namespace: Namespace) -> None:
-        self._namespace = namespace
-        #: The entries that have a grant.
-        self._out: list[Entry] = []
-        #: The ``with`` blocks that are running, the oldest first.
-        self.entered: list[Entry] = []
-
-    def granted(self, entry: Entry) -> None:
-        """Note that *entry* has its grant."""
-        with self._namespace.books:
-            # Forget grants that were released by `Grant.release`.
-            self._out = [*self._unreleased(), entry] if self._out else [entry]
-
-    def any_open(self) -> bool:
-        """Return whether a grant is neither released nor lost."""
-        return any(entry.is_open for entry in self._out)
-
-    def latest(self, owner: Owner) -> Entry | None:
-        """Return what `release` releases: the latest entry of *owner*, else the oldest of all."""
-        with self._namespace.books:
-            out = self._unreleased()
-            mine = (one for one in reversed(out) if one.owner == owner)
-            return next(mine, next(iter(out), None))
-
-    def take_out(self, entry: Entry) -> bool:
-        """Note that *entry* is being released. Return False if somebody has done so before."""
-        with self._namespace.books:
-            try:
-                self._out.remove(entry)
-            except ValueError:
-                return False
-        return True
-
-    def grant_of(self, block: Entry) -> Grant | None:
-        """Return the grant that the end of *block* releases.
-
-        It is the latest of its owner, because the body may have released the lock and acquired it again.
-        """
-        if self._out == [block]:
-            return block.grant
-        with self._namespace.books:
-            others = [entry for entry in self.entered if entry is not block]
-            out = [entry for entry in self._unreleased() if entry not in others]
-        return next((entry.grant for entry in reversed(out) if entry.owner == block.owner), block.grant)
-
-    def forget(self, block: Entry) -> None:
-        """Note that *block* has ended."""
-        with self._namespace.books:
-            if block in self.entered:
-                self.entered.remove(block)
-            self._out = self._unreleased() if self._out != [block] else []
-
-    def _unreleased(self) -> list[Entry]:
-        return [entry for entry in self._out if entry.grant is not None and not entry.grant.released]
-
 
 logger = logging.getLogger("distlock")
 
@@ -99,8 +36,13 @@ class Lock:
         #: The longest wait, seconds; -1: no limit.
         self.timeout = client.timeout if timeout is None else timeout
         self.terms = terms
+        self._longest = math.inf if self.timeout == -1 else self.timeout
         self._namespace = client.namespace
-        self._entries = Entries(self._namespace)
+        #: The entries that have a grant. A thread may be interrupted anywhere, so each change of this list or
+        #: the next one is one step, or is made under the mutex.
+        self._granted: list[Entry] = []
+        #: The ``with`` blocks that are running, the oldest first.
+        self._entered: list[Entry] = []
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._shown()}>"
@@ -124,7 +66,7 @@ class Lock:
         seconds = self._seconds(blocking, timeout)
         entry = self._entry(ThreadParker())
         try:
-            return self._told(run(self._enter(entry, seconds)), seconds)
+            return self._told(self._noted(entry, run(self._enter(entry, seconds))), seconds)
         except BaseException as error:
             self._abandon(entry, error)
             if is_time_out(error):
@@ -136,7 +78,7 @@ class Lock:
         seconds = self._seconds(blocking, timeout)
         entry = self._entry(TaskParker())
         try:
-            return self._told(await arun(self._enter(entry, seconds)), seconds)
+            return self._told(self._noted(entry, await arun(self._enter(entry, seconds))), seconds)
         except BaseException as error:
             self._abandon(entry, error)
             if is_time_out(error):
@@ -180,13 +122,14 @@ class Lock:
 
     def owned(self) -> bool:
         """Return whether this object holds the lock, and has not lost it. Does not ask the lock service."""
-        return self._entries.any_open()
+        return any(entry.is_open for entry in self._granted)
 
     def __enter__(self) -> Grant:
         block = self._entry(ThreadParker())
         try:
-            self._refuse_own(block)
-            grant = run(self._enter(block, self._longest()))
+            if self_deadlock.is_any_around():
+                self._refuse_own(block)
+            grant = self._noted(block, run(self._enter(block, self._longest)))
             return self._opened(block, grant, sys._getframe(1))
         except BaseException as error:
             self._abandon(block, error)
@@ -207,8 +150,9 @@ class Lock:
     async def __aenter__(self) -> Grant:
         block = self._entry(TaskParker())
         try:
-            self._refuse_own(block)
-            grant = await arun(self._enter(block, self._longest()))
+            if self_deadlock.is_any_around():
+                self._refuse_own(block)
+            grant = self._noted(block, await arun(self._enter(block, self._longest)))
             return self._opened(block, grant, sys._getframe(1))
         except BaseException as error:
             self._abandon(block, error)
@@ -237,37 +181,44 @@ class Lock:
 
     def _refuse_own(self, entry: Entry) -> None:
         """Raise `ConfigurationError` if a ``with`` block would wait for the code around it."""
-        if self_deadlock.is_any_around():
-            self_deadlock.refuse_own(
-                self._namespace, self._wanted(entry), seconds=self._longest(), enters_kept=self._enters_kept()
-            )
+        self_deadlock.refuse_own(
+            self._namespace, self._wanted(entry), seconds=self._longest, enters_kept=self._enters_kept()
+        )
 
     def _enters_kept(self) -> bool:
         """Return whether the client belongs to a framework, which enters again what its request keeps."""
         return self.client.acquirer is not self._namespace
 
     def _enter(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
-        grant = yield from self.client.acquirer.acquire(self.names, entry.parker, seconds, self.terms)
+        """Acquire the lock for *entry*. `_noted` takes the result."""
+        return self.client.acquirer.acquire(self.names, entry.parker, seconds, self.terms)
+
+    def _noted(self, entry: Entry, grant: Grant | None) -> Grant | None:
+        """Note that *entry* has *grant*, and return it."""
         if grant is not None:
             grant.timeout = self.timeout
             entry.grant = grant
-            self._entries.granted(entry)
+            with self._namespace.books:
+                # Forget grants that were released by `Grant.release`.
+                self._granted = [*self._unreleased(), entry] if self._granted else [entry]
         return grant
+
+    def _unreleased(self) -> list[Entry]:
+        return [entry for entry in self._granted if entry.grant is not None and not entry.grant.released]
 
     def _opened(self, block: Entry, grant: Grant | None, frame: FrameType) -> Grant:
         if grant is None:
             stopped_loop = isinstance(block.parker, ThreadParker) and in_event_loop()
             raise self_deadlock.timed_out(self._namespace, self.names, self.timeout, stopped_loop)
-        block.grant = grant
         block.frame = frame
-        self._entries.entered.append(block)  # one step
+        self._entered.append(block)  # one step
         self_deadlock.begin(block)
         return grant
 
     def _abandon(self, entry: Entry, error: BaseException) -> None:
         """Remove *entry*, which was interrupted or refused, and all that the engine has of it."""
-        if entry in self._entries.entered:
-            self._entries.entered.remove(entry)
+        if entry in self._entered:
+            self._entered.remove(entry)
         entry.namespace.abandon(self.names, entry.parker, error)
 
     def _told(self, grant: Grant | None, seconds: float) -> Grant | None:
@@ -275,30 +226,31 @@ class Lock:
             logger.warning("The lock %s was still held after %g seconds, %s", self._shown(), seconds, fault)
         return grant
 
-    def _longest(self) -> float:
-        return math.inf if self.timeout == -1 else self.timeout
-
     def _seconds(self, blocking: bool, timeout: float | None) -> float:
         if not blocking:
             if timeout is not None and timeout != -1:
                 raise ValueError("can't specify a timeout for a non-blocking call")
             return 0.0
         if timeout is None:
-            return self._longest()
+            return self._longest
         return math.inf if timeout == -1 else check_timeout(timeout)
 
     # -- leaving ---------------------------------------------------------------------------------
 
     def _last(self) -> Entry:
         """Return the entry that `release` releases. Raise `NotHeld` if there is none."""
-        entry = self._entries.latest(current_owner())
-        if entry is None:
+        owner = current_owner()
+        with self._namespace.books:
+            granted = self._unreleased()
+        if not granted:
             raise self._not_held()
-        return entry
+        return next((entry for entry in reversed(granted) if entry.owner == owner), granted[0])
 
     def _give_back(self, entry: Entry) -> Commands[None]:
-        if not self._entries.take_out(entry):
-            raise self._not_held()
+        with self._namespace.books:
+            if entry not in self._granted:
+                raise self._not_held()
+            self._granted.remove(entry)
         if entry.grant is not None:
             yield from entry.grant._release()
 
@@ -307,7 +259,7 @@ class Lock:
 
     def _ending(self, frame: FrameType) -> Entry | None:
         """Return the ``with`` block that *frame* ends; None if nothing is left of it."""
-        entered = self._entries.entered.copy()  # to copy is one step
+        entered = self._entered.copy()  # to copy is one step
         if len(entered) == 1 and entered[0].frame is frame:
             return entered[0]
         return self_deadlock.ending(entered, frame)
@@ -330,11 +282,26 @@ class Lock:
         return True
 
     def _release(self, block: Entry) -> Commands[None]:
-        if (grant := self._entries.grant_of(block)) is not None:
-            yield from grant._release()
+        grant = block.grant if self._granted == [block] else self._grant_of(block)
+        assert grant is not None
+        return grant._release()
+
+    def _grant_of(self, block: Entry) -> Grant | None:
+        """Return the grant that the end of *block* releases.
+
+        It is the latest of its owner, because the body may have released the lock and acquired it again.
+        """
+        with self._namespace.books:
+            others = [entry for entry in self._entered if entry is not block]
+            granted = [entry for entry in self._unreleased() if entry not in others]
+        return next((entry.grant for entry in reversed(granted) if entry.owner == block.owner), block.grant)
 
     def _forget(self, block: Entry) -> None:
-        self._entries.forget(block)
+        """Note that *block* has ended."""
+        with self._namespace.books:
+            if block in self._entered:
+                self._entered.remove(block)
+            self._granted = self._unreleased() if self._granted != [block] else []
         self_deadlock.end(block)
 
     def _break_off(self, block: Entry | None, error: BaseException, frame: FrameType) -> None:
@@ -344,7 +311,7 @@ class Lock:
             block = self._ending(frame)
             if block is None or (block.frame is not frame and block.owner != current_owner()):
                 return
-        block.grant = self._entries.grant_of(block)
+        block.grant = self._grant_of(block)
         self._hand_back(block, error)
         self._forget(block)
 

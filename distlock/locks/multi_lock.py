@@ -250,8 +250,9 @@ class MultiLock:
         return [one._entry(parker()) for one in self._parts]
 
     def _refuse_own(self, entries: Iterable[Entry]) -> None:
-        for one, entry in zip(self._parts, entries, strict=True):
-            one._refuse_own(entry)
+        if self_deadlock.is_any_around():
+            for one, entry in zip(self._parts, entries, strict=True):
+                one._refuse_own(entry)
 
     def _enter(self, entries: Sequence[Entry], seconds: float) -> Commands[JointGrant | None]:
         deadline = clock.now() + seconds
@@ -266,7 +267,7 @@ class MultiLock:
                 left = max(0.0, deadline - clock.now())
                 if seconds and not left:
                     break
-                grant = yield from one._enter(entry, left)
+                grant = one._noted(entry, (yield from one._enter(entry, left)))
                 if grant is None:
                     break
                 taken.append(grant)
@@ -333,7 +334,7 @@ class MultiLock:
         if ended is None:
             ended = self._ending(frame)
         for one, block in ended:
-            if block in one._entries.entered:
+            if block in one._entered:
                 one._break_off(block, error, frame)
 
     def _tell(self, ended: Ended, exc_info: tuple[Any, ...]) -> None:

@@ -65,6 +65,10 @@ class RLock(Lock):
         self._note(entry.owner, {**self._inside.get(entry.owner, {}), **after})
         return entry.grant
 
+    def _noted(self, entry: Entry, grant: Grant | None) -> Grant | None:
+        """Return *grant*: `_enter` has noted it, together with what its owner had before."""
+        return grant
+
     def _abandon(self, entry: Entry, error: BaseException) -> None:
         self._note(entry.owner, entry.before)
         super()._abandon(entry, error)
@@ -176,6 +180,6 @@ class RLock(Lock):
             self._abandon(entry, error)
             raise
         # The blocks around have another grant than they began with.
-        for block in self._entries.entered:
+        for block in self._entered:
             if block.owner == entry.owner:
                 block.grant = entry.grant

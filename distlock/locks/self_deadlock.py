@@ -19,7 +19,7 @@ from typing import Any
 from distlock.engine.commands import Parker
 from distlock.engine.wait_queues import upgrade_refusal
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.grants.current import CurrentGrant, current_grants, inherited, is_guarded
+from distlock.grants.current import CurrentGrant, current_grants, guards_around, inherited, request_around
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace
 from distlock.modes import READ
@@ -164,7 +164,7 @@ def apart() -> Iterator[None]:
 
 def is_any_around() -> bool:
     """Return whether a guard, a request or a ``with`` block may hold a lock around the running code."""
-    return bool(_around.get()) or is_guarded()
+    return bool(_around.get() or guards_around.get()) or request_around.get() is not None
 
 
 def refuse_own(

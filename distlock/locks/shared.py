@@ -5,7 +5,7 @@ from __future__ import annotations
 from distlock.engine.commands import Commands
 from distlock.grants.grant import Grant
 from distlock.locks import self_deadlock
-from distlock.locks.lock import Entries, Lock
+from distlock.locks.lock import Lock
 from distlock.locks.namespace import Client
 from distlock.locks.self_deadlock import Entry
 from distlock.terms import Terms
@@ -19,8 +19,6 @@ class ReadLock(Lock):
     """
 
     def _refuse_own(self, entry: Entry) -> None:
-        if not self_deadlock.is_any_around():
-            return
         again = self_deadlock.read_again(self._namespace, self.names, enters_kept=self._enters_kept())
         if again is not None:
             entry.namespace = again
@@ -29,23 +27,15 @@ class ReadLock(Lock):
                 self._namespace,
                 self.names,
                 reads=True,
-                seconds=self._longest(),
+                seconds=self._longest,
                 enters_kept=self._enters_kept(),
             )
 
     def _enter(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
         if entry.namespace is self._namespace:
             return super()._enter(entry, seconds)
-        return self._read_again(entry, seconds)
-
-    def _read_again(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
-        """Another client of this process has it. Our own would ask behind those that wait for that one."""
-        grant = yield from entry.namespace.acquire(self.names, entry.parker, seconds, self.terms)
-        if grant is not None:
-            grant.timeout = self.timeout
-            entry.grant = grant
-            self._entries.granted(entry)
-        return grant
+        # Another client of this process has it. Our own would ask behind those that wait for that one.
+        return entry.namespace.acquire(self.names, entry.parker, seconds, self.terms)
 
 
 class Semaphore(Lock):
@@ -57,7 +47,6 @@ class Semaphore(Lock):
     def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, terms: Terms) -> None:
         super().__init__(client, names, timeout, terms)
         self._namespace = client.namespace.semaphores
-        self._entries = Entries(self._namespace)
 
     def _refuse_own(self, entry: Entry) -> None:
         """Code may have several permits."""
