@@ -176,7 +176,7 @@ class ClusterNode(RedisBackend):
         for request in self._entries.waiting():
             if request.key == key:
                 self._entries.forget(request)
-        posted = self._releases.of(key)
+        posted = self._releases.by_key.get(key)
         if posted is None or not posted.lost:
             return None
         posted.end()

@@ -173,8 +173,10 @@ class RedisBackend(RedisInspection, RedisLatches):
                 self._releases.repeat_lost(request.key, deadline)
                 continue
             request.unanswered -= 1
-            if connection is None or not self._releases.repeat_lost(request.key, deadline):
+            pending = None if connection is None else self._releases.by_key.get(request.key)
+            if pending is None or not pending.lost:
                 return reply
+            self._releases.repeat(pending, deadline)
         raise AssertionError("the second attempt returns or raises")
 
     def wait(self, parker: Sleep, timeout: float) -> None:

@@ -6,7 +6,6 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Any, Protocol
 
 import hiredis
@@ -88,18 +87,23 @@ class RedisConnection:
                     raise ReplyError(hide(str(answer), login[-1:]))
 
     def ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
-        """Send *commands* together and return their replies."""
+        """Send *commands* together and return their replies, which come after the pending ones."""
         self.send(commands[0] if len(commands) == 1 else b"".join(commands), deadline)
-        while self.pending:
-            self.collect(deadline)
-        if len(commands) == 1:
-            return [self.read(deadline)]
-        return list(map(self.read, repeat(deadline, len(commands))))
+        replies: list[Any] = []
+        while self.pending or len(replies) < len(commands):
+            reply = self.read(deadline)
+            if self.pending:
+                self.pending[0].answered(reply)
+                self.pending.popleft()
+            else:
+                replies.append(reply)
+        return replies
 
     def collect(self, deadline: float) -> None:
-        """Read the next pending reply."""
-        self.pending[0].answered(self.read(deadline))
-        self.pending.popleft()
+        """Read the pending replies that begin to come before *deadline*."""
+        while self.pending and self.has_data(deadline):
+            self.pending[0].answered(self.read(deadline))
+            self.pending.popleft()
 
     def send(self, data: bytes, deadline: float) -> None:
         """Send all of *data*."""

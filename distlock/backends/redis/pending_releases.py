@@ -74,19 +74,15 @@ class PendingReleases:
     def __init__(self, caller: ScriptCaller, pool: Pool) -> None:
         self._caller = caller
         self._pool = pool
-        self._by_key: dict[str, PendingRelease] = {}
+        self.by_key: dict[str, PendingRelease] = {}
         #: The scripts that the server has, as far as is known. A script that it lacks would release nothing.
         self.known: set[Script] = set()
         #: One thread at a time repeats lost releases.
         self._repeating = threading.RLock()
 
-    def of(self, key: str) -> PendingRelease | None:
-        """Return the pending release of *key*."""
-        return self._by_key.get(key)
-
     def lost(self) -> list[str]:
         """Return the keys whose release has to be repeated."""
-        return [key for key, pending in list(self._by_key.items()) if pending.lost]
+        return [key for key, pending in list(self.by_key.items()) if pending.lost]
 
     def post(
         self,
@@ -111,8 +107,8 @@ class PendingReleases:
         """
         if scripts.RELEASE[request.mode] not in self.known:
             return False
-        pending = PendingRelease(self._by_key, request, notify, deadline)
-        if self._by_key.setdefault(request.key, pending) is not pending:
+        pending = PendingRelease(self.by_key, request, notify, deadline)
+        if self.by_key.setdefault(request.key, pending) is not pending:
             return False
         sent = False
         try:
@@ -127,12 +123,12 @@ class PendingReleases:
 
         Raises `BackendUnavailable`.
         """
-        pending = self._by_key.get(key)
+        pending = self.by_key.get(key)
         if pending is None:
             return None
         if not (pending.over or pending.lost):
             # Half of the time stays for a repetition, if other calls keep the connection busy.
-            connection = self._pool.claim(pending, (clock.now() + deadline) / 2)
+            connection = self._pool.lend(pending) or self._pool.claim(pending, (clock.now() + deadline) / 2)
             if connection is not None:
                 return connection
             pending.lost = True
@@ -152,7 +148,7 @@ class PendingReleases:
 
         If it was, whatever was sent behind it has to be repeated, too.
         """
-        pending = self._by_key.get(key)
+        pending = self.by_key.get(key)
         if pending is None or not pending.lost:
             return False
         self.repeat(pending, deadline)
@@ -180,14 +176,14 @@ class PendingReleases:
 
     def forget(self, request: LockRequest) -> None:
         """End the pending release of *request*, whose hold is known to be released."""
-        pending = self._by_key.get(request.key)
+        pending = self.by_key.get(request.key)
         if pending is not None and pending.request.token == request.token:
             pending.end()
 
     def settle(self, deadline: float) -> bool:
         """Read the replies that have come, and report what was lost. Return whether none is awaited now."""
         awaited = False
-        for pending in list(self._by_key.values()):
+        for pending in list(self.by_key.values()):
             if not (pending.over or pending.lost):
                 self._pool.collect(pending, deadline)
             if pending.over:

@@ -142,12 +142,14 @@ class Pool:
 
     def lend(self, posted: PostedCall | None = None) -> RedisConnection | None:
         """Lend an idle connection, or that of *posted*, until `give_back`. Return None if it is not idle."""
-        if posted is not None:
-            return self._take(posted)
         try:
-            return self._idle.pop()
-        except IndexError:
+            if posted is None:
+                return self._idle.pop()
+            connection = None if posted.connection is None else posted.connection()
+            self._idle.remove(connection)  # type: ignore[arg-type]
+        except (IndexError, ValueError):
             return None
+        return connection
 
     def give_back(self, connection: RedisConnection) -> None:
         """Take back a connection on which nothing but pending replies is still to be read."""
@@ -176,41 +178,29 @@ class Pool:
             self._wake()
 
     def claim(self, posted: PostedCall, deadline: float) -> RedisConnection | None:
-        """Take the connection of *posted*, for `exchange`, waiting until *deadline*.
+        """As `lend`, for `exchange`: wait until *deadline* for the connection of *posted*.
 
         Return None if its reply was read meanwhile, or will not come.
         """
-        if (connection := self._take(posted)) is not None:
-            return connection
         with self._mutex:
             self._waiting += 1
             try:
                 while not (posted.over or posted.lost) and (left := deadline - clock.now()) > 0:
-                    if (connection := self._take(posted)) is not None:
+                    if (connection := self.lend(posted)) is not None:
                         return connection
                     self._freed.wait(min(left, _CHECK))
             finally:
                 self._waiting -= 1
         return None
 
-    def _take(self, posted: PostedCall) -> RedisConnection | None:
-        """Take the connection of *posted* if it is idle."""
-        connection = None if posted.connection is None else posted.connection()
-        try:
-            self._idle.remove(connection)  # type: ignore[arg-type]
-        except ValueError:
-            return None
-        return connection
-
     def collect(self, posted: PostedCall, deadline: float) -> None:
         """Read the reply to *posted* if it comes by *deadline* and nobody else uses its connection."""
         with self._mutex:
-            if (connection := self._take(posted)) is None:
+            if (connection := self.lend(posted)) is None:
                 return
             self._collecting += 1
         try:
-            while connection.pending and connection.has_data(deadline):
-                connection.collect(deadline)
+            connection.collect(deadline)
         except OSError:
             self._discard(connection)
             self._note_broken()

@@ -447,7 +447,7 @@ class TaskCalls:
     ) -> Begun | None:
         """Call *script*. *more* returns its further arguments, once it is certain that the call is sent."""
         # The call goes behind a pending release of the key.
-        pending = self._releases.of(request.key)
+        pending = self._releases.by_key.get(request.key)
         pipeline = self.pipelines.here()
         connection = pipeline.connection(pending)
         if connection is None:
