@@ -36,22 +36,18 @@ class Call:
 
     Args:
         until: the moment by which the call has to be over, on `distlock.clock.now`. It is the last argument
-        of the
-            function. None: the function takes no deadline.
+            of the function. None: the function takes no deadline.
     """
 
-    __slots__ = ("arguments", "ends", "function", "over", "until")
+    #: Another thread has made the call. The algorithm may not have been resumed yet.
+    over = False
+    #: The moment by which it is over, where only the event loop of the algorithm learns that.
+    ends = math.inf
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, until: float | None = None) -> None:
         self.function = function
-        if until is None:
-            self.arguments, self.until = arguments, math.inf
-        else:
-            self.arguments, self.until = (*arguments, until), until
-        #: Another thread has made the call. The algorithm may not have been resumed yet.
-        self.over = False
-        #: The moment by which it is over, where only the event loop of the algorithm learns that.
-        self.ends = math.inf
+        self.arguments = arguments if until is None else (*arguments, until)
+        self.until = until
 
     def is_over(self) -> bool:
         """Return whether the lock service can no longer act on the call."""

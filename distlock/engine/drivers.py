@@ -91,9 +91,10 @@ def run(commands: Commands[T]) -> T:
     except StopIteration as stop:
         value: T = stop.value
         return value
-    finally:
+    except BaseException:
         # The traceback of an interrupt between two commands would keep the generator from being collected.
         commands.close()
+        raise
 
 
 class TaskParker:
@@ -243,7 +244,7 @@ async def _in_thread(call: Call) -> Any:
     begun = _begun_in_thread(call)
     future = asyncio.wrap_future(begun)
     try:
-        if call.until != math.inf:
+        if call.until is not None and call.until != math.inf:
             await asyncio.wait([future], timeout=max(0.0, call.until - clock.now()))
             # A call that has begun keeps its deadline itself.
             if not future.done() and begun.cancel():

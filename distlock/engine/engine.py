@@ -264,7 +264,10 @@ class Engine:
         if request is None:
             # A secret. Where people may look at the lock service, it begins with the process.
             process = "" if self._inspectable is None else self._inspectable.process
-            request = queue.request = _new_request(queue.key, process + os.urandom(16).hex(), waiter)
+            span = SPAN if options.mode == EXCLUSIVE else 1
+            token, waits = process + os.urandom(16).hex(), not waiter.asks_once
+            wish = options.mode, options.limit, options.permits
+            request = queue.request = LockRequest(queue.key, token, options.ttl, span, waits, *wish)
         queue.queued = None
         request.prompt = not waiter.parker.may_stall
         sent = self.now()
@@ -515,15 +518,6 @@ class Engine:
         self.maintenance.start_anew()
         self.callbacks.after_fork()
         self.backend.after_fork()
-
-
-def _new_request(key: str, token: str, waiter: Waiter) -> LockRequest:
-    options = waiter.options
-    if options.mode == EXCLUSIVE:
-        return LockRequest(key, token, options.ttl, SPAN, not waiter.asks_once)
-    return LockRequest(
-        key, token, options.ttl, 1, not waiter.asks_once, options.mode, options.limit, options.permits
-    )
 
 
 def _asks_for(request: LockRequest, options: Terms) -> bool:

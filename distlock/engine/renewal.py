@@ -11,6 +11,7 @@ import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from typing import Protocol
 
 from distlock.backends.base import Backend
@@ -23,6 +24,9 @@ from distlock.engine.maintenance import MaintenanceThread
 from distlock.errors import LockError
 
 logger = logging.getLogger("distlock")
+
+#: The `Hold.due` of a hold whose first look is not planned yet.
+NOT_PLANNED = -math.inf
 
 #: Why a hold is lost that the lock service does not confirm.
 NOT_OURS = "it was broken, or the lock service forgot it or gave it on"
@@ -52,15 +56,13 @@ class Renewer:
         self._losing = losing
         #: When the status of the process is published next. The thread has to be awake then.
         self.next_publication = math.inf
-        #: The holds to renew. One that has ended is only taken out of this set.
-        self.holds: set[Hold] = set()
+        #: The holds to renew, the latest last. One that has ended is only taken out.
+        self.holds: dict[Hold, None] = {}
         self.forget()
 
     def forget(self) -> None:
         """Renew nothing: in a forked child."""
         self.holds.clear()
-        #: Holds whose first look is not planned yet: most end before.
-        self._new: list[Hold] = []
         #: Planned looks. An entry counts if its time is its hold's `due`, and the hold is in `holds`.
         self._looks: list[tuple[float, int, Hold]] = []
         self._count = itertools.count()
@@ -79,12 +81,9 @@ class Renewer:
         """Renew *hold*, which the lock service has just granted."""
         # An earlier state says nothing about it now.
         self.failing_takes = 0.0
-        new = self._new
-        if len(new) > 2 * len(self.holds) + 64:
-            self._new = new = [kept for kept in new if kept in self.holds]
-        # In this order: an interrupt in between would leave a hold in the set that nobody looks at.
-        new.append(hold)
-        self.holds.add(hold)
+        # Its first look is planned later, because most holds end before.
+        hold.due = NOT_PLANNED
+        self.holds[hold] = None
         due = hold.renewed + min(hold.period, hold.max_hold)
         if self.next_publication != math.inf:
             due = min(due, max(self.next_publication, hold.renewed + MOMENT))
@@ -94,6 +93,7 @@ class Renewer:
 
     def look_at(self, hold: Hold) -> None:
         """Plan the next look at *hold* anew: it may be due earlier than before."""
+        self._plan_new()
         self._thread.wake_before(self._plan(hold))
 
     def look_at_all(self) -> None:
@@ -104,10 +104,7 @@ class Renewer:
 
     def next(self) -> float:
         """Return when the next look is due; ``inf`` if there are no holds."""
-        while self._new:
-            if (hold := self._new[-1]) in self.holds:
-                self._plan(hold)
-            self._new.pop()
+        self._plan_new()
         looks = self._looks
         while looks:
             due, _, hold = looks[0]
@@ -122,13 +119,20 @@ class Renewer:
     def is_idle(self) -> bool:
         return not self.holds
 
+    def _plan_new(self) -> None:
+        # The oldest first, so that after an interrupt those that are left are still the latest.
+        for hold in reversed([*takewhile(_is_new, reversed(self.holds))]):
+            self._plan(hold)
+
     def _plan(self, hold: Hold) -> float:
-        hold.due = self._due(hold)
+        due = self._due(hold)
         if len(self._looks) > 2 * len(self.holds) + 64:
-            self._looks = [(kept.due, next(self._count), kept) for kept in self.holds]
+            self._looks = [(kept.due, next(self._count), kept) for kept in self.holds if not _is_new(kept)]
             heapq.heapify(self._looks)
-        heapq.heappush(self._looks, (hold.due, next(self._count), hold))
-        return hold.due
+        # In this order: an interrupt in between would leave a hold that nobody looks at.
+        heapq.heappush(self._looks, (due, next(self._count), hold))
+        hold.due = due
+        return due
 
     def _take_due(self, now: float) -> list[Hold]:
         """Return the holds that are due. They have to be planned anew."""
@@ -233,6 +237,10 @@ class Renewer:
         """Note that what was sent at *sent* failed."""
         self._failed_at = self._now()
         self.failing_takes = max(0.001, self._failed_at - sent)
+
+
+def _is_new(hold: Hold) -> bool:
+    return hold.due == NOT_PLANNED
 
 
 def _counted(locks: int) -> str:

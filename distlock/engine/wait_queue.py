@@ -308,7 +308,7 @@ class WaitQueue:
             self.hold = None
         else:
             self.shared.remove(hold)
-        self._all.renewer.holds.discard(hold)
+        self._all.renewer.holds.pop(hold, None)
 
     def returned(self, hold: Hold, ours: bool | None) -> None:
         """Note that the release of *hold* is over, so the queue is free.
@@ -321,7 +321,7 @@ class WaitQueue:
             self._all.cancellations.add(hold.request)
         if hold.downgrade_request is not None:
             self._all.cancellations.add(hold.downgrade_request)
-        self._all.renewer.holds.discard(hold)
+        self._all.renewer.holds.pop(hold, None)
         hold.returning = False
         if hold.waiter is not None:
             # They refer to each other, which would keep all of them until garbage is collected.
@@ -338,7 +338,7 @@ class WaitQueue:
         if hold.lost or hold not in self.holds:
             return []
         hold.lost = why
-        self._all.renewer.holds.discard(hold)
+        self._all.renewer.holds.pop(hold, None)
         if cancel or hold.request.unanswered:
             self._all.cancellations.add(hold.request)
         if hold.downgrade_request is not None:

@@ -198,7 +198,7 @@ def test_a_hung_holder_whose_renewal_is_due_does_not_keep_the_keeper_awake(kept:
     kept.pass_time(26.0)
     kept.backend.away = True
     kept.pass_time(4.5)
-    kept.engine.renewer.holds.discard(kept.engine.queues.by_key["a"].hold or pytest.fail("a is held"))
+    kept.engine.renewer.holds.pop(kept.engine.queues.by_key["a"].hold or pytest.fail("a is held"))
     kept.engine.renewer.add(kept.engine.queues.by_key["a"].hold or pytest.fail("a is held"))
     assert run(kept.engine.maintenance.tick()) > 1.0
 
@@ -224,7 +224,7 @@ def test_what_was_planned_for_holds_that_have_ended_does_not_pile_up(kept: Kept)
     kept.acquire("kept")
     for _ in range(1000):
         run(kept.acquire("a")._release())
-    assert len(kept.engine.renewer._looks) + len(kept.engine.renewer._new) < 100
+    assert len(kept.engine.renewer._looks) < 100
     kept.pass_time(20.0)
     assert set(kept.backend.renewals) == {1}
 

@@ -12,7 +12,7 @@ import pytest
 
 from distlock import Lock, Locks
 from distlock.backends.base import PERMIT
-from distlock.engine import engine, hold
+from distlock.engine import hold
 from distlock.engine.admission import Admission
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.engine import Engine
@@ -150,14 +150,14 @@ def a_writer_gives_up_what_it_reads(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_permit_is_one(patch: pytest.MonkeyPatch) -> None:
-    honest = engine._new_request
+    honest = Engine._request
 
-    def new_request(key: str, token: str, waiter: Any) -> Any:
+    def request(self: Engine, queue: WaitQueue, waiter: Any, until: float) -> Any:
         if waiter.options.mode == PERMIT:
             waiter.options = replace(waiter.options, permits=1)
-        return honest(key, token, waiter)
+        return honest(self, queue, waiter, until)
 
-    patch.setattr(engine, "_new_request", new_request)
+    patch.setattr(Engine, "_request", request)
 
 
 def a_timed_out_with_enters(patch: pytest.MonkeyPatch) -> None:

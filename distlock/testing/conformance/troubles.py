@@ -195,7 +195,7 @@ class TroubleConformance(ConformanceFixtures):
                 pass
         assert engine_of(locks).queues.by_key == {}
         assert engine_of(locks).queues.waiting == 0
-        assert engine_of(locks).renewer.holds == set()
+        assert not engine_of(locks).renewer.holds
         # The maintenance thread repeats a release whose reply came too late on a busy machine.
         wait_until(lambda: not engine_of(locks).cancellations, "nothing is to be given back")
         # Other code in this process may have files open for a moment.
