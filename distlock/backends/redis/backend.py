@@ -24,7 +24,7 @@ from distlock.backends.redis.inspection import RedisInspection
 from distlock.backends.redis.latches import RedisLatches
 from distlock.backends.redis.pending_releases import PendingReleases
 from distlock.backends.redis.pool import Pool, Stale
-from distlock.backends.redis.queue_entries import QueueEntries, RequestAnswers
+from distlock.backends.redis.queue_entries import QueueEntries
 from distlock.backends.redis.scripts import (
     BUSY,
     FOREIGN,
@@ -137,7 +137,7 @@ class RedisBackend(RedisInspection, RedisLatches):
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         deadline = self._by(deadline)
-        queue = request.wait and self._answers.may_queue()
+        queue = request.wait and self._entries.may_queue()
         reply = self._request(request, deadline, queue)
         if reply[1] == BUSY and request.wait and not queue:
             # A process that can't hear notifications does not queue, because it would be skipped.
@@ -146,7 +146,7 @@ class RedisBackend(RedisInspection, RedisLatches):
             reply = self._request(request, deadline, True)
         if reply[1] == FOREIGN:
             raise self._caller.foreign(request, deadline)
-        return self._answers.interpret(request, reply)
+        return self._entries.interpret(request, reply)
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
         # Waiting for replicas takes a thread.
@@ -291,7 +291,7 @@ class RedisBackend(RedisInspection, RedisLatches):
         common = self._address, self._pool, self.process, self.window, self._fence_ttl
         self._caller = ReplicatedCaller(*common, self._replicas) if self._replicas else ScriptCaller(*common)
         self._releases = self._make_releases(self._caller, self._pool)
-        self._entries = QueueEntries(self._sink, self.window)
+        self._entries = QueueEntries(self._address, self._sink, self.window)
         self._subscription = None
         if self._finalizer is not None:
             self._finalizer.detach()
@@ -305,8 +305,8 @@ class RedisBackend(RedisInspection, RedisLatches):
             self._finalizer = weakref.finalize(self, self._subscription.dismiss)
             # At the end of the process the thread ends anyway.
             self._finalizer.atexit = False
-        self._answers = RequestAnswers(self._address, self._entries, self._subscription)
-        self._tasks = TaskCalls(self._caller, self._pool, self._releases, self._entries, self._answers)
+        self._entries.subscription = self._subscription
+        self._tasks = TaskCalls(self._caller, self._pool, self._releases, self._entries)
 
     def _connections(self) -> Callable[[], RedisConnection]:
         """Return what makes connections, not yet connected."""

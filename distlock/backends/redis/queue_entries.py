@@ -69,10 +69,13 @@ class QueueEntries:
     *window* is how long a hold lasts that was handed off and not acknowledged, seconds.
     """
 
-    def __init__(self, sink: Sink | None, window: float) -> None:
+    def __init__(self, address: RedisAddress, sink: Sink | None, window: float) -> None:
+        self._address = address
         # Weak: the subscription's thread refers to this, and may not keep a dropped client alive.
         self._sink = weakref.ref(sink) if sink is not None else None
         self._window = window
+        #: Where the process hears of its turn; None: nowhere.
+        self.subscription: Subscription | None = None
         self._numbers = itertools.count(1)
         #: By key. Threads add and pop; each is one atomic step.
         self._polls: dict[str, Poll] = {}
@@ -114,6 +117,32 @@ class QueueEntries:
         else:
             self._polls[request.key] = latest.before
 
+    def may_queue(self) -> bool:
+        """Return whether the process has tried to subscribe. Before that it would not hear a hand-off."""
+        return self.subscription is not None and self.subscription.tried.is_set()
+
+    def interpret(self, request: LockRequest, reply: Sequence[Any]) -> Acquired | Queued | Busy:
+        """Return the answer to *request*; not for `FOREIGN`. Raises `BackendUnavailable`."""
+        if reply[1] == HELD:
+            self.forget(request)
+            request.number = int(reply[2])
+            if request.mode == READ:
+                return Acquired(request.number, request.ttl, followed=reply[3] > 0)
+            if request.mode == PERMIT:
+                return Acquired(request.number, request.ttl, other_limit=int(reply[4]))
+            return Acquired(request.number, request.ttl)
+        if reply[1] == BUSY:
+            return Busy()
+        if reply[1] == UNENDING:
+            raise unending(self._address, hold_key(request.key))
+        self.queued(request, reply[4])
+        subscription = self.subscription
+        hears = subscription is not None and subscription.subscribed
+        poll = _poll_interval(int(reply[2]), int(reply[3]), hears)
+        if subscription is not None and not request.prompt:
+            subscription.stay_until(clock.now() + poll)
+        return Queued(poll)
+
     def waiting(self) -> list[LockRequest]:
         """Return the requests that wait, as far as is known."""
         return [poll.request for poll in list(self._polls.values())]
@@ -149,43 +178,6 @@ class QueueEntries:
             if poll.sent <= then and self._polls.get(key) is poll:
                 self._polls.pop(key, None)
         self._many = max(_MANY, 2 * len(self._polls))
-
-
-class RequestAnswers:
-    """Interprets the replies to the requests of one process."""
-
-    def __init__(
-        self, address: RedisAddress, entries: QueueEntries, subscription: Subscription | None
-    ) -> None:
-        self._address = address
-        self._entries = entries
-        self._subscription = subscription
-
-    def may_queue(self) -> bool:
-        """Return whether the process has tried to subscribe. Before that it would not hear a hand-off."""
-        return self._subscription is not None and self._subscription.tried.is_set()
-
-    def interpret(self, request: LockRequest, reply: Sequence[Any]) -> Acquired | Queued | Busy:
-        """Return the answer to *request*; not for `FOREIGN`. Raises `BackendUnavailable`."""
-        if reply[1] == HELD:
-            self._entries.forget(request)
-            request.number = int(reply[2])
-            if request.mode == READ:
-                return Acquired(request.number, request.ttl, followed=reply[3] > 0)
-            if request.mode == PERMIT:
-                return Acquired(request.number, request.ttl, other_limit=int(reply[4]))
-            return Acquired(request.number, request.ttl)
-        if reply[1] == BUSY:
-            return Busy()
-        if reply[1] == UNENDING:
-            raise unending(self._address, hold_key(request.key))
-        self._entries.queued(request, reply[4])
-        subscription = self._subscription
-        hears = subscription is not None and subscription.subscribed
-        poll = _poll_interval(int(reply[2]), int(reply[3]), hears)
-        if subscription is not None and not request.prompt:
-            subscription.stay_until(clock.now() + poll)
-        return Queued(poll)
 
 
 def _poll_interval(pttl: int, rest: int, subscribed: bool) -> float:

@@ -30,7 +30,7 @@ from distlock.backends.redis.latches import (
 )
 from distlock.backends.redis.pending_releases import PendingRelease, PendingReleases
 from distlock.backends.redis.pool import Pool
-from distlock.backends.redis.queue_entries import QueueEntries, RequestAnswers
+from distlock.backends.redis.queue_entries import QueueEntries
 from distlock.backends.redis.scripts import BUSY, FOREIGN, NO_POLL, Script, bulk, encode
 from distlock.errors import BackendUnavailable
 
@@ -354,7 +354,6 @@ class TaskCalls:
         pool: Lends connections.
         releases: The pending releases of this process.
         entries: Its entries in the queues of the server.
-        answers: Interprets the replies to requests.
     """
 
     def __init__(
@@ -363,23 +362,21 @@ class TaskCalls:
         pool: Pool,
         releases: PendingReleases,
         entries: QueueEntries,
-        answers: RequestAnswers,
     ) -> None:
         self._about = caller.about
         self._releases = releases
         self._entries = entries
-        self._answers = answers
         self.pipelines = Pipelines(pool)
 
     def request(self, request: LockRequest, deadline: float) -> Begun | None:
-        queue = request.wait and self._answers.may_queue()
+        queue = request.wait and self._entries.may_queue()
 
         def result(reply: list[Any]) -> object:
             request.unanswered -= 1
             # To subscribe takes a while, and so does the search for keys of another program.
             if reply[1] == FOREIGN or (reply[1] == BUSY and request.wait and not queue):
                 return REPEAT
-            return self._answers.interpret(request, reply)
+            return self._entries.interpret(request, reply)
 
         def more() -> bytes:
             request.unanswered += 1

@@ -15,6 +15,7 @@ import distlock
 from distlock import clock
 from distlock.backends.optional import PushesHolds
 from distlock.backends.redis import subscription
+from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.queue_entries import QueueEntries
 from distlock.locks import latch_waits
 from distlock.testing.contenders import RecordingSink
@@ -205,7 +206,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def entries(told: RecordingSink, time: list[float]) -> QueueEntries:
-    return QueueEntries(told, WINDOW)
+    return QueueEntries(RedisAddress("redis://"), told, WINDOW)
 
 
 def test_a_push_names_the_hold_and_the_poll_that_it_answers(
