@@ -10,10 +10,9 @@ from typing import Any, Never
 
 from distlock.grants.grant import OnReleaseRequested
 from distlock.locks.latch import Latch, check_total
-from distlock.locks.lock import Lock
+from distlock.locks.lock import Lock, ReadLock, Semaphore
 from distlock.locks.namespace import Acquirer, AtEnd
 from distlock.locks.rlock import RLock
-from distlock.locks.shared import ReadLock, Semaphore
 from distlock.modes import PERMIT, READ, Kind
 from distlock.names import check_name
 from distlock.numbers import LONG, check_permits, check_seconds, check_timeout

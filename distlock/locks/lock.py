@@ -1,4 +1,4 @@
-"""A lock on one name or several, used like `threading.Lock`."""
+"""Locks on one name or several: a plain one, used like `threading.Lock`, a read lock and a semaphore."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ class Lock:
         seconds = self._seconds(blocking, timeout)
         entry = self._entry(ThreadParker())
         try:
-            return self._told(self._noted(entry, run(self._enter(entry, seconds))), seconds)
+            grant = self._noted(entry, run(self._enter(entry, seconds)))
+            if grant is None and seconds > 0:
+                self._warn_of_own_fault(seconds)
+            return grant
         except BaseException as error:
             self._abandon(entry, error)
             if is_time_out(error):
@@ -78,7 +81,10 @@ class Lock:
         seconds = self._seconds(blocking, timeout)
         entry = self._entry(TaskParker())
         try:
-            return self._told(self._noted(entry, await arun(self._enter(entry, seconds))), seconds)
+            grant = self._noted(entry, await arun(self._enter(entry, seconds)))
+            if grant is None and seconds > 0:
+                self._warn_of_own_fault(seconds)
+            return grant
         except BaseException as error:
             self._abandon(entry, error)
             if is_time_out(error):
@@ -221,10 +227,10 @@ class Lock:
             self._entered.remove(entry)
         entry.namespace.abandon(self.names, entry.parker, error)
 
-    def _told(self, grant: Grant | None, seconds: float) -> Grant | None:
-        if grant is None and seconds > 0 and (fault := self_deadlock.own_fault(self._namespace, self.names)):
+    def _warn_of_own_fault(self, seconds: float) -> None:
+        """Log a caller that has waited in vain because of its own code."""
+        if fault := self_deadlock.own_fault(self._namespace, self.names):
             logger.warning("The lock %s was still held after %g seconds, %s", self._shown(), seconds, fault)
-        return grant
 
     def _seconds(self, blocking: bool, timeout: float | None) -> float:
         if not blocking:
@@ -339,3 +345,44 @@ class Lock:
 
     def _shown(self) -> str:
         return ", ".join(map(repr, self.names))
+
+
+class ReadLock(Lock):
+    """A lock of `Locks.read_lock`. Each acquisition has a grant of its own.
+
+    A thread or task that reads or writes a name reads it again at once, past a writer that waits. Else each
+    of the two would wait for the other. So does a ``with`` inside one of another client of the namespace.
+    """
+
+    def _refuse_own(self, entry: Entry) -> None:
+        again = self_deadlock.read_again(self._namespace, self.names, enters_kept=self._enters_kept())
+        if again is not None:
+            entry.namespace = again
+        else:
+            self_deadlock.refuse_own(
+                self._namespace,
+                self.names,
+                reads=True,
+                seconds=self._longest,
+                enters_kept=self._enters_kept(),
+            )
+
+    def _enter(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
+        if entry.namespace is self._namespace:
+            return super()._enter(entry, seconds)
+        # Another client of this process has it. Our own would ask behind those that wait for that one.
+        return entry.namespace.acquire(self.names, entry.parker, seconds, self.terms)
+
+
+class Semaphore(Lock):
+    """A semaphore of `Locks.semaphore`, as `threading.Semaphore` but for all processes. It has no owner.
+
+    A ``with`` inside another one takes a further permit, and `locked` says whether any permit is out.
+    """
+
+    def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, terms: Terms) -> None:
+        super().__init__(client, names, timeout, terms)
+        self._namespace = client.namespace.semaphores
+
+    def _refuse_own(self, entry: Entry) -> None:
+        """Code may have several permits."""

@@ -19,10 +19,9 @@ from distlock.engine.commands import Commands, Parker
 from distlock.errors import LockError, LockTimeout
 from distlock.grants.grant import Fence, Grant, GrantWrapper
 from distlock.locks.client import Locks
-from distlock.locks.lock import Lock
+from distlock.locks.lock import Lock, Semaphore
 from distlock.locks.namespace import Acquirer, Namespace
 from distlock.locks.rlock import RLock
-from distlock.locks.shared import Semaphore
 from distlock.terms import Terms
 from distlock.web.observer import Observer
 from distlock.web.settings.aliases import AliasSettings

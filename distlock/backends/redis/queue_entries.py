@@ -1,5 +1,6 @@
 """What a process waits for at the server, and what a push that hands a lock off to it is worth.
 
+The replies to requests tell the first, messages on the process's channel the second.
 Pushes and polls travel on different connections. So each poll has a number, and a push echoes the number of
 the poll that it answers. The hold of a push counts from the sending of that poll, because it was granted
 later.

@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from distlock.locks.client import Locks
-from distlock.locks.lock import Lock
-from distlock.locks.shared import ReadLock, Semaphore
+from distlock.locks.lock import Lock, ReadLock, Semaphore
 from distlock.web.settings.problems import DEFAULT_ALIAS
 
 

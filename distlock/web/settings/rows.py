@@ -27,9 +27,8 @@ from distlock.grants.grant import Grant, OnReleaseRequested
 from distlock.locks import self_deadlock as blocks
 from distlock.locks.client import Locks
 from distlock.locks.engine_namespace import EngineNamespace
-from distlock.locks.lock import Lock
+from distlock.locks.lock import Lock, ReadLock
 from distlock.locks.namespace import Acquirer, AtEnd
-from distlock.locks.shared import ReadLock
 from distlock.modes import READ, Kind
 from distlock.owner import Owner, current_owner
 from distlock.terms import Terms
