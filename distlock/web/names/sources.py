@@ -177,6 +177,9 @@ def _unknown(template: Template, placeholder: Placeholder, known: Iterable[str])
     if close:
         line = template.text.replace(placeholder.text, placeholder.text.replace(source, folded[close[0]]))
         remedy = f"Did you mean {line!r}?"
+    elif source in {"user", "current_user"}:
+        line = template.text.replace(placeholder.text, "<user.pk>")
+        remedy = f"Did you mean {line!r}, the user of the request?"
     else:
         remedy = f"It has: {', '.join(known) or 'none'}."
     return (

@@ -140,7 +140,11 @@ class Template:
             # Digits are most likely a number, of which a slug would take several spellings.
             first = "int" if value.isdigit() else "slug"
             return f"{problem} {_over_text(self.text, placeholder.text, placeholder.source, first)}"
-        return f"{problem} Pass its key, for example an int, as the argument {placeholder.source!r}."
+        remedy = f"Pass its key, for example an int, as the argument {placeholder.source!r}."
+        if hasattr(value, "is_authenticated"):
+            line = self.text.replace(placeholder.text, "<user.pk>")
+            remedy = f"In a view, write {line!r} for the user of the request. Elsewhere p{remedy[1:]}"
+        return f"{problem} {remedy}"
 
 
 def _checked(name: str) -> str:

@@ -43,6 +43,11 @@ def test_an_argument_that_the_function_does_not_have_is_found_at_once() -> None:
         Names(["<slug:shop>"]).bind(buy)
 
 
+def test_the_user_of_the_request_is_guessed() -> None:
+    with pytest.raises(ConfigurationError, match=r"Did you mean 'user_<user\.pk>'"):
+        Names(["user_<user>"]).bind(buy)
+
+
 def test_an_argument_in_other_letters_is_guessed() -> None:
     with pytest.raises(ConfigurationError, match="Did you mean 'product_<id>'"):
         Names(["product_<ID>"]).bind(buy)

@@ -43,6 +43,14 @@ def test_an_object_in_a_placeholder_says_what_to_pass() -> None:
         name("product_<product>", {"product": object()})
 
 
+def test_a_user_in_a_placeholder_says_what_to_write_in_a_view() -> None:
+    class User:
+        is_authenticated = True
+
+    with pytest.raises(ConfigurationError, match=r"write 'user_<user\.pk>'.* pass its key.*'buyer'"):
+        name("user_<buyer>", {"buyer": User()})
+
+
 @pytest.mark.parametrize("value", [None, "", "01"])
 def test_a_missing_or_malformed_value_names_the_placeholder_and_not_the_value(value: object) -> None:
     with pytest.raises(Malformed, match="<int:id>") as caught:
