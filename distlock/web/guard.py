@@ -7,10 +7,11 @@ inside of its lock; whatever keeps the lock from it leaves as an error before th
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from types import coroutine
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from distlock.engine.wait_queues import upgrade_refusal
 from distlock.errors import ConfigurationError
@@ -62,19 +63,85 @@ class Companion(Protocol):
     def ended(self, grant: Grant, error: BaseException | None) -> None:
         """Called after COMMIT or ROLLBACK, and before the release. *error*: what leaves the guard."""
 
+    async def abegun(self, grant: Grant) -> None:
+        """`begun`, before an async body."""
 
-class AsyncCompanion(Protocol):
-    """`Companion`, for an async body."""
+    async def aended(self, grant: Grant, error: BaseException | None) -> None:
+        """`ended`, after an async body."""
 
-    async def abegun(self, grant: Grant) -> None: ...
 
-    async def aended(self, grant: Grant, error: BaseException | None) -> None: ...
+class Options(TypedDict, total=False):
+    """The options of one guarded call."""
+
+    #: Seconds to wait for the lock; None: the client's.
+    timeout: float | None
+    #: The options of the locks; None: the client's.
+    terms: Terms | None
+    #: The database that is fenced; None: none.
+    fenced_in: str | None
+    #: The client whose rows are the locks of what is fenced while the lock service is away; None: nothing
+    #: runs then.
+    standby: Locks | None
+    #: Told what becomes of the lock.
+    observer: Observer | None
+    #: See `Keep`. None: nothing outlives the call.
+    keep: Keep | None
+    companion: Companion | None
+    #: The guards that stand directly above this one, whose locks are taken before its own.
+    uppers: Sequence[UpperGuard]
 
 
 def run(
     client: Locks,
     names: Sequence[str],
     body: Callable[[], R],
+    transactions: Transactions,
+    **options: Unpack[Options],
+) -> R:
+    """Run *body* under the locks *names*, in a transaction that is committed before they are released.
+
+    Names that a guard around this one holds are not locked again. Raises `LockError`s, and what *body*
+    raises; the transaction is rolled back first, and a lock that was lost before COMMIT rolls it back, too.
+    """
+    with ExitStack() as rest, ExitStack() as until_released:
+        try:
+            next(_guarded(False, rest, until_released, client, names, body, transactions, **options))
+        except StopIteration as end:
+            result: R = end.value
+            return result
+        except RuntimeError as error:
+            # Python turns a StopIteration of *body* into this error, as it leaves the generator.
+            raised = error.__cause__
+            trace = raised.__traceback__ if isinstance(raised, StopIteration) else None
+            if raised is not None and trace is not None and trace.tb_frame.f_code is _guarded.__code__:
+                raise raised from None
+            raise
+    raise AssertionError("A guard of sync code has waited for an event loop.")
+
+
+async def arun(
+    client: Locks,
+    names: Sequence[str],
+    body: Callable[[], Awaitable[R]],
+    transactions: Transactions,
+    **options: Unpack[Options],
+) -> R:
+    """`run`, for an async *body*."""
+    with ExitStack() as rest:
+        async with AsyncExitStack() as until_released:
+            result: R = await _awaitable(
+                True, rest, until_released, client, names, body, transactions, **options
+            )
+    return result
+
+
+def _guarded(
+    in_task: bool,
+    rest: ExitStack,
+    until_released: Any,
+    client: Locks,
+    names: Sequence[str],
+    body: Callable[[], Any],
     transactions: Transactions,
     *,
     timeout: float | None = None,
@@ -85,176 +152,95 @@ def run(
     keep: Keep | None = None,
     companion: Companion | None = None,
     uppers: Sequence[UpperGuard] = (),
-) -> R:
-    """Run *body* under the locks *names*, in a transaction that is committed before they are released.
+) -> Generator[Any, Any, Any]:
+    """The source of both `run` and `arun`. It waits for an event loop only if it is *in_task*.
 
-    *timeout*: seconds; *terms*: of the locks; None: the client's. *fenced_in*: the database that is fenced;
-    None: none.
-    *standby*: whose rows are the locks of what is fenced while the lock service is away; None: nothing runs.
-    *observer*: told what becomes of the lock. *keep*: see `Keep`; None: nothing outlives the call.
-    *companion*: see `Companion`. *uppers*: the guards that stand directly above this one, whose locks are
-    taken before its own. Names that a guard around this one holds are ours already.
-    Raises `LockError`s, and what *body* raises; the transaction is rolled back first, and a lock that was
-    lost before COMMIT rolls it back, too.
+    *until_released*: the stack that releases the locks when it is closed, in a task an `AsyncExitStack`.
+    *rest*: what ends after that.
     """
     around, mode = current_grants(), EXCLUSIVE if terms is None else terms.mode
     namespace = client.namespace.of(mode)
-    wanted, kept = _wanted(namespace, names, mode, around, transactions, fenced_in)
-    if not wanted:
-        with kept or nullcontext():
-            return body()
     if around:
+        names, kept = _wanted(namespace, names, mode, around, transactions, fenced_in)
+        if not names:
+            with kept or nullcontext():
+                return (yield from body().__await__()) if in_task else body()
         # A kept grant may have ended: the search for open transactions ends those of hooks.
         around = current_grants()
-    max_hold = math.inf if terms is None else terms.max_hold
+    else:
+        transactions.refuse_open(names, nested=False)
     if uppers:
         terms = replace(terms or namespace.terms, on_push=False)
         # The TIMEOUT of this guard's own alias does not count in a stack: the highest guard's does.
         timeout = -1 if timeout is None else timeout
-    lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in and not uppers else None)
-    with ExitStack() as rest:  # noqa: SIM117 - as in arun()
-        with ExitStack() as until_released:
-            held: list[CurrentGrant] = []
-            for upper in uppers:
-                rest.enter_context(upper.watched())
-                upper.lock.end_with(uppers[0].lock)
-                with upper.waiting(held):
-                    held.append(upper.holding(until_released.enter_context(upper.lock)))
-            watch = None if observer is None else rest.enter_context(watching(observer, wanted))
-            if watch is not None:
-                lock.tell_waits(watch.contended)
-            for upper in uppers:
-                lock.end_with(upper.lock)
-            inside = held or around
-            with waiting(namespace, wanted, inside, mode, bool(held)) if inside else nullcontext():
-                grant = until_released.enter_context(lock)
-            if companion is not None:
-                until_released.push(
-                    lambda _kind, error, _trace: companion.ended(_lost_of(held, grant), error)
-                )
-            if watch is not None:
-                watch.granted(grant)
-            has_begun = False
-            try:
-                with (
-                    holding(namespace, grant, fenced_in, max_hold, held) as mine,
-                    _begun(transactions, held, mine, lock.left) as commits,
-                ):
-                    has_begun = True
-                    for upper in uppers:
-                        upper.begun()
-                    if watch is not None:
-                        watch.begun(grant)
-                    for one in held:
-                        # It may have been lost while those below it were waited for.
-                        one.grant.check()
-                    if companion is not None:
-                        companion.begun(grant)
-                    result = body()
-                    if commits:
-                        # The last moment at which nothing has happened yet.
-                        for one in (*held, mine):
-                            one.grant.check()
-                if commits:
-                    for one in (*held, mine):
-                        one.grant._note_commit()
-            finally:
-                if keep is not None and has_begun and (later := keep(lasting := _lasting(held, mine))):
-                    keep_together((*held, mine), lasting)
-                    later.push(rest.pop_all())
-                    for one in (*held, mine):
-                        later.callback(_release, one.grant)
-                    # Last, so that an interrupt here leaves no lock behind.
-                    until_released.pop_all()
-    return result
-
-
-async def arun(
-    client: Locks,
-    names: Sequence[str],
-    body: Callable[[], Awaitable[R]],
-    transactions: Transactions,
-    *,
-    timeout: float | None = None,
-    terms: Terms | None = None,
-    fenced_in: str | None = None,
-    standby: Locks | None = None,
-    observer: Observer | None = None,
-    keep: Keep | None = None,
-    companion: AsyncCompanion | None = None,
-    uppers: Sequence[UpperGuard] = (),
-) -> R:
-    """`run`, for an async *body*."""
-    around, mode = current_grants(), EXCLUSIVE if terms is None else terms.mode
-    namespace = client.namespace.of(mode)
-    wanted, kept = _wanted(namespace, names, mode, around, transactions, fenced_in)
-    if not wanted:
-        with kept or nullcontext():
-            return await body()
-    if around:
-        # A kept grant may have ended: the search for open transactions ends those of hooks.
-        around = current_grants()
-    max_hold = math.inf if terms is None else terms.max_hold
+    lock = GuardLock(client, names, around, timeout, terms, standby if fenced_in and not uppers else None)
+    enter = until_released.enter_async_context if in_task else until_released.enter_context
+    held: list[CurrentGrant] = []
     if uppers:
-        terms = replace(terms or namespace.terms, on_push=False)
-        # The TIMEOUT of this guard's own alias does not count in a stack: the highest guard's does.
-        timeout = -1 if timeout is None else timeout
-    lock = GuardLock(client, wanted, around, timeout, terms, standby if fenced_in and not uppers else None)
-    with ExitStack() as rest:
-        async with AsyncExitStack() as until_released:
-            held: list[CurrentGrant] = []
-            for upper in uppers:
-                rest.enter_context(upper.watched())
-                upper.lock.end_with(uppers[0].lock)
-                with upper.waiting(held):
-                    held.append(upper.holding(await until_released.enter_async_context(upper.lock)))
-            watch = None if observer is None else rest.enter_context(watching(observer, wanted))
-            if watch is not None:
-                lock.tell_waits(watch.contended)
-            for upper in uppers:
-                lock.end_with(upper.lock)
-            inside = held or around
-            with waiting(namespace, wanted, inside, mode, bool(held)) if inside else nullcontext():
-                grant = await until_released.enter_async_context(lock)
-            if companion is not None:
-                until_released.push_async_exit(
-                    lambda _kind, error, _trace: companion.aended(_lost_of(held, grant), error)
-                )
-            if watch is not None:
-                watch.granted(grant)
-            has_begun = False
-            try:
-                with (
-                    holding(namespace, grant, fenced_in, max_hold, held) as mine,
-                    _begun(transactions, held, mine, lock.left) as commits,
-                ):
-                    has_begun = True
-                    for upper in uppers:
-                        upper.begun()
-                    if watch is not None:
-                        watch.begun(grant)
-                    for one in held:
-                        # It may have been lost while those below it were waited for.
-                        one.grant.check()
-                    if companion is not None:
-                        await companion.abegun(grant)
-                    result = await body()
-                    if commits:
-                        for one in (*held, mine):
-                            one.grant.check()
+        held = yield from _take_above(in_task, uppers, rest, enter)
+    watch = None if observer is None else rest.enter_context(watching(observer, names))
+    if watch is not None:
+        lock.tell_waits(watch.contended)
+    for upper in uppers:
+        lock.end_with(upper.lock)
+    inside = held or around
+    with waiting(namespace, names, inside, mode, bool(held)) if inside else nullcontext():
+        entered: Any = enter(lock)
+        grant: Grant = (yield from entered.__await__()) if in_task else entered
+    if companion is not None:
+        ended: Any = companion.aended if in_task else companion.ended
+        push: Any = until_released.push_async_exit if in_task else until_released.push
+        push(lambda _kind, error, _trace: ended(_lost_of(held, grant), error))
+    if watch is not None:
+        watch.granted(grant)
+    has_begun = False
+    try:
+        max_hold = math.inf if terms is None else terms.max_hold
+        with holding(namespace, grant, fenced_in, max_hold, held) as mine:
+            fence = fenced_by(held, mine) if held else mine
+            with transactions.begin(fence.grant, fence.fenced_in, lock.left) as commits:
+                has_begun = True
+                for upper in uppers:
+                    upper.begun()
+                if watch is not None:
+                    watch.begun(grant)
+                for one in held:
+                    # It may have been lost while those below it were waited for.
+                    one.grant.check()
+                if companion is not None and in_task:
+                    yield from companion.abegun(grant).__await__()
+                elif companion is not None:
+                    companion.begun(grant)
+                result = (yield from body().__await__()) if in_task else body()
                 if commits:
+                    # The last moment at which nothing has happened yet.
                     for one in (*held, mine):
-                        one.grant._note_commit()
-            finally:
-                if keep is not None and has_begun and (later := keep(lasting := _lasting(held, mine))):
-                    keep_together((*held, mine), lasting)
-                    later.push(rest.pop_all())
-                    # Where it ends there may be no event loop any more.
-                    for one in (*held, mine):
-                        later.callback(_release, one.grant)
-                    # Last, so that an interrupt here leaves no lock behind.
-                    until_released.pop_all()
+                        one.grant.check()
+        if commits:
+            for one in (*held, mine):
+                one.grant._note_commit()
+    finally:
+        if keep is not None and has_begun:
+            _keep_on(keep, held, mine, rest, until_released)
     return result
+
+
+#: `_guarded`, as `arun` awaits it.
+_awaitable = coroutine(_guarded)
+
+
+def _take_above(
+    in_task: bool, uppers: Sequence[UpperGuard], rest: ExitStack, enter: Callable[[GuardLock], Any]
+) -> Generator[Any, Any, list[CurrentGrant]]:
+    """Take the locks of *uppers* from the top to the bottom."""
+    held: list[CurrentGrant] = []
+    for upper in uppers:
+        rest.enter_context(upper.watched())
+        upper.lock.end_with(uppers[0].lock)
+        with upper.waiting(held):
+            entered = enter(upper.lock)
+            held.append(upper.holding((yield from entered.__await__()) if in_task else entered))
+    return held
 
 
 def _lost_of(held: Sequence[CurrentGrant], mine: Grant) -> Grant:
@@ -262,23 +248,32 @@ def _lost_of(held: Sequence[CurrentGrant], mine: Grant) -> Grant:
     return next((one.grant for one in held if one.grant.lost), mine)
 
 
-def _lasting(held: Sequence[CurrentGrant], mine: CurrentGrant) -> CurrentGrant:
-    """Return the one of a stack that is kept longest: the lock of a row is over with its transaction."""
-    return next((one for one in (mine, *held) if not one.grant.held_by_transaction), mine)
+def _keep_on(
+    keep: Keep,
+    held: Sequence[CurrentGrant],
+    mine: CurrentGrant,
+    rest: ExitStack,
+    until_released: ExitStack | AsyncExitStack,
+) -> None:
+    """Ask *keep* whether the locks outlive the call, and if so, move what ends them to the stack it gives."""
+    # The lock of a row is over with its transaction: another one of the stack is kept longer.
+    lasting = (
+        next((one for one in (mine, *held) if not one.grant.held_by_transaction), mine) if held else mine
+    )
+    if later := keep(lasting):
+        keep_together((*held, mine), lasting)
+        later.push(rest.pop_all())
+        # In no task: where it ends there may be no event loop any more.
+        for one in (*held, mine):
+            later.callback(_release, one.grant)
+        # Last, so that an interrupt here leaves no lock behind.
+        until_released.pop_all()
 
 
 def _release(grant: Grant) -> None:
     """Release what is kept; a call that was interrupted may have done so."""
     if not grant.released:
         grant.release()
-
-
-def _begun(
-    transactions: Transactions, held: Sequence[CurrentGrant], mine: CurrentGrant, left: Callable[[], float]
-) -> AbstractContextManager[bool]:
-    """Begin the transaction under *mine* and what the upper guards of its stack have *held*."""
-    fence = fenced_by(held, mine) if held else mine
-    return transactions.begin(fence.grant, fence.fenced_in, left)
 
 
 def leaves_to_below(
@@ -329,9 +324,6 @@ def _wanted(
 
     Where all of them are kept from a call before: what to enter.
     """
-    if not around:
-        transactions.refuse_open(names, nested=False)
-        return names, None
     running = [one for one in around if one.running]
     for one in running:
         if namespace.is_same(one.namespace) and not set(one.grant.names).isdisjoint(names):

@@ -58,6 +58,22 @@ class Transactions:
             self.open = False
 
 
+@pytest.mark.parametrize("given", [[], [0]])
+def test_what_the_body_raises_is_not_turned_into_another_error(
+    locks: distlock.Locks, given: list[int]
+) -> None:
+    def view() -> int:
+        return next(iter(given)) or next(leaking())
+
+    def leaking() -> Iterator[int]:
+        yield next(iter(()))
+
+    with pytest.raises(RuntimeError if given else StopIteration) as caught:
+        guard.run(locks, ["product_1"], view, Transactions(locks, []))
+    assert type(caught.value) is (RuntimeError if given else StopIteration)
+    assert not locks.lock("product_1").locked()
+
+
 def test_the_lock_encloses_the_transaction(locks: distlock.Locks) -> None:
     log: list[str] = []
     transactions = Transactions(locks, log)
