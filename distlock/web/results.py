@@ -10,6 +10,8 @@ from typing import TypeVar
 from distlock.errors import ConfigurationError, LockError, LockTimeout, TooManyWaiters
 from distlock.web.decorator import Guarded
 
+R = TypeVar("R")
+
 logger = logging.getLogger("distlock")
 
 
@@ -36,11 +38,6 @@ def warn_of_stream(where: str, told: set[str]) -> None:
     logger.warning("%s returned a streamed response: its content is made after the lock is released.", where)
 
 
-R = TypeVar("R")
-
-logger = logging.getLogger("distlock")
-
-
 class SkippableCall:
     """One call of a guarded function that is no view."""
 
@@ -49,7 +46,9 @@ class SkippableCall:
         self._begun = False
 
     def body(self, function: Callable[[], R]) -> Callable[[], R]:
-        """*function*, for the guard to run. What it raises itself is no reason to skip it."""
+        """Return *function* for the guard to run. An error that it raises itself is no reason to skip it."""
+        if not self._guarded.told.skips:
+            return function
 
         def begin() -> R:
             self._begun = True
@@ -78,5 +77,5 @@ def skipping_view(guarded: Guarded) -> str | None:
 
 def refuse_skipping_view(guarded: Guarded) -> None:
     """Raise `ConfigurationError` where *guarded* is a view, and told to be skipped."""
-    if (problem := skipping_view(guarded)) is not None:
+    if guarded.told.skips and (problem := skipping_view(guarded)) is not None:
         raise ConfigurationError(problem)

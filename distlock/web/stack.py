@@ -157,6 +157,8 @@ def upper_guards(guarded: Guarded) -> tuple[UpperGuard, ...]:
 
 def serialises_session(guarded: Guarded, uppers: Sequence[UpperGuard]) -> bool:
     """Whether one of the stack keeps two requests of one session apart: see `Told.serialises_session`."""
+    if not uppers:
+        return guarded.told.serialises_session
     return any(one.told.serialises_session for one in (guarded, *(upper.guarded for upper in uppers)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from distlock.errors import ConfigurationError, InvalidName
 from distlock.names import check_name
@@ -116,11 +116,25 @@ class BoundNames:
         for source in self.sources:
             made = None if isinstance(source, Template) else source(*first, *args[is_method:], **kwargs)
             try:
-                names = source.names(arguments, parts) if isinstance(source, Template) else _names_from(made)
+                if isinstance(source, Template):
+                    names = source.names(arguments, parts)
+                elif isinstance(made, str):
+                    names = (made,)
+                elif isinstance(made, Iterable):
+                    names = made
+                else:
+                    raise ConfigurationError(
+                        f"A callable for a lock's name returns a str or several, not {type(made).__name__}."
+                    )
                 for name in names:
-                    found[name] = None
+                    found[check_name(name)] = None
                     if len(found) > maximum:
                         raise Malformed(f"one call asks for more than {maximum} locks")
+            except Malformed:
+                raise
+            except InvalidName as error:
+                # The client has sent it.
+                raise Malformed(str(error)) from None
             except ConfigurationError as error:
                 # The site's own: say where it is.
                 raise ConfigurationError(f"{self._where}: {error}") from None
@@ -154,19 +168,6 @@ class BoundNames:
             if placeholder.source not in self._named:
                 unknown = _unknown(template, placeholder, self._named)
                 raise ConfigurationError(f"{self._where}: {unknown}")
-
-
-def _names_from(made: object) -> Iterator[str]:
-    names = [made] if isinstance(made, str) else made
-    if not isinstance(names, Iterable):
-        raise ConfigurationError(
-            f"A callable for a lock's name returns a str or several, not {type(made).__name__}."
-        )
-    for name in names:
-        try:
-            yield check_name(name)
-        except InvalidName as error:
-            raise Malformed(str(error)) from None
 
 
 def _unknown(template: Template, placeholder: Placeholder, known: Iterable[str]) -> str:

@@ -95,10 +95,11 @@ class Template:
         return (part for part in self.parts if isinstance(part, Placeholder))
 
     def names(self, arguments: Mapping[str, object], parts: Parts | None = None) -> Iterable[str]:
-        """The name for these arguments and these parts of the request; of a cart, one for each element.
+        """Return the name for these arguments and parts of the request; of a cart, one for each element.
 
-        Raises `Malformed` for client data that can't be a name, `ConfigurationError` for arguments of a type
-        that the template can never take; the message has the template to write instead.
+        Nothing has checked yet whether they are names. Raises `Malformed` for what the client sent wrongly,
+        `ConfigurationError` for arguments of a type that the template can never take; the message has the
+        template to write instead.
         """
         if self.is_cart:
             return self._cart(arguments, parts)
@@ -108,7 +109,7 @@ class Template:
                 texts.append(part if isinstance(part, str) else part.value(arguments, parts))
             except Unfit as error:
                 raise self._unfit(part, arguments, error) from None
-        return (_checked("".join(texts)),)
+        return ("".join(texts),)
 
     def _cart(self, arguments: Mapping[str, object], parts: Parts | None) -> Iterator[str]:
         assert parts is not None  # Arguments have no lists.
@@ -123,7 +124,7 @@ class Template:
                 raise self._unfit(part, arguments, error) from None
             columns.append(itertools.repeat(text))
         for row in zip(*columns, strict=False):
-            yield _checked("".join(row))
+            yield "".join(row)
 
     def _unfit(
         self, part: str | Placeholder, arguments: Mapping[str, object], error: Unfit
@@ -145,13 +146,6 @@ class Template:
             line = self.text.replace(placeholder.text, "<user.pk>")
             remedy = f"In a view, write {line!r} for the user of the request. Elsewhere p{remedy[1:]}"
         return f"{problem} {remedy}"
-
-
-def _checked(name: str) -> str:
-    try:
-        return check_name(name)
-    except InvalidName as error:
-        raise Malformed(str(error)) from None
 
 
 def parse(text: str) -> Template:

@@ -8,11 +8,12 @@ import pytest
 
 from distlock.errors import ConfigurationError
 from distlock.web.names.converters import Malformed
+from distlock.web.names.sources import Names
 from distlock.web.names.templates import parse
 
 
 def name(template: str, arguments: dict[str, object]) -> str:
-    (made,) = parse(template).names(arguments)
+    (made,) = Names([template]).bind(lambda **_: None).of_call((), arguments, 1)
     return made
 
 
