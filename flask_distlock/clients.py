@@ -15,8 +15,7 @@ from flask import current_app
 
 from distlock.engine.commands import Commands, Parker
 from distlock.errors import ConfigurationError
-from distlock.fence.sharing import refuse_lines
-from distlock.fence.statements import Connection
+from distlock.fence.statements import Connection, refuse_lines
 from distlock.grants.current import CurrentGrant, Kept
 from distlock.grants.grant import Grant, GrantWrapper
 from distlock.grants.joint import MultiGrant

@@ -7,23 +7,25 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from weakref import WeakKeyDictionary
 
-from distlock.errors import BackendUnavailable, ConfigurationError, LockTimeout
+from distlock.errors import BackendUnavailable, ConfigurationError, LockLost, LockTimeout
 from distlock.fence.ending import TRANSACTION_ID, Mark, of_savepoint, of_transaction
 from distlock.fence.issuing import RowGrant
-from distlock.fence.reading import look_again, note_absent
 from distlock.fence.row import Overtaken, ReadStamp, Stamp, floor_of, stamps_of
-from distlock.fence.sharing import refuse_lines, sharing_for
 from distlock.fence.statements import (
+    DELETE,
     FLOOR,
     PAUSE,
     SEEN,
     SNAPSHOTS,
     UPDATE,
     Connection,
+    Rows,
     Statements,
+    refuse_lines,
     statements_for,
 )
-from distlock.fence.trouble import limit, no_table, old_table, trouble
+from distlock.fence.trouble import has_failed, limit, no_table, old_table, trouble
+from distlock.grants.current import was_asked_for
 from distlock.grants.grant import Fence, Grant
 from distlock.grants.joint import JointGrant
 from distlock.modes import READ
@@ -226,11 +228,10 @@ def _locked(
     seconds = max(0.0, left())
     try:
         if isinstance(stamp, ReadStamp):
-            sharing = sharing_for(connection.kind)
-            if stamp.row in missing and sharing.locks_gaps:
+            if stamp.row in missing and statements.locks_gaps:
                 return None
-            rows = sharing.share(connection, stamp.row, seconds)
-            if not rows and not sharing.locks_gaps:
+            rows = statements.share(connection, stamp.row, seconds)
+            if not rows and not statements.locks_gaps:
                 return None
         else:
             if stamp.row in missing:
@@ -288,3 +289,97 @@ def _lifted(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> 
     except BackendUnavailable as error:
         raise overtaken from error
     raise overtaken
+
+
+# -- readers ----------------------------------------------------------------------------------------------
+#
+# Readers share the row, and write nothing into it. While a reader has the row, no writer passes. Where there
+# is no row yet there is nothing to share: then a reader looks again before its COMMIT, for a writer that has
+# made the row meanwhile.
+
+#: By database: the names of a reader that had no row in its latest transaction there.
+_absent: WeakKeyDictionary[Grant, dict[object, list[ReadStamp]]] = WeakKeyDictionary()
+
+
+class OvertakenReader(LockLost):
+    """A writer has made the row of a name that had none: what was read may be half of what it wrote."""
+
+    def __init__(self, stamp: ReadStamp) -> None:
+        super().__init__(
+            f"The lock {stamp.name!r} was overtaken: somebody wrote under it for the first time while this "
+            "transaction read. Nothing is committed. Try again."
+        )
+
+
+def note_absent(grant: Grant, connection: Connection, stamps: list[ReadStamp]) -> None:
+    """*grant* begins a transaction in which *stamps* have no row."""
+    if stamps or grant in _absent:
+        _absent.setdefault(grant, {})[connection.database] = stamps
+
+
+def absent_for(grant: Grant, database: object) -> list[str]:
+    """The keys of the rows that the latest transaction of *grant* in *database* did not find."""
+    return [stamp.row for stamp in _absent.get(grant, {}).get(database, ())]
+
+
+def look_again(connection: Connection, grant: Grant, left: Callable[[], float]) -> None:
+    """To be called as the last thing before COMMIT. *left*: seconds that may be waited.
+
+    Raises `OvertakenReader`; then the transaction has to be rolled back.
+    """
+    for stamp in _absent.get(grant, {}).get(connection.database, ()):
+        try:
+            made = statements_for(connection.kind).is_made(connection, stamp.values, max(0.0, left()))
+        except Exception as error:
+            # It is being made just now, or was after the snapshot of this transaction.
+            if trouble(error) in {"busy", "again"}:
+                raise OvertakenReader(stamp) from error
+            raise
+        if made:
+            raise OvertakenReader(stamp)
+
+
+# -- transactions that write nothing ------------------------------------------------------------------------
+#
+# A transaction that has written nothing leaves no new row, so that made-up names in requests fill no table.
+# The row would protect nothing. Whether something was written is asked of the database, and not read from the
+# statements, because triggers and functions write, too.
+
+#: A statement whose answer changes once the transaction has written something.
+_WRITTEN = {
+    # The tables that it has locked as a writer does: those locks last until it ends.
+    "postgresql": "SELECT DISTINCT relation FROM pg_locks WHERE pid = pg_backend_pid() "
+    "AND locktype = 'relation' AND mode NOT IN ('AccessShareLock', 'RowShareLock') ORDER BY 1",
+    # How often this connection has asked its tables to write.
+    "mariadb": "SHOW SESSION STATUS WHERE Variable_name "
+    "IN ('Handler_write', 'Handler_update', 'Handler_delete')",
+    # How many rows this connection has changed.
+    "sqlite": "SELECT total_changes()",
+}
+_WRITTEN["mysql"] = _WRITTEN["mariadb"]
+
+
+@contextmanager
+def unless_unused(connection: Connection, grant: Grant, goes_on: Callable[[], bool]) -> Iterator[None]:
+    """Take away the rows that *grant* has made in this transaction, if the block writes nothing.
+
+    *goes_on*: whether a later transaction of the grant may rely on what this one has read.
+    """
+    rows = made_by(grant, connection.database)
+    before = _written(connection) if rows else ()
+    yield
+    # A number that somebody was told is remembered: later ones have to be larger.
+    if not rows or was_asked_for(grant) or goes_on():
+        return
+    try:
+        if _written(connection) == before:
+            for row in rows:
+                connection.execute(DELETE, [row])
+    except Exception as error:
+        # It will be rolled back, even where the view has caught the error that ended it.
+        if not has_failed(error):
+            raise
+
+
+def _written(connection: Connection) -> Rows:
+    return [tuple(row) for row in connection.execute(_WRITTEN[connection.kind])]

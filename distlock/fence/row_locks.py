@@ -14,9 +14,8 @@ from urllib.parse import unquote
 
 from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
 from distlock.errors import ConfigurationError
-from distlock.fence.line import NUMBER
 from distlock.fence.row import TABLE, key_of
-from distlock.fence.statements import Connection, Rows
+from distlock.fence.statements import NUMBER, Connection, Rows
 from distlock.modes import READ
 
 #: Where to look instead.

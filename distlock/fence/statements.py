@@ -1,16 +1,15 @@
-"""How each kind of database locks the fence's row."""
+"""How each kind of database locks the fence's row, for a writer or for readers that share it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 from distlock.clock import now
 from distlock.errors import ConfigurationError
 from distlock.fence.ending import TRANSACTION_ID, Mark
-from distlock.fence.line import TAKE, in_line, milliseconds, within
 from distlock.fence.row import TABLE
 from distlock.fence.trouble import trouble
 
@@ -50,6 +49,10 @@ class Connection(Protocol):
 class Statements(Protocol):
     """One kind of database. A wait that is too long raises what `trouble` calls busy."""
 
+    #: Whether `share` of a row that is not there stands in the way of others: it locks the gap in which they
+    #: insert, or is a read of what they write. What has found none is rolled back, and asks no more.
+    locks_gaps: bool
+
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         """Lock *row* until the transaction ends, waiting *seconds* at most, and give its `COLUMNS`.
 
@@ -67,6 +70,19 @@ class Statements(Protocol):
         """Epoch and number of the floor, as it is while the rows are locked that were inserted before.
 
         *values*: those of a floor's row. Empty: there is none.
+        """
+
+    def share(self, connection: Connection, row: str, seconds: float) -> Rows:
+        """Keep writers from *row* until the transaction ends, waiting *seconds* at most for one that has it.
+
+        Gives its `COLUMNS`. Empty: there is no such row. Raises what `trouble` calls a replica, where a
+        shared row keeps nobody out.
+        """
+
+    def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
+        """Whether there is the row of *values* by now, also if it was made after this transaction began.
+
+        After *seconds* at most nobody else is making it.
         """
 
 
@@ -92,7 +108,56 @@ SEEN = f"SELECT passed_at FROM {TABLE} WHERE id = %s"  # noqa: S608
 DELETE = f"DELETE FROM {TABLE} WHERE id = %s"  # noqa: S608
 
 
+# On PostgreSQL, `FOR SHARE` lets readers pass a writer that waits, as long as others read. So readers share
+# an advisory lock of the row, too, whose line is one for all. A writer that finds the row taken takes that
+# lock before it waits for the row. Both have it until their transactions end. A writer that finds the row
+# free needs none.
+#: The number of a row's advisory lock, made of its key.
+NUMBER = "('x' || left({}, 16))::bit(64)::bigint"
+
+_MINE = NUMBER.format("%s")
+#: The waiters for a row: for exclusive use, and to share it.
+_TAKE = f"SELECT pg_advisory_xact_lock({_MINE})"
+_SHARE = f"SELECT pg_advisory_xact_lock_shared({_MINE})"
+#: A condition: nobody is in line to have it alone, and it is shared from now on.
+_SHARED = f"pg_try_advisory_xact_lock_shared({_MINE})"
+
+
+def _in_line(connection: Connection, stand: str, statement: str, row: str, seconds: float) -> Rows:
+    """Execute *stand* and then *statement*, which wait for *row*, for *seconds* together."""
+    deadline = now() + seconds
+    with _within(connection, seconds) as wait:
+        connection.execute(stand, [row])
+        wait(max(0.0, deadline - now()))
+        return connection.execute(statement, [row])
+
+
+@contextmanager
+def _within(connection: Connection, seconds: float) -> Iterator[Callable[[float], None]]:
+    """The block's statements wait *seconds* at most. Gives what changes that, for those that follow.
+
+    Where one fails, PostgreSQL takes no more of them.
+    """
+    set_timeout = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
+    [(before, _)] = connection.execute(set_timeout, [f"{_milliseconds(seconds)}ms"])
+
+    def wait(left: float) -> None:
+        connection.execute(set_timeout, [f"{_milliseconds(left)}ms"])
+
+    yield wait
+    # How long the user's own statements wait is the user's to say.
+    connection.execute(set_timeout, [before])
+
+
+def _milliseconds(seconds: float) -> int:
+    """*seconds*, as databases take them."""
+    # A day is as good as no limit, and no database takes infinity.
+    return max(1, math.ceil(min(seconds, 86_400.0) * 1000))
+
+
 class _PostgreSQL:
+    locks_gaps = True
+
     def lock_free(self, connection: Connection, row: str) -> Rows:
         return connection.execute(f"{SELECT_MARKED} FOR UPDATE SKIP LOCKED", [row])
 
@@ -100,11 +165,11 @@ class _PostgreSQL:
         # The lock service lets one in at a time: the row is free, but for rare cases.
         if rows := self.lock_free(connection, row):
             return rows
-        return in_line(connection, TAKE, f"{SELECT_MARKED} FOR UPDATE", row, seconds)
+        return _in_line(connection, _TAKE, f"{SELECT_MARKED} FOR UPDATE", row, seconds)
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
         # A row that another transaction has inserted and not committed is waited for.
-        with within(connection, seconds):
+        with _within(connection, seconds):
             connection.execute(f"INSERT INTO {TABLE} {VALUES} ON CONFLICT DO NOTHING", values)
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
@@ -112,7 +177,7 @@ class _PostgreSQL:
         if level in {"repeatable read", "serializable"}:
             # Its snapshot may be older than a prune, and show neither the floor nor what came before it.
             # To write the floor is refused then; and nobody is to wait for what is only tried.
-            with within(connection, seconds):
+            with _within(connection, seconds):
                 connection.execute("SAVEPOINT distlock_floor")
                 connection.execute(
                     f"INSERT INTO {TABLE} {VALUES} "
@@ -122,6 +187,22 @@ class _PostgreSQL:
                 connection.execute("ROLLBACK TO SAVEPOINT distlock_floor")
                 connection.execute("RELEASE SAVEPOINT distlock_floor")
         return connection.execute(FLOOR, values[:1])
+
+    def share(self, connection: Connection, row: str, seconds: float) -> Rows:
+        if rows := connection.execute(f"{SELECT_MARKED} AND {_SHARED} FOR SHARE SKIP LOCKED", [row, row]):
+            return rows
+        return _in_line(connection, _SHARE, f"{SELECT_MARKED} FOR SHARE", row, seconds)
+
+    def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
+        # A snapshot does not show what was made after it. To make it again is refused then; and nobody is to
+        # wait for what is only tried.
+        with _within(connection, seconds):
+            connection.execute("SAVEPOINT distlock_absent")
+            insert = f"INSERT INTO {TABLE} {VALUES} ON CONFLICT DO NOTHING RETURNING 1"
+            absent = connection.execute(insert, values)
+            connection.execute("ROLLBACK TO SAVEPOINT distlock_absent")
+            connection.execute("RELEASE SAVEPOINT distlock_absent")
+        return not absent
 
 
 @contextmanager
@@ -138,6 +219,8 @@ def _put_back(connection: Connection, statement: str, values: Sequence[object] =
 
 
 class _MariaDB:
+    locks_gaps = True
+
     # Two that insert one row at once, and a third: INSERT IGNORE asks for a shared lock first, and then for
     # an exclusive one: https://mariadb.com/kb/en/innodb-lock-modes/
     _insert = f"INSERT INTO {TABLE} {VALUES} ON DUPLICATE KEY UPDATE holder_id = holder_id"
@@ -149,22 +232,35 @@ class _MariaDB:
         if rows := self.lock_free(connection, row):
             return rows
         # It counts whole seconds.
-        return connection.execute(f"{SELECT} FOR UPDATE WAIT {whole(seconds)}", [row])
+        return connection.execute(f"{SELECT} FOR UPDATE WAIT {_whole(seconds)}", [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
-        wait = f"SET STATEMENT innodb_lock_wait_timeout = {whole(seconds)} FOR"
+        wait = f"SET STATEMENT innodb_lock_wait_timeout = {_whole(seconds)} FOR"
         connection.execute(f"{wait} {self._insert}", values)
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
         # A plain read: where there is none, a locking one would lock the gap in which others insert.
         return connection.execute(FLOOR, values[:1])
 
+    def share(self, connection: Connection, row: str, seconds: float) -> Rows:
+        _refuse_replica(connection)
+        return self._locking(connection, row, seconds)
+
+    def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
+        # A locking read sees what was committed after the snapshot. Where there is no row it locks the gap in
+        # which others insert, for the moment until COMMIT.
+        return bool(self._locking(connection, str(values[0]), seconds))
+
+    def _locking(self, connection: Connection, row: str, seconds: float) -> Rows:
+        # It counts whole seconds.
+        return connection.execute(f"{SELECT} LOCK IN SHARE MODE WAIT {_whole(seconds)}", [row])
+
 
 @contextmanager
-def waiting(connection: Connection, seconds: float) -> Iterator[None]:
+def _waiting(connection: Connection, seconds: float) -> Iterator[None]:
     """The block's statements wait *seconds* at most, on MySQL, which counts whole ones."""
     [(before,)] = connection.execute("SELECT @@innodb_lock_wait_timeout")
-    connection.execute("SET innodb_lock_wait_timeout = %s", [whole(seconds)])
+    connection.execute("SET innodb_lock_wait_timeout = %s", [_whole(seconds)])
     with _put_back(connection, "SET innodb_lock_wait_timeout = %s", [before]):
         yield
 
@@ -173,15 +269,19 @@ class _MySQL(_MariaDB):
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         if rows := self.lock_free(connection, row):
             return rows
-        with waiting(connection, seconds):
+        with _waiting(connection, seconds):
             return connection.execute(f"{SELECT} FOR UPDATE", [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
-        with waiting(connection, seconds):
+        with _waiting(connection, seconds):
             connection.execute(self._insert, values)
 
+    def _locking(self, connection: Connection, row: str, seconds: float) -> Rows:
+        with _waiting(connection, seconds):
+            return connection.execute(f"{SELECT} FOR SHARE", [row])
 
-def patiently(connection: Connection, statement: str, values: Sequence[object], seconds: float) -> Rows:
+
+def _patiently(connection: Connection, statement: str, values: Sequence[object], seconds: float) -> Rows:
     """Execute *statement* on SQLite, waiting *seconds* at most for others that have its database locked."""
     deadline = now() + seconds
     [(before,)] = connection.execute("PRAGMA busy_timeout")
@@ -190,7 +290,7 @@ def patiently(connection: Connection, statement: str, values: Sequence[object], 
             # It has no queue: it asks again after 1, 2, 5, … and in the end 100 ms. With such pauses one
             # process would hardly ever meet the moment in which another one, with a queue, is out.
             pause = min(PAUSE, deadline - now())
-            connection.execute(f"PRAGMA busy_timeout = {milliseconds(pause)}")
+            connection.execute(f"PRAGMA busy_timeout = {_milliseconds(pause)}")
             try:
                 return connection.execute(statement, values)
             except Exception as error:
@@ -199,13 +299,17 @@ def patiently(connection: Connection, statement: str, values: Sequence[object], 
 
 
 class _SQLite:
-    """It locks the whole database, and for writers only."""
+    """SQLite, which locks the whole database, and for writers only.
 
+    A transaction reads one moment there, so that nobody has to be kept from it.
+    """
+
+    locks_gaps = False
     _insert = f"INSERT OR IGNORE INTO {TABLE} {VALUES}"
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         # A transaction that begins with a SELECT reads what another one is about to change.
-        patiently(connection, _TOUCH, [row], seconds)
+        _patiently(connection, _TOUCH, [row], seconds)
         return connection.execute(SELECT, [row])
 
     def lock_free(self, connection: Connection, row: str) -> Rows:
@@ -213,10 +317,31 @@ class _SQLite:
         return connection.execute(SELECT, [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
-        patiently(connection, self._insert, values, seconds)
+        _patiently(connection, self._insert, values, seconds)
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
         return connection.execute(FLOOR, values[:1])
+
+    def share(self, connection: Connection, row: str, seconds: float) -> Rows:
+        # Python's driver begins a transaction only for a write: this begins one where there is none.
+        connection.execute("SAVEPOINT distlock_read")
+        return _patiently(connection, SELECT, [row], seconds)
+
+    def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
+        return False
+
+
+class ReplicaRefused(Exception):
+    """The database is a replica: a row that is locked there keeps no writer of the primary out."""
+
+    #: PostgreSQL's own error where nothing may be written.
+    sqlstate = "25006"
+
+
+def _refuse_replica(connection: Connection) -> None:
+    [(read_only,)] = connection.execute("SELECT @@global.read_only")
+    if str(read_only) not in {"0", "OFF"}:
+        raise ReplicaRefused
 
 
 _KINDS: dict[str, Statements] = {
@@ -236,5 +361,15 @@ def statements_for(kind: str) -> Statements:
         raise ConfigurationError(f"A fence needs one of {known}; the database is {kind!r}.") from None
 
 
-def whole(seconds: float) -> int:
-    return math.ceil(milliseconds(seconds) / 1000)
+def refuse_lines(kind: str) -> None:
+    """Raise `ConfigurationError` where no row of *kind* can be a lock that readers share."""
+    if kind == "sqlite":
+        raise ConfigurationError(
+            "Rows of SQLite can't be locks that readers share: it locks its whole database, and for one "
+            "writer. What a transaction reads there is of one moment, and keeps no writer out. Leave the "
+            "lock out for what only reads, take it as a whole, or name a lock service, such as file://."
+        )
+
+
+def _whole(seconds: float) -> int:
+    return math.ceil(_milliseconds(seconds) / 1000)

@@ -19,7 +19,7 @@ from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE
-from distlock.fence.sharing import refuse_lines
+from distlock.fence.statements import refuse_lines
 from distlock.modes import READ
 from distlock.web.decorator import Guarded, guards_of
 from distlock.web.guard_options import one_database

@@ -19,13 +19,12 @@ from distlock.backends.inspectable import Finding
 from distlock.clock import now
 from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence.ending import EndedEarly, Mark, commits_in_message, takes_several
-from distlock.fence.examining import examine_table
-from distlock.fence.passing import Begin, begin_fenced
+from distlock.fence.passing import Begin, begin_fenced, unless_unused
+from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.row import RolledBack
 from distlock.fence.statements import Connection
 from distlock.fence.trouble import ends_transaction
-from distlock.fence.unused import unless_unused
 from distlock.grants.grant import Grant
 from django_distlock import private
 from django_distlock.guarding.open_transactions import ask_for_rollback
@@ -122,7 +121,7 @@ def prune(using: str, days: float, dry_run: bool) -> int:
 
 
 def examine(using: str, wanted: bool) -> Finding | None:
-    """See `distlock.fence.examining`. *using*: an alias of ``DATABASES``."""
+    """See `distlock.fence.prune`. *using*: an alias of ``DATABASES``."""
     check_database(using)
     begin = partial(transaction.atomic, using=using)
     line = "python manage.py distlock prune" + ("" if using == DEFAULT_DB_ALIAS else f" --database {using}")

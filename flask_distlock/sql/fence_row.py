@@ -18,10 +18,9 @@ from sqlalchemy.orm import Session, SessionTransaction
 from distlock.backends.inspectable import Finding
 from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence.ending import Mark, commits_in_message, of_savepoint, takes_several
-from distlock.fence.examining import examine_table
-from distlock.fence.passing import Again, begin_fenced, made_by, pass_fence
+from distlock.fence.passing import Again, absent_for, begin_fenced, look_again, made_by, pass_fence
+from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
-from distlock.fence.reading import absent_for, look_again
 from distlock.fence.row import RolledBack
 from distlock.fence.statements import statements_for
 from distlock.fence.trouble import ends_transaction
@@ -74,7 +73,7 @@ def fenced(
 
 
 def look_again_in(session: Session, engine: Engine, grant: Grant, left: Callable[[], float]) -> None:
-    """See `distlock.fence.reading`: for the open transaction of *session* on *engine*, before its end."""
+    """See `distlock.fence.passing`: for the open transaction of *session* on *engine*, before its end."""
     row = FenceConnection(engine, session)
     if absent_for(grant, row.database):
         row.open = session.connection(bind_arguments={"bind": engine})
@@ -109,7 +108,7 @@ def prune(engine: Engine, bind: str, days: float, dry_run: bool) -> int:
 
 
 def examine(engine: Engine, bind: str, wanted: bool) -> Finding | None:
-    """See `distlock.fence.examining`. *bind*: what *engine* is called in the settings."""
+    """See `distlock.fence.prune`. *bind*: what *engine* is called in the settings."""
     row = FenceConnection(engine)
     line = "flask distlock prune" + ("" if bind == DEFAULT_BIND else f" --bind {bind}")
     return examine_table(partial(begun, engine, row), row, make_table(bind), line, wanted)

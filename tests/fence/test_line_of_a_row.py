@@ -18,8 +18,8 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.fence import line, sharing, statements
-from distlock.fence.reading import OvertakenReader
+from distlock.fence import statements
+from distlock.fence.passing import OvertakenReader
 from distlock.fence.row import Overtaken, floor_of
 from distlock.grants.grant import Grant
 from distlock.locks.client import Locks
@@ -128,9 +128,9 @@ def test_a_writer_waits_for_the_readers_before_it_and_those_after_it_wait_for_th
 def test_without_its_line_readers_of_postgresql_pass_a_writer_for_as_long_as_others_read(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharing, "SHARED", "%s <> ''")
-    monkeypatch.setattr(sharing, "SHARE", "SELECT %s <> ''")
-    monkeypatch.setattr(statements, "TAKE", "SELECT %s <> ''")
+    monkeypatch.setattr(statements, "_SHARED", "%s <> ''")
+    monkeypatch.setattr(statements, "_SHARE", "SELECT %s <> ''")
+    monkeypatch.setattr(statements, "_TAKE", "SELECT %s <> ''")
     passes(engine, grant(1))
     with ThreadPoolExecutor(3) as pool:
         reader = Caller(pool, engine, "read_lock")
@@ -162,7 +162,7 @@ def test_line_and_row_are_waited_for_no_longer_than_one_of_them_might_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     time_now = 100.0
-    monkeypatch.setattr(line, "now", lambda: time_now)
+    monkeypatch.setattr(statements, "now", lambda: time_now)
     limits: list[object] = []
 
     class Connection:
@@ -175,7 +175,7 @@ def test_line_and_row_are_waited_for_no_longer_than_one_of_them_might_be(
                 time_now += 3.5
             return [("0", "")]
 
-    line.in_line(Connection(), line.TAKE, "SELECT 1", "ff", 5.0)
+    statements._in_line(Connection(), statements._TAKE, "SELECT 1", "ff", 5.0)
     assert limits == ["5000ms", "1500ms", "0"]
 
 

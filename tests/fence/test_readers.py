@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from distlock import multi_lock
 from distlock.errors import ConfigurationError, LockLost, LockTimeout
-from distlock.fence.reading import OvertakenReader
+from distlock.fence.passing import OvertakenReader
 from distlock.fence.row import OldEpoch, Overtaken
 from distlock.grants.grant import Fence, Grant
 from distlock.modes import PERMIT, READ, Mode

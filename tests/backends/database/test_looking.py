@@ -16,7 +16,6 @@ import pytest
 from distlock.backends.inspectable import KeyState
 from distlock.fence import row_locks
 from distlock.fence.row import key_of
-from distlock.fence.sharing import sharing_for
 from distlock.fence.statements import statements_for
 from tests.backends.database.conftest import STOCK, Instance, sell_out
 from tests.databases import Databases, on
@@ -138,7 +137,7 @@ class Transaction:
             self.execute("RELEASE SAVEPOINT a")
 
     def share(self, name: str) -> None:
-        sharing_for("postgresql").share(self, key_of("shop", name), 60)
+        statements_for("postgresql").share(self, key_of("shop", name), 60)
 
     def take(self, name: str) -> None:
         statements_for("postgresql").lock(self, key_of("shop", name), 60)
