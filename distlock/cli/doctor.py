@@ -1,4 +1,4 @@
-"""``distlock doctor``: look before it hurts."""
+"""``distlock doctor`` and ``distlock prepare``: before the first lock."""
 
 from __future__ import annotations
 
@@ -41,3 +41,15 @@ def say(finding: Finding) -> None:
     click.echo(f"{finding.level:8} {finding.about:12} {text(finding.said)}")
     if finding.remedy:
         click.echo(f"{'':21} -> {finding.remedy}")
+
+
+@click.command("prepare")
+@with_options
+def prepare(where: Where) -> None:
+    """Make what the lock service needs before its first lock.
+
+    PostgreSQL needs a table and a sequence, MariaDB and MySQL a table, made by a user who may. What is there
+    already stays as it is.
+    """
+    with where.locks() as locks:
+        click.echo(locks.namespace.prepare())

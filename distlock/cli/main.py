@@ -5,15 +5,11 @@ from __future__ import annotations
 import click
 
 from distlock import __version__
-from distlock.cli.ask import ask
-from distlock.cli.break_ import break_
-from distlock.cli.doctor import doctor
-from distlock.cli.list import list_
+from distlock.cli.doctor import doctor, prepare
+from distlock.cli.listing import list_, watch
+from distlock.cli.one_lock import ask, break_, show
 from distlock.cli.options import Commands
-from distlock.cli.prepare import prepare
 from distlock.cli.run import run
-from distlock.cli.show import show
-from distlock.cli.watch import watch
 
 #: The commands that every face has.
 COMMANDS: tuple[click.Command, ...] = (list_, show, watch, ask, break_, doctor, prepare, run)

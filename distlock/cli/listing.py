@@ -1,4 +1,4 @@
-"""``distlock watch``: the list, again and again."""
+"""``distlock list`` and ``distlock watch``: what is held and waited for, once or again and again."""
 
 from __future__ import annotations
 
@@ -11,10 +11,39 @@ from itertools import count, islice
 
 import click
 
-from distlock.cli import output
 from distlock.cli.options import Where, with_options
+from distlock.cli.output import echo_json, echo_listed, listed_json
 from distlock.errors import BackendUnavailable
 from distlock.operate.looking import Listed
+
+
+@click.command("list")
+@click.argument("before", metavar="[START]", default="")
+@click.option(
+    "--limit", default=1000, show_default=True, type=click.IntRange(1), help="Show at most this many lines."
+)
+@with_options
+def list_(where: Where, as_json: bool, before: str, limit: int) -> None:
+    """List what is held or waited for, in all processes.
+
+    Locks, semaphores, and latches that are waited for. With START, only names that begin with it. A lock
+    appears once it has been held or waited for longer than about three seconds; 'show' sees it at once. With
+    --json each line is one object.
+    """
+    with where.locks() as locks:
+        found = list(islice(locks.list(before), limit + 1))
+    shown = sorted(found[:limit], key=lambda one: (one.name, not one.held, one.party.since))
+    if as_json:
+        for one in shown:
+            echo_json(listed_json(one))
+    elif shown:
+        echo_listed(shown)
+    else:
+        click.echo("No lock has been held or waited for longer than about three seconds.")
+        where.hint(locks)
+    if len(found) > limit:
+        click.echo(f"There are more than {limit}. Name what they begin with, or raise --limit.", err=True)
+
 
 #: More nobody reads again every few seconds.
 MOST = 100
@@ -71,11 +100,11 @@ def _longest_first(one: Listed) -> tuple[float, bool]:
 def show(found: Sequence[Listed], as_json: bool, live: bool) -> None:
     if as_json:
         for one in found:
-            output.echo_json(output.listed_json(one))
+            echo_json(listed_json(one))
         return
     # The first lines are what matters: on a terminal they stay on it.
     columns, lines = shutil.get_terminal_size()
     most = min(MOST, max(1, (lines - 5) // (1 if columns >= 80 else 2))) if live else MOST
-    output.echo_listed(found[:most])
+    echo_listed(found[:most])
     if len(found) > most:
         click.echo("There are more.")
