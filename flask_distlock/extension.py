@@ -23,12 +23,12 @@ from distlock.web.sessions import REFRESH_SESSION
 from distlock.web.settings.aliases import AliasSettings, contended_status, read, refuse_problems
 from distlock.web.settings.clients import (
     Clients,
+    DefaultAlias,
     make_client,
     refuse_unusable,
     warn_if_alone,
     without_settings,
 )
-from distlock.web.settings.default_alias import DefaultAlias
 from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
 from distlock.web.stale_writes import SETTING as STALE_WRITES
 from flask_distlock.binds import bind_of

@@ -28,7 +28,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.locks.client import Locks
 from distlock.modes import LOCK, Kind
 from distlock.web.operate import pages
-from distlock.web.operate.one_lock import Sighting, ask_seen, break_seen, is_hold, is_kind, look
+from distlock.web.operate.pages import Sighting, ask_seen, break_seen, is_hold, is_kind, look
 from flask_distlock.guarding.state import current_state
 
 __all__ = ["locks_blueprint"]

@@ -74,7 +74,7 @@ THIRD_PARTIES = {
     "flask_distlock": {"blinker", "click", "flask", "flask_login", "sqlalchemy", "werkzeug"},
 }
 #: These import what a site's settings name.
-NAMED_IN_SETTINGS = {"distlock.backends.registry", "distlock.web.settings.dotted"}
+NAMED_IN_SETTINGS = {"distlock.backends.registry", "distlock.web.settings.problems"}
 
 
 def layer_of(module: str, layers: Iterable[str] = LAYERS) -> str:

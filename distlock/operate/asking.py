@@ -28,9 +28,6 @@ def ask_back(namespace: InspectedNamespace, state: LockState, by: str) -> bool:
     return True
 
 
-logger = logging.getLogger("distlock")
-
-
 def break_lock(namespace: InspectedNamespace, state: LockState, by: str) -> bool:
     """Break the hold that *state* shows, and nothing after it. The next in the queue gets the lock.
 

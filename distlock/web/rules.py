@@ -16,7 +16,7 @@ from distlock.translations import TRANSLATIONS
 from distlock.web.decorator import WORDS, Told, When, Words
 from distlock.web.guard_options import ALL_BUT_GET, Methods, overlap, written
 from distlock.web.names.templates import NameSource
-from distlock.web.settings.dotted import imported
+from distlock.web.settings.problems import imported
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "lock": "product_<id>"}'
 #: As ``when`` takes it, and ``lock`` does not.

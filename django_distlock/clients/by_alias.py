@@ -9,7 +9,7 @@ from distlock.grants.grant import OnReleaseRequested
 from distlock.locks.client import Locks
 from distlock.locks.lock import Lock
 from distlock.locks.rlock import RLock
-from distlock.web.settings.default_alias import DefaultAlias
+from distlock.web.settings.clients import DefaultAlias
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.clients.blocks import RowClient
 from django_distlock.clients.client import Client

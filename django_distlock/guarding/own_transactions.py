@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from django.db.transaction import Atomic
 
 from distlock.errors import ConfigurationError
+from distlock.fence.passing import refuse_unfit, time_left
 from distlock.grants.grant import Grant
-from distlock.web.own_transactions import refuse_unfit, time_left
 from django_distlock.guarding.fence import database_of, fenced
 from django_distlock.guarding.open_transactions import find_open, noting_rollbacks, refuse_failed
 

@@ -24,7 +24,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.locks.client import Locks
 from distlock.modes import LOCK, Kind
 from distlock.web.operate import pages
-from distlock.web.operate.one_lock import ask_seen, break_seen, is_hold, is_kind, look
+from distlock.web.operate.pages import ask_seen, break_seen, is_hold, is_kind, look
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import clients
 from django_distlock.models import Lock

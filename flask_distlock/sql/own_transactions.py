@@ -10,11 +10,10 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session, scoped_session
 
 from distlock.errors import ConfigurationError
-from distlock.fence.passing import begin_fenced
+from distlock.fence.passing import begin_fenced, refuse_unfit, time_left
 from distlock.fence.row import RolledBack
 from distlock.fence.trouble import is_failed
 from distlock.grants.grant import Grant
-from distlock.web.own_transactions import refuse_unfit, time_left
 from flask_distlock.binds import DEFAULT_BIND
 from flask_distlock.sql.fence_row import FenceConnection, make_table, refuse_autocommit, watch
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from distlock.errors import ConfigurationError, InvalidName
 from distlock.names import check_name
 from distlock.web.names.converters import CONVERTERS, Converter, Malformed, Unfit, convert_key, convert_plain
-from distlock.web.names.places import NoPlace, Place, place
-from distlock.web.names.request import Parts
+from distlock.web.names.request import NoPlace, Parts, Place, place
 
 _PIECE = re.compile(r"<([^<>]*)>|([^<>]+)|([<>])")
 _PLACEHOLDER = re.compile(r"(?:(?P<converter>[^:]*):)?(?P<source>.*)", re.DOTALL)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from distlock import metrics
@@ -24,6 +26,7 @@ from distlock.grants.grant import OnReleaseRequested
 from distlock.identity import identity
 from distlock.listening import Listened, Listener, check_listener
 from distlock.locks.client import Locks
+from distlock.locks.lock import Lock, ReadLock, Semaphore
 from distlock.modes import EXCLUSIVE, PERMIT
 from distlock.operate.typed import Typed
 from distlock.terms import Terms
@@ -311,3 +314,41 @@ def fence_for(settings: AliasSettings, told: Told) -> bool | str:
         f"{told}: DISTLOCK[{settings.alias!r}] has the backend 'database', where the fence's row is the "
         "lock: leave fence= out. Another database is another alias, with its name as LOCATION."
     )
+
+
+class DefaultAlias(ABC):
+    """Clients by alias. Its own methods are those of the default one."""
+
+    @abstractmethod
+    def __getitem__(self, alias: str) -> Locks:
+        """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
+
+    def read_lock(self, *names: str, **words: Any) -> ReadLock:
+        """A lock that readers of the default alias share: see `distlock.Locks.read_lock`.
+
+        Example::
+
+            with locks.read_lock("catalogue", timeout=2):
+                print("nobody writes")
+        """
+        return self[DEFAULT_ALIAS].read_lock(*names, **words)
+
+    def write_lock(self, *names: str, **words: Any) -> Lock:
+        """Return an exclusive lock, as `lock` does: see `distlock.Locks.write_lock`.
+
+        Example::
+
+            with locks.write_lock("catalogue") as grant:
+                grant.downgrade()
+        """
+        return self[DEFAULT_ALIAS].write_lock(*names, **words)
+
+    def semaphore(self, name: str, *, limit: int, **words: Any) -> Semaphore:
+        """A semaphore of the default alias: see `distlock.Locks.semaphore`.
+
+        Example::
+
+            with locks.semaphore("gateway", limit=10):
+                print("at most ten at a time")
+        """
+        return self[DEFAULT_ALIAS].semaphore(name, limit=limit, **words)

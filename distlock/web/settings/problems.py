@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,16 @@ from distlock.errors import ConfigurationError
 from distlock.metrics import KINDS
 from distlock.names import check_prefix
 from distlock.numbers import A_COUNT, LONG, a_number_of_seconds, is_count, is_seconds
-from distlock.web.settings.dotted import imported
+
+
+def imported(path: str, what: str) -> Any:
+    """Import and return the object at *path*; messages call it *what*. Raises `ConfigurationError`."""
+    module, _, attribute = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"{what} is {path!r}, which can't be imported: {error}") from error
+
 
 DEFAULT_ALIAS = "default"
 SETTINGS = (

@@ -17,7 +17,7 @@ from werkzeug.test import create_environ, run_wsgi_app
 
 import distlock
 from distlock.operate import break_lock
-from distlock.web.operate.one_lock import break_seen
+from distlock.web.operate.pages import break_seen
 
 THREADS = 8
 PURCHASES = 8
