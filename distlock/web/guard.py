@@ -10,7 +10,6 @@ import math
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, ExitStack, nullcontext
 from dataclasses import replace
-from types import coroutine
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from distlock.engine.wait_queues import upgrade_refusal
@@ -129,9 +128,18 @@ async def arun(
     """`run`, for an async *body*."""
     with ExitStack() as rest:
         async with AsyncExitStack() as until_released:
-            result: R = await _awaitable(
-                True, rest, until_released, client, names, body, transactions, **options
-            )
+            call = _guarded(True, rest, until_released, client, names, body, transactions, **options)
+            try:
+                awaited = next(call)
+                while True:
+                    try:
+                        answer = await awaited
+                    except BaseException as error:  # the guard ends, and raises it again
+                        awaited = call.throw(error)
+                    else:
+                        awaited = call.send(answer)
+            except StopIteration as end:
+                result: R = end.value
     return result
 
 
@@ -153,7 +161,7 @@ def _guarded(
     companion: Companion | None = None,
     uppers: Sequence[UpperGuard] = (),
 ) -> Generator[Any, Any, Any]:
-    """The source of both `run` and `arun`. It waits for an event loop only if it is *in_task*.
+    """The source of both `run` and `arun`. Only if it is *in_task*, it yields what `arun` has to await.
 
     *until_released*: the stack that releases the locks when it is closed, in a task an `AsyncExitStack`.
     *rest*: what ends after that.
@@ -164,7 +172,7 @@ def _guarded(
         names, kept = _wanted(namespace, names, mode, around, transactions, fenced_in)
         if not names:
             with kept or nullcontext():
-                return (yield from body().__await__()) if in_task else body()
+                return (yield body()) if in_task else body()
         # A kept grant may have ended: the search for open transactions ends those of hooks.
         around = current_grants()
     else:
@@ -186,7 +194,7 @@ def _guarded(
     inside = held or around
     with waiting(namespace, names, inside, mode, bool(held)) if inside else nullcontext():
         entered: Any = enter(lock)
-        grant: Grant = (yield from entered.__await__()) if in_task else entered
+        grant: Grant = (yield entered) if in_task else entered
     if companion is not None:
         ended: Any = companion.aended if in_task else companion.ended
         push: Any = until_released.push_async_exit if in_task else until_released.push
@@ -208,10 +216,10 @@ def _guarded(
                     # It may have been lost while those below it were waited for.
                     one.grant.check()
                 if companion is not None and in_task:
-                    yield from companion.abegun(grant).__await__()
+                    yield companion.abegun(grant)
                 elif companion is not None:
                     companion.begun(grant)
-                result = (yield from body().__await__()) if in_task else body()
+                result = (yield body()) if in_task else body()
                 if commits:
                     # The last moment at which nothing has happened yet.
                     for one in (*held, mine):
@@ -225,10 +233,6 @@ def _guarded(
     return result
 
 
-#: `_guarded`, as `arun` awaits it.
-_awaitable = coroutine(_guarded)
-
-
 def _take_above(
     in_task: bool, uppers: Sequence[UpperGuard], rest: ExitStack, enter: Callable[[GuardLock], Any]
 ) -> Generator[Any, Any, list[CurrentGrant]]:
@@ -239,7 +243,7 @@ def _take_above(
         upper.lock.end_with(uppers[0].lock)
         with upper.waiting(held):
             entered = enter(upper.lock)
-            held.append(upper.holding((yield from entered.__await__()) if in_task else entered))
+            held.append(upper.holding((yield entered) if in_task else entered))
     return held
 
 
