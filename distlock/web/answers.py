@@ -31,18 +31,6 @@ logger = logging.getLogger("distlock")
 #: The code of the answer to those who were refused at once.
 QUEUE_FULL = "lock_queue_full"
 
-#: The errors that are answered. The others are the site's own to mend.
-ANSWERED = (
-    LockTimeout,
-    TooManyWaiters,
-    BackendUnavailable,
-    LockLost,
-    BatchFailed,
-    OutcomeUnknown,
-    Malformed,
-    BodyTooLarge,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -82,95 +70,93 @@ class Rendered:
     headers: Mapping[str, str]
 
 
+#: For each error that is answered: status, code, title, detail, and the seconds after which the client may
+#: repeat the request (None: repeating it cannot help). The first error that fits counts.
+_ANSWERS: dict[type[LockError], tuple[int, str, str, str, int | None]] = {
+    LockTimeout: (
+        423,
+        "lock_contended",
+        "Locked",
+        "Somebody else is working on this right now. Try again.",
+        1,
+    ),
+    TooManyWaiters: (
+        503,
+        QUEUE_FULL,
+        "Too many are waiting",
+        "Too many requests are waiting for this already. Try again later.",
+        2,
+    ),
+    BackendUnavailable: (
+        503,
+        "lock_backend_unavailable",
+        "Lock service unavailable",
+        "The lock service does not answer. Try again later.",
+        5,
+    ),
+    LostInside: (
+        500,
+        "lock_lost_inside",
+        "Lock lost",
+        (
+            "The lock was lost while the request was being processed. What it did may stand: look before "
+            "you send it again."
+        ),
+        None,
+    ),
+    LockLost: (
+        503,
+        "lock_lost",
+        "Lock lost",
+        "The lock was lost. Whatever was not yet committed has been undone. Try again.",
+        1,
+    ),
+    BatchFailed: (
+        503,
+        "lock_batch_failed",
+        "Rolled back",
+        "The transaction of this request and others was rolled back. Nothing is written. Try again.",
+        1,
+    ),
+    OutcomeUnknown: (
+        500,
+        "lock_outcome_unknown",
+        "Outcome unknown",
+        "Whether the request was carried out is not known. Look before you send it again.",
+        None,
+    ),
+    Malformed: (
+        400,
+        "lock_name_invalid",
+        HTTPStatus.BAD_REQUEST.phrase,
+        "A part of the request that says what to lock is missing or malformed.",
+        None,
+    ),
+    BodyTooLarge: (
+        413,
+        "lock_body_too_large",
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase,
+        "The body of the request is too large. Send less.",
+        None,
+    ),
+}
+
+#: The errors that are answered; a `LostInside` is a `LockLost`. The others are the site's own to mend.
+ANSWERED = tuple(kind for kind in _ANSWERS if kind is not LostInside)
+
+
 def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answer | None:
-    """The answer to a request that ended in *error*; None for errors that are the site's own to mend.
+    """Return the answer to a request that ended in *error*; None for errors that are the site's own to mend.
 
     *contended_status*: the status where the lock stayed taken. *debug*: whether the lock's name may be shown.
     """
-    shown = str(error) if debug else None
-    match error:
-        case LockTimeout():
-            return Answer(
-                contended_status,
-                "lock_contended",
-                "Locked",
-                "Somebody else is working on this right now. Try again.",
-                1,
-                shown,
-            )
-        case TooManyWaiters():
-            return Answer(
-                503,
-                QUEUE_FULL,
-                "Too many are waiting",
-                "Too many requests are waiting for this already. Try again later.",
-                _until_the_line_is_shorter(error),
-                shown,
-            )
-        case BackendUnavailable():
-            return Answer(
-                503,
-                "lock_backend_unavailable",
-                "Lock service unavailable",
-                "The lock service does not answer. Try again later.",
-                5,
-                shown,
-            )
-        case LostInside():
-            return Answer(
-                500,
-                "lock_lost_inside",
-                "Lock lost",
-                "The lock was lost while the request was being processed. What it did may stand: look before "
-                "you send it again.",
-                None,
-                shown,
-            )
-        case LockLost():
-            return Answer(
-                503,
-                "lock_lost",
-                "Lock lost",
-                "The lock was lost. Whatever was not yet committed has been undone. Try again.",
-                1,
-                shown,
-            )
-        case BatchFailed():
-            return Answer(
-                503,
-                "lock_batch_failed",
-                "Rolled back",
-                "The transaction of this request and others was rolled back. Nothing is written. Try again.",
-                1,
-                shown,
-            )
-        case OutcomeUnknown():
-            return Answer(
-                500,
-                "lock_outcome_unknown",
-                "Outcome unknown",
-                "Whether the request was carried out is not known. Look before you send it again.",
-                None,
-                shown,
-            )
-        case Malformed():
-            return Answer(
-                400,
-                "lock_name_invalid",
-                HTTPStatus.BAD_REQUEST.phrase,
-                "A part of the request that says what to lock is missing or malformed.",
-                None,
-                shown,
-            )
-        case BodyTooLarge():
-            return Answer(
-                413,
-                "lock_body_too_large",
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE.phrase,
-                "The body of the request is too large. Send less.",
-                None,
-                shown,
-            )
+    for kind, (status, code, title, detail, retry_after) in _ANSWERS.items():
+        if isinstance(error, kind):
+            if kind is LockTimeout:
+                status = contended_status
+            elif isinstance(error, TooManyWaiters):
+                retry_after = _until_the_line_is_shorter(error)
+            return Answer(status, code, title, detail, retry_after, str(error) if debug else None)
     return None
 
 
