@@ -15,7 +15,7 @@ from distlock.cli.main import distlock as command
 from tests.redis_server import RedisServer, own_server, redis_server
 from tests.zookeeper_server import zookeeper_server
 
-__all__ = ["own_server", "redis_server", "zookeeper_server"]
+__all__ = ["command", "own_server", "redis_server", "zookeeper_server"]
 
 PATIENCE = 60.0
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 import distlock
-from distlock.cli.exits import UNWRITTEN
 from tests.cli.conftest import PATIENCE, Run, until
 from tests.redis_server import RedisServer
 from tests.zookeeper_server import ZooKeeperServer
@@ -265,4 +264,4 @@ def test_output_that_can_not_be_written_is_one_line(environment: dict[str, str])
     with open("/dev/full", "wb") as full:
         done = subprocess.run(words, env=os.environ | environment, stdout=full, stderr=subprocess.PIPE)
     assert done.stderr == b"Error: The output can't be written: No space left on device.\n"
-    assert done.returncode == UNWRITTEN
+    assert done.returncode == 74

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from distlock.cli.main import distlock as command
+from tests.cli.conftest import command
 from tests.databases import Databases
 
 

@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session
 
 import flask_distlock
 from distlock import LockLost
-from distlock.web.settings.dummy import DummyLocks
 from tests.databases import on
 from tests.fence.conftest import STOCK, write_row
+from tests.fence.dummies import dummy_locks
 from tests.fence.shops import Answered, Shop, open_shop
 from tests.fence.test_passing import until_it_waits
 
@@ -95,7 +95,7 @@ def test_what_rolls_back_and_begins_anew_is_fenced_again(engine: Engine, using: 
 
 def test_ones_own_transaction_commits_nothing_either(engine: Engine) -> None:
     def buy(session: Session) -> None:
-        with DummyLocks("shop").lock("product_1") as grant, flask_distlock.transaction(grant, session):
+        with dummy_locks().lock("product_1") as grant, flask_distlock.transaction(grant, session):
             swallow_a_deadlock(engine, lambda statement: session.execute(text(statement)))
             session.execute(text("UPDATE stock SET qty = 3 WHERE id = 1"))
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from distlock.fence.row import key_of
 from tests.databases import on
+from tests.fence.rows import row_of
 from tests.fence.shops import Answered, FlaskShop, open_shop
 from tests.fence.test_hurried_statements import INSERT
 
@@ -40,7 +40,7 @@ def test_a_limit_of_the_site_that_ends_the_wait_is_a_423_that_says_so(
         assert shop.post() == Answered(200)
     lock = "UPDATE distlock_fence SET holder_id = 'other'" if sold_before else INSERT
     with engine.connect() as earlier:
-        earlier.execute(text(lock), {} if sold_before else {"id": key_of("shop", "product_1")})
+        earlier.execute(text(lock), {} if sold_before else {"id": row_of("shop", "product_1")})
         assert shop.post() == Answered(423, "lock_contended")
         earlier.rollback()
     assert f"as a {setting} shorter than TIMEOUT does" in caplog.text

@@ -9,10 +9,10 @@ from django.db import connections
 from sqlalchemy import Engine, text
 
 from distlock.errors import LockTimeout
-from distlock.fence.row import key_of
 from django_distlock import distributed_lock
 from tests.databases import on
 from tests.fence.conftest import ALIAS
+from tests.fence.rows import row_of
 from tests.fence.shops import Answered, DjangoShop, open_shop
 
 #: What the site has set, and how.
@@ -49,7 +49,7 @@ def test_a_limit_of_the_site_that_ends_the_wait_is_a_423_that_says_so(
         assert shop.post() == Answered(200)
     lock = "UPDATE distlock_fence SET holder_id = 'other'" if sold_before else INSERT
     with engine.connect() as earlier:
-        earlier.execute(text(lock), {} if sold_before else {"id": key_of("shop", "product_1")})
+        earlier.execute(text(lock), {} if sold_before else {"id": row_of("shop", "product_1")})
         assert shop.post() == Answered(423, "lock_contended")
         guard = distributed_lock("product_1", fence=shop.using)
         with pytest.raises(LockTimeout, match=f"as a {setting} shorter than TIMEOUT does"):

@@ -12,9 +12,9 @@ from django.db import connections, transaction
 
 import distlock
 from distlock import ConfigurationError, LockLost, Locks, LockTimeout, LostInside, NotHeld
-from distlock.web.settings.dummy import DummyLocks
 from django_distlock import atomic
 from tests.fence.conftest import STOCK
+from tests.fence.dummies import dummy_locks
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_lock_that_was_lost_before_commit_rolls_back(migrated: str, locks: Loc
 
 
 def test_what_is_overtaken_is_not_begun(migrated: str) -> None:
-    locks = DummyLocks("shop")
+    locks = dummy_locks()
     with locks.lock("product_1") as stale, locks.lock("product_1") as later:
         with atomic(later, using=migrated):
             write(migrated, 7)
@@ -85,7 +85,7 @@ def test_a_grant_that_was_released_is_refused(migrated: str, locks: Locks) -> No
 
 
 def test_the_wait_for_an_earlier_transaction_ends_with_the_time_out(migrated: str) -> None:
-    locks = DummyLocks("shop", timeout=0.05)
+    locks = dummy_locks(TIMEOUT=0.05)
 
     def later() -> None:
         try:

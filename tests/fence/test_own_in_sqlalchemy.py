@@ -15,10 +15,10 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 
 import distlock
 from distlock import ConfigurationError, LockLost, Locks, LockTimeout, LostInside, NotHeld
-from distlock.web.settings.dummy import DummyLocks
 from flask_distlock import transaction
 from tests.databases import on
 from tests.fence.conftest import STOCK
+from tests.fence.dummies import dummy_locks
 
 
 class Base(DeclarativeBase):
@@ -120,7 +120,7 @@ def test_after_a_commit_in_the_block_there_is_no_more_transaction(
 
 
 def test_what_is_overtaken_is_not_begun(engine: Engine, session: Session) -> None:
-    locks = DummyLocks("shop")
+    locks = dummy_locks()
     with locks.lock("product_1") as stale, locks.lock("product_1") as later:
         with transaction(later, session):
             session.get_one(Stock, 1).qty = 7
@@ -138,7 +138,7 @@ def test_a_grant_that_was_released_is_refused(session: Session, locks: Locks) ->
 
 
 def test_the_wait_for_an_earlier_transaction_ends_with_the_time_out(engine: Engine, session: Session) -> None:
-    locks = DummyLocks("shop", timeout=0.05)
+    locks = dummy_locks(TIMEOUT=0.05)
 
     def later() -> None:
         with Session(engine) as other, locks.lock("product_1") as grant, transaction(grant, other):

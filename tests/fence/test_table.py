@@ -15,9 +15,9 @@ from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import Engine, MetaData, Table, inspect, text
 
 from distlock.errors import ConfigurationError
-from distlock.web.settings.dummy import DummyLocks
 from django_distlock import atomic
 from flask_distlock import DistLock
+from tests.fence.dummies import dummy_locks
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -105,7 +105,7 @@ def test_where_it_is_missing_django_says_what_to_run(
         Table("distlock_fence", MetaData()).drop(connection)
     if not installed:
         monkeypatch.setattr(apps, "is_installed", lambda name: name != "django_distlock")
-    with DummyLocks().lock("product_1") as grant, pytest.raises(ConfigurationError) as missing:
+    with dummy_locks().lock("product_1") as grant, pytest.raises(ConfigurationError) as missing:
         atomic(grant, using).__enter__()
     assert "Run: python manage.py migrate distlock --database fenced" in str(missing.value)
     assert ('INSTALLED_APPS += ["django_distlock"]' in str(missing.value)) is not installed
@@ -115,7 +115,7 @@ def test_a_table_of_an_earlier_version_is_told_with_the_statements_to_run(engine
     with engine.begin() as connection:
         for old, new in (("domain", "namespace"), ("era", "epoch"), ("seal", "holder_id")):
             connection.execute(text(f"ALTER TABLE distlock_fence RENAME COLUMN {new} TO {old}"))
-    with DummyLocks().lock("product_1") as grant:
+    with dummy_locks().lock("product_1") as grant:
         with pytest.raises(ConfigurationError, match="has the columns of an earlier version") as old_table:
             atomic(grant, using).__enter__()
         statements = str(old_table.value).partition("Run: ")[2].split(";")[:-1]
