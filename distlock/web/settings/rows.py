@@ -23,7 +23,7 @@ from distlock.fence import row_locks
 from distlock.fence.issuing import RowGrant
 from distlock.fence.statements import Connection
 from distlock.fence.trouble import no_table, old_table, trouble, words_of
-from distlock.grants.grant import Grant, OnReleaseRequested
+from distlock.grants.grant import Grant
 from distlock.locks import self_deadlock as blocks
 from distlock.locks.client import Locks
 from distlock.locks.engine_namespace import EngineNamespace
@@ -192,44 +192,18 @@ class RowLocks(Locks):
     def alist(self, before: str = "") -> Never:
         raise ConfigurationError(_LOOK)
 
-    def lock(
-        self,
-        *names: str,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
-        on_push: bool = False,
-        on_release_requested: OnReleaseRequested | None = None,
-        **unknown: Never,
-    ) -> Lock:
-        """A lock whose ``with`` block is a transaction; see `distlock.Locks.lock`. Nobody pushes a row."""
-        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold}
-        lock = super().lock(*names, on_release_requested=on_release_requested, **words, **unknown)
-        return RowLock(lock, self._begin)
+    def lock(self, *names: str, on_push: bool = False, **words: Any) -> Lock:
+        """Return a lock whose ``with`` block is a transaction: see `distlock.Locks.lock`.
 
-    def read_lock(
-        self,
-        *names: str,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
-        on_release_requested: OnReleaseRequested | None = None,
-        **unknown: Never,
-    ) -> ReadLock:
-        """A read lock whose ``with`` block is a transaction; see `distlock.Locks.read_lock`."""
-        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold}
-        lock = super().read_lock(*names, on_release_requested=on_release_requested, **words, **unknown)
-        return RowReadLock(lock, self._begin)
+        Nobody pushes a row, so *on_push* makes no difference.
+        """
+        return RowLock(super().lock(*names, **words), self._begin)
 
-    def rlock(
-        self,
-        *names: str,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
-        on_release_requested: OnReleaseRequested | None = None,
-        **unknown: Never,
-    ) -> Never:
+    def read_lock(self, *names: str, **words: Any) -> ReadLock:
+        """Return a read lock whose ``with`` block is a transaction: see `distlock.Locks.read_lock`."""
+        return RowReadLock(super().read_lock(*names, **words), self._begin)
+
+    def rlock(self, *names: str, **words: Any) -> Never:
         raise ConfigurationError(self._no_rlock)
 
 
