@@ -28,7 +28,7 @@ from distlock.fence.statements import (
     refuse_lines,
     statements_for,
 )
-from distlock.fence.trouble import has_failed, limit, no_table, old_table, trouble
+from distlock.fence.trouble import has_failed, limit, refuse_table, trouble
 from distlock.grants.current import was_asked_for
 from distlock.grants.grant import Fence, Grant
 from distlock.grants.joint import JointGrant
@@ -103,12 +103,8 @@ def begin_fenced(
                     "database. Try again."
                 ) from error
         except Exception as error:
+            refuse_table(error, make_table, row_is_lock=grant.held_by_transaction)
             found = trouble(error)
-            if found == "no table":
-                # The driver's words, and those of what is around it, say no more.
-                raise no_table(make_table, row_is_lock=grant.held_by_transaction) from None
-            if found == "old table":
-                raise old_table() from None
             if found == "replica":
                 raise ConfigurationError(
                     f"The lock {', '.join(map(repr, grant.names))} can't be fenced on a replica, or where "

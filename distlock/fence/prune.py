@@ -19,7 +19,7 @@ from distlock.clock import now
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence.row import TABLE, floor_of
 from distlock.fence.statements import DELETE, UPDATE, Connection, Rows, statements_for
-from distlock.fence.trouble import no_table, old_table, trouble
+from distlock.fence.trouble import no_table, refuse_table, trouble
 from distlock.grants.grant import Fence
 
 R = TypeVar("R")
@@ -69,11 +69,7 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
             delete = partial(_prune, connection, namespace, rows, before)
             pruned += _patiently(begin, delete)
     except Exception as error:
-        found = trouble(error)
-        if found == "no table":
-            raise no_table(make_table) from None
-        if found == "old table":
-            raise old_table() from None
+        refuse_table(error, make_table)
         raise
     return pruned
 

@@ -112,20 +112,32 @@ def _is_an_answer(code: str | int) -> bool:
     return len(code) == 5 and code.isalnum() and code[:2] not in {"08", "57", "58", "XX"}
 
 
-def no_table(make_table: str, *, row_is_lock: bool = False) -> ConfigurationError:
-    """Return the error for a missing table. *make_table* is the remedy; *row_is_lock*: rows are the locks."""
-    rows = "whose rows are the locks" if row_is_lock else "which keeps the fences of the locks"
-    return ConfigurationError(f"The table {TABLE}, {rows}, is missing in the database. {make_table}")
-
-
 #: The former and the current names of the table's columns.
 _RENAMED = {"domain": "namespace", "era": "epoch", "seal": "holder_id"}
 
 
-def old_table() -> ConfigurationError:
-    """Return what to raise where the table has the columns of an earlier version."""
-    alter = "; ".join(f"ALTER TABLE {TABLE} RENAME COLUMN {old} TO {new}" for old, new in _RENAMED.items())
-    return ConfigurationError(f"The table {TABLE} has the columns of an earlier version. Run: {alter};")
+def refuse_table(error: BaseException, make_table: str, *, row_is_lock: bool = False) -> None:
+    """Raise `ConfigurationError` if a database's *error* says that the table is missing, or has old columns.
+
+    *make_table* is the remedy for a missing one. *row_is_lock*: the rows are the locks.
+    """
+    # The driver's words, and those of what is around it, say no more.
+    match trouble(error):
+        case "no table":
+            raise no_table(make_table, row_is_lock=row_is_lock) from None
+        case "old table":
+            alter = "; ".join(
+                f"ALTER TABLE {TABLE} RENAME COLUMN {old} TO {new}" for old, new in _RENAMED.items()
+            )
+            raise ConfigurationError(
+                f"The table {TABLE} has the columns of an earlier version. Run: {alter};"
+            ) from None
+
+
+def no_table(make_table: str, *, row_is_lock: bool = False) -> ConfigurationError:
+    """Return the error for a missing table. *make_table* is the remedy; *row_is_lock*: rows are the locks."""
+    rows = "whose rows are the locks" if row_is_lock else "which keeps the fences of the locks"
+    return ConfigurationError(f"The table {TABLE}, {rows}, is missing in the database. {make_table}")
 
 
 def limit(error: BaseException) -> str | None:

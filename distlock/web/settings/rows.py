@@ -22,7 +22,7 @@ from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 from distlock.fence import row_locks
 from distlock.fence.issuing import RowGrant
 from distlock.fence.statements import Connection
-from distlock.fence.trouble import no_table, old_table, trouble, words_of
+from distlock.fence.trouble import refuse_table, words_of
 from distlock.grants.grant import Grant
 from distlock.locks import self_deadlock as blocks
 from distlock.locks.client import Locks
@@ -250,11 +250,7 @@ class RowNamespace(EngineNamespace):
         except LockError:
             raise
         except Exception as error:
-            found = trouble(error)
-            if found == "no table":
-                raise no_table(_MAKE_TABLE, row_is_lock=True) from None
-            if found == "old table":
-                raise old_table() from None
+            refuse_table(error, _MAKE_TABLE, row_is_lock=True)
             raise BackendUnavailable(
                 f"The database does not answer a look at its rows: {words_of(error)}"
             ) from error
