@@ -265,7 +265,8 @@ def _keep_on(
         next((one for one in (mine, *held) if not one.grant.held_by_transaction), mine) if held else mine
     )
     if later := keep(lasting):
-        keep_together((*held, mine), lasting)
+        if held:
+            keep_together((*held, mine), lasting)
         later.push(rest.pop_all())
         # In no task: where it ends there may be no event loop any more.
         for one in (*held, mine):

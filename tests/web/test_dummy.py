@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from distlock.errors import InvalidName, NotHeld
-from distlock.web.settings.dummy import DummyLocks
+from tests.fence.dummies import dummy_locks
 
 
 def test_everybody_gets_the_lock_at_once() -> None:
-    locks = DummyLocks()
+    locks = dummy_locks()
     with locks.lock("product_1") as first, locks.lock("product_1") as second:
         first.check()
         second.check()
@@ -18,7 +18,7 @@ def test_everybody_gets_the_lock_at_once() -> None:
 
 
 def test_nobody_waits_in_asyncio_either() -> None:
-    locks = DummyLocks()
+    locks = dummy_locks()
 
     async def both() -> None:
         async with locks.lock("product_1"), locks.lock("product_1") as grant:
@@ -32,7 +32,7 @@ def test_nobody_waits_in_asyncio_either() -> None:
 
 
 def test_fences_grow() -> None:
-    locks = DummyLocks(epoch=3)
+    locks = dummy_locks(FENCE_EPOCH=3)
     with locks.lock("product_1") as first:
         pass
     with locks.lock("product_1") as second:
@@ -42,7 +42,7 @@ def test_fences_grow() -> None:
 
 
 def test_several_names_have_several_fences() -> None:
-    with DummyLocks().lock("b", "a", "b") as grant:
+    with dummy_locks().lock("b", "a", "b") as grant:
         assert grant.names == ("a", "b")
         assert set(grant.fences) == {"a", "b"}
         with pytest.raises(AttributeError, match=r"fences\[name\]"):
@@ -50,7 +50,7 @@ def test_several_names_have_several_fences() -> None:
 
 
 def test_a_lock_knows_its_owner_and_is_never_locked() -> None:
-    lock = DummyLocks().lock("product_1")
+    lock = dummy_locks().lock("product_1")
     with lock:
         assert lock.owned()
         assert not lock.locked()
@@ -58,14 +58,14 @@ def test_a_lock_knows_its_owner_and_is_never_locked() -> None:
 
 
 def test_a_reentrant_lock_is_one_grant() -> None:
-    locks = DummyLocks()
+    locks = dummy_locks()
     with locks.rlock("product_1") as outer, locks.rlock("product_1") as inner:
         assert outer is inner
     assert outer.released
 
 
 def test_what_would_fail_with_a_lock_service_fails_here() -> None:
-    locks = DummyLocks()
+    locks = dummy_locks()
     with pytest.raises(InvalidName):
         locks.lock("")
     with pytest.raises(TypeError, match="at least one name"):
@@ -83,7 +83,7 @@ def test_what_would_fail_with_a_lock_service_fails_here() -> None:
 
 
 def test_nothing_of_a_client_is_missing() -> None:
-    locks = DummyLocks("shop", timeout=2)
+    locks = dummy_locks("shop", TIMEOUT=2)
     assert (locks.prefix, locks.timeout) == ("shop", 2)
     locks.close()
     assert locks.lock("product_1").acquire()
