@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from distlock.grants.current import current_grants
+import distlock
 from tests.transactions.till import Answer, ask_wsgi
 
 POINTS = ("before the fence", "before the read", "after the read", "before COMMIT", "before release")
@@ -103,7 +103,7 @@ def sell(name: str, execute: Execute) -> int:
 
 def write_down(name: str, execute: Execute, stock: int) -> None:
     execute("UPDATE product SET stock = :left WHERE id = 1", left=stock - 1)
-    epoch, number = current_grants()[-1].grant.fence
+    epoch, number = distlock.current_grant().fence
     written = {"seller": name, "epoch": epoch, "number": number}
     halt.reach("between two statements")
     execute("INSERT INTO sale (seller, epoch, number) VALUES (:seller, :epoch, :number)", **written)

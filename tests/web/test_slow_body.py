@@ -29,7 +29,6 @@ import django_distlock
 import flask_distlock
 from distlock.errors import ConfigurationError
 from distlock.testing.fixtures import engine_of
-from distlock.web.bodies import DEFAULTS, size_setting
 from tests.redis_server import eventually
 
 FORM = "multipart/form-data; boundary=x"
@@ -283,6 +282,8 @@ def test_asgi_has_read_the_body_before_the_lock(settings: Any) -> None:
 
 @pytest.mark.parametrize("value", [-1, True, "2.5 MB", None, 1.5])
 def test_a_limit_is_a_number_of_bytes(value: object) -> None:
-    name = next(iter(DEFAULTS))
+    name = "DISTLOCK_BODY_BEFORE_LOCK"
+    app = Flask(__name__)
+    app.config.update({"DISTLOCK": "memory://sizes", name: value})
     with pytest.raises(ConfigurationError, match=f"{name} is {value!r}. It is a number of bytes"):
-        size_setting(name, value)
+        flask_distlock.DistLock(app).check(app)
