@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import Any
+
 import pytest
 
 import distlock
@@ -15,9 +18,16 @@ def _with(locks: distlock.Locks) -> None:
         pass
 
 
+class _Transactions:
+    def refuse_open(self, names: Any, nested: bool) -> None: ...
+
+    def begin(self, grant: Any, fenced_in: Any, left: Any) -> Any:
+        return nullcontext(False)
+
+
 def _guarded(locks: distlock.Locks) -> None:
     site = distlock.Locks(Waiting(locks.acquirer), locks.timeout)
-    guard.run(site, ["a"], lambda: None, core._Transactions())
+    guard.run(site, ["a"], lambda: None, _Transactions())
 
 
 @pytest.mark.parametrize("scene", [_with, _guarded])
