@@ -192,6 +192,11 @@ def look(client: Callable[[], Locks], name: str, kind: Kind = LOCK) -> Sighting:
     return Sighting(state)
 
 
+def _on_one_line(text: str) -> str:
+    """Return *text* as a log is told of a person, without line breaks."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def is_kind(said: str) -> TypeGuard[Kind]:
     """Whether *said*, by a browser, is what bears names."""
     return said in KINDS
@@ -204,7 +209,7 @@ def ask_seen(client: Callable[[], Locks], name: str, kind: Kind, by: str) -> Loc
     """
     locks = client()
     state = locks.inspect(name, kind)
-    return state if ask_back(locks.namespace, state, by) else None
+    return state if ask_back(locks.namespace, state, _on_one_line(by)) else None
 
 
 def is_hold(said: str) -> bool:
@@ -224,7 +229,7 @@ def break_seen(
     state = locks.inspect(name, kind)
     if not hold or state.hold != hold:
         return None
-    return state if break_lock(locks.namespace, state, by) else None
+    return state if break_lock(locks.namespace, state, _on_one_line(by)) else None
 
 
 TEMPLATES, STATIC = (Path(__file__).with_name(name) for name in ("templates", "static"))
