@@ -65,11 +65,12 @@ def configure(url: str) -> None:
 
 
 def run_cases() -> dict[str, str]:
-    """What each function of cases.py came to: ``passed``, or how it failed."""
-    from tests.django_distlock.fresh import cases
+    """Return what each case came to: ``passed``, or how it failed."""
+    from tests.django_distlock.fresh import cases, cases_of_authentication, cases_of_values
 
     results: dict[str, str] = {}
-    for name, case in vars(cases).items():
+    every = {**vars(cases), **vars(cases_of_values), **vars(cases_of_authentication)}
+    for name, case in every.items():
         if name.startswith("case_"):
             try:
                 case()

@@ -20,7 +20,11 @@ from tests.databases import Databases
 
 HERE = Path(__file__).parent
 NAMES = re.findall(r'^    "(.+?)": Arrangement\(', (HERE / "spending.py").read_text("utf-8"), re.MULTILINE)
-CASES = re.findall(r"^def (case_\w+)", (HERE / "cases.py").read_text("utf-8"), re.MULTILINE)
+CASES = [
+    case
+    for chapter in sorted(HERE.glob("cases*.py"))
+    for case in re.findall(r"^def (case_\w+)", chapter.read_text("utf-8"), re.MULTILINE)
+]
 KINDS = ("sqlite", "postgresql", "mariadb")
 
 Site = Callable[..., list[str]]
