@@ -4,160 +4,37 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth import login, logout, update_session_auth_hash
-from django.contrib.auth.models import User
-from django.contrib.sessions.backends.file import SessionStore as FileStore
 from django.contrib.sessions.exceptions import SessionInterrupted
 from django.core.cache import caches
 from django.core.checks import run_checks
-from django.core.exceptions import PermissionDenied
-from django.db import connection, connections, transaction
-from django.db.backends.base.base import BaseDatabaseWrapper
-from django.http import Http404, HttpRequest, HttpResponse
+from django.db import connection, connections
+from django.http import HttpRequest, HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import path
 from django.utils.functional import SimpleLazyObject
 
-from django_distlock import distributed_lock, locks
+from django_distlock import distributed_lock
 from django_distlock.conf import MIDDLEWARE
-from django_distlock.signals import lock_released
+from tests.django_distlock.fresh.one_session import (
+    EVERY_STORE,
+    Site,
+    atomic_requests_if,
+    backend,
+    guard_twice,
+    look,
+    site,
+    spend,
+)
 from tests.web.quickstart import own_environment
 
-View = Callable[[HttpRequest], HttpResponse]
-
-EVERY_STORE = pytest.mark.parametrize("backend", ["db", "cached_db", "cache", "file"])
-
-
-class Site:
-    """One user, who is logged in, and what other requests of the session do."""
-
-    def __init__(self, settings: Any) -> None:
-        self.settings = settings
-        self.client = Client()
-        self.user = User.objects.create_user("buyer", password="buyer")
-        self.client.force_login(self.user)
-        self.key = self.client.cookies[settings.SESSION_COOKIE_NAME].value
-        self.others(vouchers=5, cart=["tea"], shelf={"top": {"tea": 1}})
-        #: What the store had when a lock was released.
-        self.at_release: list[dict[str, Any] | None] = []
-        #: Called with the request before its lock is asked for, and after its release.
-        self.before: Callable[[HttpRequest], object] = lambda request: None
-        self.after: Callable[[HttpRequest], object] = lambda request: None
-
-    def store(self, key: str | None = None) -> Any:
-        return import_module(self.settings.SESSION_ENGINE).SessionStore(key or self.key)
-
-    def stored(self) -> dict[str, Any] | None:
-        """What is in the store; None: nothing. A cache in front of a table has the same."""
-        store = self.store()
-        content = dict(store.items())
-        if self.settings.SESSION_ENGINE.endswith("cached_db"):
-            caches["default"].delete(store.cache_key_prefix + self.key)
-            assert dict(self.store().items()) == content
-        return content if store.session_key else None
-
-    def others(self, **content: object) -> None:
-        """Another request of the session has saved *content*."""
-        store = self.store()
-        store.update(content)
-        store.save()
-
-    def serve(self, view: View, name: Any = "user_<user.pk>", **words: Any) -> None:
-        guarded = distributed_lock(name, **words)(view)
-        self.settings.ROOT_URLCONF = type("Urls", (), {"urlpatterns": [path("spend", guarded)]})
-
-    def post(self) -> Any:
-        return self.client.post("/spend")
-
-    def released(self, **kwargs: Any) -> None:
-        self.at_release.append(dict(self.store().items()))
-
-
-SITES: list[Site] = []
-
-
-def around(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[[HttpRequest], HttpResponse]:
-    """The middleware between those of Django and the view."""
-
-    def middleware(request: HttpRequest) -> HttpResponse:
-        assert request.user.pk
-        SITES[-1].before(request)
-        response = get_response(request)
-        SITES[-1].after(request)
-        return response
-
-    return middleware
-
-
-@pytest.fixture
-def backend() -> str:
-    return "db"
-
-
-@pytest.fixture
-def atomic_requests_if(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """``ATOMIC_REQUESTS`` of the default database."""
-
-    def set_it(atomic: bool) -> None:
-        monkeypatch.setitem(connections.settings["default"], "ATOMIC_REQUESTS", atomic)
-
-    return set_it
-
-
-@pytest.fixture
-def site(
-    settings: Any, transactional_db: None, backend: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Site]:
-    settings.INSTALLED_APPS = [*settings.INSTALLED_APPS, "django.contrib.sessions"]
-    settings.SESSION_ENGINE = f"django.contrib.sessions.backends.{backend}"
-    settings.MIDDLEWARE = [
-        "django.contrib.sessions.middleware.SessionMiddleware",
-        "django.contrib.auth.middleware.AuthenticationMiddleware",
-        f"{__name__}.around",
-    ]
-    settings.DISTLOCK = {"default": {"LOCATION": "memory://sessions"}}
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    monkeypatch.setattr(FileStore, "_storage_path", str(tmp_path), raising=False)
-    from django.contrib.sessions.models import Session
-
-    with connection.schema_editor() as editor:
-        editor.create_model(Session)
-    caches["default"].clear()
-    made = Site(settings)
-    SITES.append(made)
-    lock_released.connect(made.released)
-    yield made
-    lock_released.disconnect(made.released)
-    SITES.pop()
-    caches["default"].clear()
-    with connection.schema_editor() as editor:
-        editor.delete_model(Session)
-
-
-def spend(request: HttpRequest) -> HttpResponse:
-    request.session["vouchers"] -= 1
-    return HttpResponse("spent")
-
-
-def look(request: HttpRequest) -> HttpResponse:
-    return HttpResponse(str(request.session["vouchers"]))
-
-
-def guard_twice(site: Site) -> None:
-    """From its second guard on, a process knows what a session has loaded."""
-    site.serve(look)
-    site.post()
-    site.at_release.clear()
-
-
-# -- what it takes over -----------------------------------------------------------------------------------
+__all__ = ["atomic_requests_if", "backend", "site"]
 
 
 @EVERY_STORE
@@ -377,258 +254,6 @@ def test_a_view_of_rest_framework_counts_what_it_refuses(
     assert site.at_release[0]["vouchers"] == 4  # type: ignore[index]
 
 
-# -- what it saves, and when ------------------------------------------------------------------------------
-
-
-@EVERY_STORE
-@pytest.mark.parametrize("atomic", [True, False])
-def test_a_change_is_saved_before_the_release_and_the_cookie_is_set(
-    site: Site, atomic_requests_if: Callable[[bool], None], atomic: bool
-) -> None:
-    atomic_requests_if(atomic)
-    site.serve(spend)
-    response = site.post()
-    assert site.at_release[0]["vouchers"] == 4  # type: ignore[index]
-    assert site.stored()["vouchers"] == 4  # type: ignore[index]
-    assert response.cookies["sessionid"].value == site.key
-
-
-class Answered(Exception):
-    """As the exceptions of REST frameworks, which say how they are answered."""
-
-    status_code = 402
-
-
-@EVERY_STORE
-@pytest.mark.parametrize("atomic", [True, False])
-@pytest.mark.parametrize("error", [PermissionDenied, Http404])
-def test_a_change_is_saved_before_the_release_where_the_view_raises(
-    site: Site, atomic_requests_if: Callable[[bool], None], atomic: bool, error: type[Exception]
-) -> None:
-    def view(request: HttpRequest) -> HttpResponse:
-        User.objects.create(username="gone again")
-        request.session["vouchers"] -= 1
-        raise error
-
-    atomic_requests_if(atomic)
-    site.serve(view)
-    assert site.post().status_code in {403, 404}
-    assert site.at_release[0]["vouchers"] == 4  # type: ignore[index]
-    assert User.objects.filter(username="gone again").exists() is not atomic
-
-
-def test_a_change_is_merged_where_a_decorator_answers_what_the_view_raises(site: Site) -> None:
-    def view(request: HttpRequest) -> HttpResponse:
-        request.session["vouchers"] -= 1
-        raise Answered
-
-    def answering(request: HttpRequest) -> HttpResponse:
-        try:
-            return guarded(request)
-        except Answered as error:
-            return HttpResponse(status=error.status_code)
-
-    guarded = distributed_lock(lambda request: "mine")(view)
-    site.settings.ROOT_URLCONF = type("Urls", (), {"urlpatterns": [path("spend", answering)]})
-    assert site.post().status_code == 402
-    # That it is answered is known after the release only.
-    assert site.stored()["vouchers"] == 4  # type: ignore[index]
-
-
-@EVERY_STORE
-def test_a_change_is_saved_where_the_view_rolls_its_transaction_back(
-    site: Site, atomic_requests_if: Callable[[bool], None]
-) -> None:
-    def view(request: HttpRequest) -> HttpResponse:
-        request.session["vouchers"] -= 1
-        transaction.set_rollback(True)
-        return HttpResponse(status=409)
-
-    atomic_requests_if(True)
-    site.serve(view)
-    assert site.post().status_code == 409
-    assert site.at_release[0]["vouchers"] == 4  # type: ignore[index]
-
-
-@EVERY_STORE
-@pytest.mark.parametrize("atomic", [True, False])
-@pytest.mark.parametrize("raises", [True, False])
-def test_a_500_saves_nothing_as_everywhere_in_django(
-    site: Site, atomic_requests_if: Callable[[bool], None], atomic: bool, raises: bool
-) -> None:
-    def view(request: HttpRequest) -> HttpResponse:
-        request.session["vouchers"] -= 1
-        if raises:
-            raise ZeroDivisionError
-        return HttpResponse(status=500)
-
-    atomic_requests_if(atomic)
-    site.client.raise_request_exception = False
-    site.serve(view)
-    assert site.post().status_code == 500
-    assert site.at_release[0]["vouchers"] == 5  # type: ignore[index]
-    assert site.stored()["vouchers"] == 5  # type: ignore[index]
-
-
-@EVERY_STORE
-def test_a_lock_that_is_lost_before_commit_saves_nothing(
-    site: Site, atomic_requests_if: Callable[[bool], None]
-) -> None:
-    def view(request: HttpRequest) -> HttpResponse:
-        request.session["vouchers"] -= 1
-        locks.close_all()
-        return HttpResponse()
-
-    def after(request: HttpRequest) -> None:
-        left.append(request.session["vouchers"])
-
-    left: list[int] = []
-    atomic_requests_if(True)
-    site.after = after
-    site.serve(view)
-    assert site.post().status_code == 503
-    assert site.stored()["vouchers"] == 5  # type: ignore[index]
-    # A site that answers otherwise would save it.
-    assert left == [5]
-
-
-@EVERY_STORE
-def test_what_the_view_saves_itself_is_saved(site: Site) -> None:
-    def view(request: HttpRequest) -> HttpResponse:
-        request.session["vouchers"] -= 1
-        request.session.save()
-        assert site.stored()["vouchers"] == 4  # type: ignore[index]
-        request.session["vouchers"] -= 1
-        return HttpResponse()
-
-    site.serve(view)
-    site.post()
-    assert site.at_release[0]["vouchers"] == 3  # type: ignore[index]
-
-
-def test_guards_that_follow_each_other_in_a_request_each_compare(site: Site) -> None:
-    def view(request: HttpRequest) -> HttpResponse:
-        spend_one(request)
-        site.others(vouchers=2)
-        spend_one(request)
-        return HttpResponse()
-
-    def spend_one(request: HttpRequest) -> None:
-        helper(request)
-
-    helper = distributed_lock(lambda request: "mine")(spend)
-    site.settings.ROOT_URLCONF = type("Urls", (), {"urlpatterns": [path("spend", view)]})
-    site.post()
-    assert [one["vouchers"] for one in site.at_release if one] == [4, 1]
-    assert site.stored()["vouchers"] == 1  # type: ignore[index]
-
-
-@pytest.mark.parametrize("backend", ["db", "cached_db"])
-def test_a_row_is_saved_in_the_transaction_of_the_view(
-    site: Site, atomic_requests_if: Callable[[bool], None], backend: str
-) -> None:
-    def view(request: HttpRequest) -> HttpResponse:
-        # The first that happens after COMMIT.
-        transaction.on_commit(lambda: seen.append(Session.objects.get(pk=site.key).get_decoded()))
-        return spend(request)
-
-    from django.contrib.sessions.models import Session
-
-    seen: list[dict[str, Any]] = []
-    atomic_requests_if(True)
-    site.serve(view)
-    assert site.post().status_code == 200
-    assert seen[0]["vouchers"] == 4
-
-
-def test_what_a_hook_changes_after_commit_is_saved_before_the_release(
-    site: Site, atomic_requests_if: Callable[[bool], None]
-) -> None:
-    def view(request: HttpRequest) -> HttpResponse:
-        transaction.on_commit(lambda: spend(request) and None)
-        return spend(request)
-
-    atomic_requests_if(True)
-    site.serve(view)
-    site.post()
-    assert site.at_release[0]["vouchers"] == 3  # type: ignore[index]
-
-
-@EVERY_STORE
-@pytest.mark.parametrize("raises", [True, False])
-def test_a_row_as_lock_ends_with_the_transaction(
-    site: Site, atomic_requests_if: Callable[[bool], None], backend: str, raises: bool
-) -> None:
-    """What is no row of its own is saved before COMMIT, since that is the release."""
-    seen: list[int] = []
-
-    def view(request: HttpRequest) -> HttpResponse:
-        spend(request)
-        if raises:
-            raise PermissionDenied
-        return HttpResponse()
-
-    def ended(self: Any) -> None:
-        seen.append(site.store()["vouchers"])
-        (roll_back if raises else commit)(self)
-
-    site.settings.DISTLOCK = {"default": {"BACKEND": "database"}}
-    commit, roll_back = BaseDatabaseWrapper._commit, BaseDatabaseWrapper._rollback
-    site.serve(view)
-    atomic_requests_if(True)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(BaseDatabaseWrapper, "_rollback" if raises else "_commit", ended)
-        assert site.post().status_code == (403 if raises else 200)
-    if backend in {"cache", "file"} or (backend == "db" and not raises):
-        assert seen[-1] == 4
-    assert site.stored()["vouchers"] == 4  # type: ignore[index]
-
-
-# -- after the release ------------------------------------------------------------------------------------
-
-
-@EVERY_STORE
-def test_what_others_save_after_the_release_is_not_overwritten(site: Site) -> None:
-    site.after = lambda request: site.others(vouchers=3, seen=True)
-    site.serve(spend)
-    assert "sessionid" in site.post().cookies
-    assert site.at_release[0]["vouchers"] == 4  # type: ignore[index]
-    assert (site.stored()["vouchers"], site.stored()["seen"]) == (3, True)  # type: ignore[index]
-
-
-@EVERY_STORE
-@pytest.mark.parametrize("view", [spend, look])
-def test_what_this_request_writes_after_the_release_is_merged(site: Site, view: View) -> None:
-    def after(request: HttpRequest) -> None:
-        request.session["message"] = "thank you"
-        site.others(vouchers=3)
-
-    site.after = after
-    site.serve(view)
-    assert "sessionid" in site.post().cookies
-    assert (site.stored()["vouchers"], site.stored()["message"]) == (3, "thank you")  # type: ignore[index]
-
-
-@EVERY_STORE
-def test_saving_every_request_extends_the_expiry_and_overwrites_nothing(site: Site) -> None:
-    site.settings.SESSION_SAVE_EVERY_REQUEST = True
-    site.before = lambda request: site.others(vouchers=4)
-    site.after = lambda request: site.others(vouchers=3)
-    site.serve(look)
-    response = site.post()
-    assert response.text == "4"
-    assert "sessionid" in response.cookies
-    assert site.stored()["vouchers"] == 3  # type: ignore[index]
-
-
-def test_the_row_of_a_changed_session_is_written_once(site: Site) -> None:
-    site.serve(spend)
-    with CaptureQueriesContext(connection) as queries:
-        site.post()
-    written = [query["sql"] for query in queries if "UPDATE" in query["sql"]]
-    assert len(written) == 1
-
-
 # -- sessions that go and come ----------------------------------------------------------------------------
 
 
@@ -738,7 +363,7 @@ def test_a_check_tells_of_counters_in_cookies(settings: Any, serve: Callable[...
     settings.MIDDLEWARE = ["django.contrib.sessions.middleware.SessionMiddleware"]
     serve(distributed_lock("user_<user.pk>")(spend), "spend")
     (message,) = found_by_checks()
-    assert "test_session.spend is locked for each user" in message
+    assert "one_session.spend is locked for each user" in message
     assert "Keep counters in a row of the database" in message
     serve(distributed_lock("sale")(spend), "spend")
     assert found_by_checks() == []
@@ -806,20 +431,3 @@ def test_what_a_middleware_has_written_stays_in_the_first_request_of_a_process_t
         command, env=own_environment(), cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert done.stdout == "new False {'campaign': 'new'}\n", done.stderr
-
-
-@EVERY_STORE
-def test_an_error_of_the_site_that_has_a_status_saves_nothing(site: Site, backend: str) -> None:
-    class NoSuchProduct(Exception):
-        """As clients of an API have it. Django answers it with 500."""
-
-        status_code = 404
-
-    def view(request: HttpRequest) -> HttpResponse:
-        request.session["vouchers"] -= 1
-        raise NoSuchProduct
-
-    site.serve(view)
-    site.client.raise_request_exception = False
-    assert site.post().status_code == 500
-    assert (site.stored() or {})["vouchers"] == 5
