@@ -37,11 +37,16 @@ def sender_of(guarded: Guarded) -> object:
 
 
 def observer_for(guarded: Guarded, request: Any) -> Observer | None:
-    """The observer of this call of *guarded*; None if there is none.
+    """Return the observer of this call of *guarded*, or None if there is none.
 
-    *request*: Django's, or that of REST framework around it; None for a plain function.
+    *request* is Django's, or REST framework's around it; None for a plain function.
     """
-    heard = any(signal.receivers for signal in _SIGNALS)
+    heard = (
+        lock_acquired.receivers
+        or lock_contended.receivers
+        or lock_refused.receivers
+        or lock_released.receivers
+    )
     timed = request is not None and conf.server_timing()
     if not heard and not timed:
         return None
@@ -56,7 +61,7 @@ def add_server_timing(request: HttpRequest, response: HttpResponseBase) -> None:
 
 def _signals(guarded: Guarded, request: HttpRequest | None) -> Observer:
     sender = sender_of(guarded)
-    sends = (partial(signal.send_robust, sender) for signal in _SIGNALS)
+    sends = [partial(signal.send_robust, sender) for signal in _SIGNALS]
     return Signals(*sends, where=guarded.where, alias=guarded.told.alias, request=request)
 
 
