@@ -110,7 +110,7 @@ class SyncTransactions:
         connection has written since. Behind a fence it begins with a write, so *compare* is not called.
         """
         atomic = [] if self._every is None else self._every.atomic_requests()
-        if not any(connections[alias].vendor == "sqlite" for alias in atomic):
+        if "sqlite" not in [connections[alias].vendor for alias in atomic]:
             return self
         mine = copy.copy(self)
         mine._compare = compare
