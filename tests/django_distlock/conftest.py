@@ -8,8 +8,6 @@ from django.db import connections
 from django.test import Client
 from django.urls import path
 
-from django_distlock.conf import MIDDLEWARE
-
 
 @pytest.fixture
 def serve(settings: Any) -> Callable[..., Client]:
@@ -41,7 +39,7 @@ def rules(settings: Any, serve: Callable[..., Client]) -> Callable[..., Client]:
     """Serve views under rules: `rules(buy)` has the usual one, over the route ``buy``. Gives a client."""
 
     def under_rules(view: Any, *given: dict[str, object]) -> Client:
-        settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+        settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django_distlock.middleware.DistlockMiddleware"]
         settings.DISTLOCK_RULES = given or [rule()]
         return serve(view if isinstance(view, list) else [path("product/<int:id>", view, name="buy")])
 

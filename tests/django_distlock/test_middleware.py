@@ -15,7 +15,6 @@ from django.urls import path
 import distlock
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock, locks
-from django_distlock.conf import MIDDLEWARE
 from tests.django_distlock.guarding.test_transactions import Log, log
 
 __all__ = ["log"]
@@ -25,7 +24,7 @@ Serve = Callable[..., Client]
 
 @pytest.fixture
 def middleware(settings: Any) -> None:
-    settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django_distlock.middleware.DistlockMiddleware"]
 
 
 def post(url: str, how: str) -> Any:

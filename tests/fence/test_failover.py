@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from distlock.backends.redis.scripts import hold_key
 from tests.backends.redis.proxy import Proxy
 from tests.fence.instance import SHOPPERS, Order
 from tests.fence.instances import Instance, Stock, database, started, stock
 from tests.redis_server import RedisServer, eventually, own_server, running
+from tests.stored import hold_key
 
 __all__ = ["database", "own_server", "stock"]
 

@@ -13,7 +13,6 @@ from sqlalchemy import Engine, text
 
 from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, TooManyWaiters
 from django_distlock import atomic, distributed_lock, locks
-from django_distlock.conf import MIDDLEWARE
 from tests.databases import Databases, on
 from tests.fence.conftest import ALIAS
 from tests.fence.instance import HOOKS, Order
@@ -245,7 +244,7 @@ def test_a_row_that_somebody_keeps_after_the_commit_is_a_lost_lock_and_ends_in_t
 def test_what_a_hook_raises_is_no_answer_that_asks_to_try_again(
     engine: Engine, using: str, error: type[LockError], guarded: str, settings: Any
 ) -> None:
-    settings.MIDDLEWARE = [MIDDLEWARE]
+    settings.MIDDLEWARE = ["django_distlock.middleware.DistlockMiddleware"]
 
     def hook() -> None:
         raise error("a lock of the hook's own")

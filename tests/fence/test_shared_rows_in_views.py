@@ -11,9 +11,8 @@ from django.core.checks import run_checks
 from sqlalchemy import Engine
 
 import django_distlock
-from distlock import current_grant
+from distlock import Locks, current_grant
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.locks.client import Locks
 from tests.databases import on
 from tests.fence.conftest import STOCK, write_row
 from tests.fence.shops import Answered, DjangoShop, FlaskShop, open_shop

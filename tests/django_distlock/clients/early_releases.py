@@ -9,8 +9,8 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import connection
 
+from distlock import Lock
 from distlock.errors import ConfigurationError
-from distlock.locks.lock import Lock
 from django_distlock import locks
 
 EARLY = "The lock 'product_1' was released inside a transaction of the database 'default' that began under it"

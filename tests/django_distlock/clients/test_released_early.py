@@ -12,8 +12,8 @@ from django.contrib.auth.models import Group
 from django.db import transaction
 from django.test import Client
 
+from distlock import Lock
 from distlock.errors import ConfigurationError
-from distlock.locks.lock import Lock
 from django_distlock import locks
 from tests.django_distlock.clients.early_releases import (
     anyones,

@@ -14,8 +14,8 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.test import Client, TestCase, override_settings
 
+from distlock import current_grant
 from distlock.errors import ConfigurationError
-from distlock.grants.current import current_grant
 from django_distlock import distributed_lock, locks
 from tests.django_distlock.clients.early_releases import (
     EARLY,

@@ -21,7 +21,6 @@ from django.urls import path
 from django.utils.functional import SimpleLazyObject
 
 from django_distlock import distributed_lock
-from django_distlock.conf import MIDDLEWARE
 from tests.django_distlock.fresh.one_session import (
     EVERY_STORE,
     Site,
@@ -368,7 +367,7 @@ def test_a_check_tells_of_counters_in_cookies(settings: Any, serve: Callable[...
     serve(distributed_lock("sale")(spend), "spend")
     assert found_by_checks() == []
     settings.DISTLOCK_RULES = [{"route": "spend", "lock": "user_<user.pk>"}]
-    settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django_distlock.middleware.DistlockMiddleware"]
     serve([path("spend", look, name="spend")])
     assert len(found_by_checks()) == 1
     settings.SESSION_ENGINE = "django.contrib.sessions.backends.db"

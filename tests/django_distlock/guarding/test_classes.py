@@ -14,8 +14,8 @@ from django.utils.decorators import method_decorator
 from django.views import View
 from django.views.generic import UpdateView
 
+from distlock import current_grant
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.grants.current import current_grant
 from django_distlock import distributed_lock, locks
 
 Serve = Callable[..., Client]

@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from django.test import TestCase, TransactionTestCase, override_settings
 from django.urls import path
 
+from distlock import current_grant
 from distlock.errors import ConfigurationError
-from distlock.grants.current import current_grant
 from django_distlock import distributed_lock, locks
 from django_distlock.models import FenceRow
 

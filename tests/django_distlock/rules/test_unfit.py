@@ -18,7 +18,6 @@ from django.views.generic import FormView
 
 from distlock.errors import ConfigurationError
 from django_distlock import distributed_lock
-from django_distlock.conf import MIDDLEWARE
 from django_distlock.middleware import DistlockMiddleware
 
 
@@ -46,7 +45,7 @@ def refusal(settings: Any, serve: Callable[..., object]) -> Callable[..., str]:
 
     def refused(view: Any, *rules: object, route: str = "<int:id>") -> str:
         settings.DEBUG = True
-        settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+        settings.MIDDLEWARE = [*settings.MIDDLEWARE, "django_distlock.middleware.DistlockMiddleware"]
         settings.DISTLOCK_RULES = list(rules) or [rule()]
         serve(view if isinstance(view, list) else [path(route, view, name="buy")])
         found = [message for message in run_checks() if (message.id or "").startswith("distlock.")]
