@@ -23,12 +23,12 @@ from distlock.errors import (
 from distlock.grants.current import current_grant
 from distlock.grants.grant import Fence, Grant
 from distlock.grants.joint import JointGrant
-from distlock.import_hints import unknown_name
 from distlock.locks.client import Locks
 from distlock.locks.latch import Latch
 from distlock.locks.lock import Lock, ReadLock, Semaphore
 from distlock.locks.multi_lock import MultiLock, multi_lock
 from distlock.locks.rlock import RLock
+from distlock.suggestions import unknown_name
 
 #: The one home of the version: pyproject.toml reads it here.
 __version__ = "0.1.0"

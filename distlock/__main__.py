@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from distlock.import_hints import install_hint
+from distlock.suggestions import install_hint
 
 
 def main() -> None:

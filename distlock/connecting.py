@@ -23,7 +23,7 @@ from distlock.locks.engine_namespace import EngineNamespace
 from distlock.names import check_prefix
 from distlock.numbers import LONG, check_count, check_seconds
 from distlock.operate.typed import typed_for
-from distlock.translations import TRANSLATIONS, refuse_unknown
+from distlock.suggestions import TRANSLATIONS, refuse_unknown
 
 
 def connect(

@@ -5,15 +5,14 @@ from __future__ import annotations
 try:
     import django as _django
 except ImportError as error:
-    from distlock.import_hints import install_hint
+    from distlock.suggestions import install_hint
 
     raise ImportError(f"django_distlock needs Django. {install_hint('django')}") from error
 
 from distlock import __all__ as _core
-from distlock.import_hints import unknown_name as _unknown_name
+from distlock.suggestions import unknown_name as _unknown_name
 from django_distlock.clients.by_alias import locks
-from django_distlock.decorators import distributed_lock
-from django_distlock.guarding.own_transactions import atomic
+from django_distlock.decorators import atomic, distributed_lock
 
 del _django
 

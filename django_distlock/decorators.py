@@ -1,17 +1,22 @@
-"""``@distributed_lock`` for views and for plain functions."""
+"""``@distributed_lock`` for views and plain functions, and ``atomic(grant)`` for your own transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Literal, Never, ParamSpec, TypeVar
 
+from distlock.errors import ConfigurationError
+from distlock.fence.passing import refuse_unfit, time_left
+from distlock.grants.grant import Grant
 from distlock.web.decorator import explaining, told_here
 from distlock.web.guard_options import ALL_BUT_GET
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import DEFAULT_ALIAS
-from django_distlock.guarding.functions import guard_function
+from django_distlock.guarding.fence import database_of, fenced
+from django_distlock.guarding.open_transactions import find_open, noting_rollbacks, refuse_failed
 from django_distlock.guarding.viewclasses import view_class
-from django_distlock.guarding.views import guard_class, guard_view
+from django_distlock.guarding.views import guard_class, guard_function, guard_view
 from django_distlock.private_of_others import is_api_view
 
 P = ParamSpec("P")
@@ -97,3 +102,46 @@ def distributed_lock(
         return guard_view(function, told, methods=None if is_api_view(cls) else ALL_BUT_GET)
 
     return explaining(told, decorate)
+
+
+@contextmanager
+def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
+    """A transaction that is committed only if no later grant's was, and the lock is still ours.
+
+    *grant*: what the ``with`` of a lock gives.
+    *using*: a key of ``DATABASES``; None: the default one.
+
+    It takes the place of the outermost ``transaction.atomic()``. It waits for the transactions of earlier
+    grants for as long as the lock may be waited for: its ``timeout``, seconds.
+
+    Raises `LockLost`, and `LockTimeout` after that wait, and rolls back; `NotHeld` after the release;
+    `ConfigurationError` in an open transaction, in async code, and where the lock is a row of the database.
+
+    Example::
+
+        with locks.lock("product_1") as grant, atomic(grant):
+            Product.objects.filter(id=1).update(stock=100)
+    """
+    refuse_unfit("atomic(grant)", grant)
+    alias = database_of(using or True)
+    assert alias is not None
+    names = ", ".join(map(repr, grant.names))
+    if (found := find_open(alias)) is not None:
+        if found.manual:
+            raise ConfigurationError(
+                f"atomic(grant) on {names}: autocommit is off on the database {alias!r}, so that Django "
+                "commits nothing by itself. Leave AUTOCOMMIT = False out of its settings."
+            )
+        raise ConfigurationError(
+            f"atomic(grant) on {names}: a transaction of the database {alias!r} is open already, so that "
+            "the fence would come too late. Take the lock first, and write 'with locks.lock(…) as grant, "
+            "atomic(grant):' in the place of the outermost 'with transaction.atomic():'. A view has "
+            "@distributed_lock(…, fence=True)."
+        )
+    grant.check()
+    with noting_rollbacks([alias]), fenced(grant, alias, time_left(grant)):
+        yield
+        refuse_failed([alias])
+        # The last moment at which nothing has happened yet.
+        grant.check()
+    grant._vouch()

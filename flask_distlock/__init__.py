@@ -5,12 +5,12 @@ from __future__ import annotations
 try:
     import flask as _flask
 except ImportError as error:
-    from distlock.import_hints import install_hint
+    from distlock.suggestions import install_hint
 
     raise ImportError(f"flask_distlock needs Flask. {install_hint('flask')}") from error
 
 from distlock import __all__ as _core
-from distlock.import_hints import unknown_name as _unknown_name
+from distlock.suggestions import unknown_name as _unknown_name
 from flask_distlock.decorators import distributed_lock, transaction
 from flask_distlock.extension import DistLock
 

@@ -17,7 +17,7 @@ EXPERIMENT = ("demo_shop", "loadtest", "bench")
 GROUND = {
     "distlock.clock",
     "distlock.errors",
-    "distlock.import_hints",
+    "distlock.suggestions",
     "distlock.modes",
     "distlock.names",
     "distlock.numbers",

@@ -14,7 +14,7 @@ from distlock.backends.base import Backend, Capabilities
 from distlock.backends.known import BUILT_IN, Home, home_of, schemes
 from distlock.backends.optional import TakesArguments
 from distlock.errors import ConfigurationError
-from distlock.import_hints import install_hint
+from distlock.suggestions import install_hint
 
 #: The arguments of `distlock.connect`. A misspelt one arrives here as an option of the backend.
 _OF_CONNECT = (

@@ -13,8 +13,7 @@ from distlock.cli.options import Where, with_kind, with_options
 from distlock.cli.output import echo_json, fence, seconds, state_json, text, unsaid
 from distlock.cli.site import operator
 from distlock.modes import KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind
-from distlock.operate.asking import ask_back, break_lock
-from distlock.operate.looking import LockState, Party
+from distlock.operate.looking import LockState, Party, ask_back, break_lock
 from distlock.operate.typed import URL
 
 

@@ -18,8 +18,8 @@ from distlock.names import check_name
 from distlock.numbers import LONG, check_permits, check_seconds, check_timeout
 from distlock.operate import looking
 from distlock.operate.looking import Listed, LockState
+from distlock.suggestions import refuse_unknown
 from distlock.terms import Terms, calling_code
-from distlock.translations import refuse_unknown
 
 #: How many are listed before a task goes on.
 _AT_ONCE = 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distlock.errors import ConfigurationError
-from distlock.import_hints import install_hint
 from distlock.listening import Listener
+from distlock.suggestions import install_hint
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

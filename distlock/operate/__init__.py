@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from distlock.operate.asking import ask_back, break_lock
-from distlock.operate.looking import Listed, LockState, Party, inspect, list_locks
+from distlock.operate.looking import Listed, LockState, Party, ask_back, break_lock, inspect, list_locks
 
 __all__ = ["Listed", "LockState", "Party", "ask_back", "break_lock", "inspect", "list_locks"]

@@ -17,7 +17,7 @@ from typing import Any, Never, ParamSpec, TypedDict, TypeVar, Unpack
 from distlock.errors import ConfigurationError
 from distlock.modes import PERMIT, READ
 from distlock.numbers import LONG, check_seconds
-from distlock.translations import refuse_unknown
+from distlock.suggestions import refuse_unknown
 from distlock.web.guard_options import (
     EVERY,
     READING_METHODS,

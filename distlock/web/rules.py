@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from distlock.errors import ConfigurationError
 from distlock.modes import READ
-from distlock.translations import TRANSLATIONS
+from distlock.suggestions import TRANSLATIONS
 from distlock.web.decorator import WORDS, Told, When, Words
 from distlock.web.guard_options import ALL_BUT_GET, Methods, overlap, written
 from distlock.web.names.templates import NameSource

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from django.db import connections, transaction
+from django.db.transaction import Atomic
 
 from distlock.errors import BatchFailed, ConfigurationError, LockLost, OutcomeUnknown
 from distlock.fence.trouble import ends_transaction, is_broken, says_not_committed
@@ -34,7 +35,6 @@ from django_distlock.guarding.open_transactions import (
     refuse_left,
     roll_back,
 )
-from django_distlock.guarding.own_transactions import refuse_durable
 from django_distlock.guarding.transactions import SyncTransactions
 from django_distlock.private import makes_content_later
 
@@ -62,7 +62,7 @@ def run_in_batch(
         try:
             result = body()
         except RuntimeError as error:
-            refuse_durable(guarded.where, error)
+            _refuse_durable(guarded.where, error)
             raise
         if makes_content_later(result):
             raise no_stream(guarded.where)
@@ -335,3 +335,15 @@ def _why_broken(batch: Batch[Any], problem: BaseException | None, watch: _Watch)
     if is_broken(connection.connection):
         return BatchFailed(f"The connection that requests for the lock {shown} shared is broken: {problem}")
     return unknown(batch.grant, problem)
+
+
+def _refuse_durable(where: str, error: RuntimeError) -> None:
+    """Raise `ConfigurationError` if *error*, of the view *where*, is Django's word about ``durable=True``."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is not None and traceback.tb_frame.f_code is Atomic.__enter__.__code__:
+        raise ConfigurationError(
+            f"{where} has batch=, and begins a transaction with durable=True, whose COMMIT is that of all "
+            "requests of the batch. Write transaction.atomic() without it, or leave batch= out."
+        ) from error

@@ -10,8 +10,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.import_hints import install_hint
 from distlock.operate.typed import quoted
+from distlock.suggestions import install_hint
 
 #: The options of every command of Django's, which may stand anywhere before "--".
 _COMMON = argparse.ArgumentParser(add_help=False, allow_abbrev=False)

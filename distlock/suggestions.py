@@ -1,11 +1,11 @@
-"""What an import that can't succeed should say: how to install what is missing, or where the name is."""
+"""What a wrong name should say: how to install what is missing, where the name is, or which one was meant."""
 
 from __future__ import annotations
 
 import difflib
 import dis
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from types import FrameType
 
 #: The names that people look for in the wrong one of our three packages, and the line that imports each.
@@ -14,6 +14,20 @@ _LINES = {
     "atomic": "from django_distlock import atomic (in Flask: from flask_distlock import transaction)",
     "distributed_lock": "from django_distlock import distributed_lock (or flask_distlock)",
     "transaction": "from flask_distlock import transaction (in Django: from django_distlock import atomic)",
+}
+
+#: What other libraries call our words -> what to write.
+TRANSLATIONS = {
+    "blocking_timeout": "timeout= (the longest wait, in seconds)",
+    "blocking": "timeout=0 for blocking=False (leave it out to wait)",
+    "expire": "ttl= (lifetime without renewal, in seconds)",
+    "auto_renewal": "nothing: every lock is renewed until it is released or max_hold is over",
+    "sleep": "nothing: waiters are woken, they do not poll",
+    "thread_local": "nothing: a grant may be released by any thread",
+    "retry_interval": "nothing: waiters are woken, they do not poll",
+    "key_prefix": "prefix=",
+    "wait": "timeout= (the longest wait, in seconds)",
+    "lease_time": "ttl= (lifetime without renewal, in seconds)",
 }
 
 
@@ -54,3 +68,17 @@ def _meant(name: str, words: Sequence[str]) -> str | None:
     by_form = {word.casefold(): word for word in words}
     close = difflib.get_close_matches(name.casefold(), by_form, n=1, cutoff=0.75)
     return by_form[close[0]] if close else None
+
+
+def refuse_unknown(function: str, unknown: Iterable[str], known: Collection[str] = ()) -> None:
+    """Raise TypeError for the first of *unknown*, words that *function* does not have.
+
+    The message has the one of *known* that was most likely meant.
+    """
+    for word in unknown:
+        if word in TRANSLATIONS:
+            raise TypeError(f"{function}() has no {word!r}. Here that is {TRANSLATIONS[word]}.")
+        # As the keys of the settings are compared: 'time_out' and 'TIMEOUT' are 'timeout'.
+        close = difflib.get_close_matches(word.lower(), known, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise TypeError(f"{function}() has no argument {word!r}.{hint}")

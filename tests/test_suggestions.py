@@ -1,4 +1,4 @@
-"""What an import says that can't succeed."""
+"""What an import of a wrong name says."""
 
 from __future__ import annotations
 
