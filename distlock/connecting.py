@@ -8,7 +8,6 @@ from distlock.backends.registry import Location, create, located
 from distlock.engine.engine import Engine
 from distlock.engine.notifications import OnLifted, OnLost
 from distlock.grants.grant import OnReleaseRequested
-from distlock.identity import identity
 from distlock.listening import (
     Listened,
     Listener,
@@ -20,7 +19,7 @@ from distlock.listening import (
 )
 from distlock.locks.client import Locks
 from distlock.locks.engine_namespace import EngineNamespace
-from distlock.names import check_prefix
+from distlock.names import check_prefix, identity
 from distlock.numbers import LONG, check_count, check_seconds
 from distlock.operate.typed import typed_for
 from distlock.suggestions import TRANSLATIONS, refuse_unknown

@@ -3,6 +3,9 @@
 Python runs signal handlers between any two lines of the main thread, and ``__del__`` and weakref callbacks in
 whatever thread collects garbage. They can't wait for what the code beneath them has to finish first. So the
 engine looks whether its mutex is the caller's own, and no thread goes into a backend twice.
+
+`threading.Event` is written in Python: a handler that raises inside of it leaves its lock locked, and every
+later `wait` and `set` blocks for ever. `Flag` takes its place.
 """
 
 from __future__ import annotations
@@ -88,3 +91,30 @@ def refusal() -> Reentered:
         "callback) asks while its own thread is in the middle of taking or giving back a lock. Set a flag or "
         "put the work in a queue.SimpleQueue there, and do it where the program goes on, or in a thread."
     )
+
+
+class Flag:
+    """A `threading.Event` without `clear`."""
+
+    def __init__(self) -> None:
+        self._set = False
+        #: Locked until the flag is set.
+        self._unset = threading.Lock()
+        self._unset.acquire()
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+        try:
+            self._unset.release()
+        except RuntimeError:
+            pass  # It is set already.
+
+    def wait(self, timeout: float) -> bool:
+        """Wait *timeout* seconds at most. Return whether the flag is set."""
+        if not self._set and self._unset.acquire(timeout=timeout):
+            # Unlock it for the next waiter.
+            self.set()
+        return self._set

@@ -1,4 +1,4 @@
-"""On which terms a caller wants its names: how long they may be held, and what wants them."""
+"""The options of a lock: its mode and kind, how long it may be held, and the code that wants it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType
-from typing import Any
+from typing import Any, Final, Literal
 
-from distlock.modes import EXCLUSIVE, Mode
+#: All of it, to share it with other readers, or some of its permits.
+Mode = Literal["exclusive", "read", "permit"]
+EXCLUSIVE: Final = "exclusive"
+READ: Final = "read"
+PERMIT: Final = "permit"
+
+#: The kinds of names. A lock and a semaphore of one name are two things.
+Kind = Literal["lock", "semaphore", "latch"]
+LOCK: Final = "lock"
+SEMAPHORE: Final = "semaphore"
+LATCH: Final = "latch"
+KINDS: Final[tuple[Kind, ...]] = (LOCK, SEMAPHORE, LATCH)
 
 
 class Seat:

@@ -21,9 +21,8 @@ from distlock.grants.grant import Grant, GrantWrapper
 from distlock.grants.joint import MultiGrant
 from distlock.locks.client import Locks
 from distlock.locks.namespace import Acquirer, Namespace
-from distlock.modes import PERMIT
 from distlock.owner import current_owner
-from distlock.terms import Terms
+from distlock.terms import PERMIT, Terms
 from distlock.web.guard import kept_for, refuse_kept, refuse_upgrade
 from distlock.web.nesting import block_waiting
 from distlock.web.settings.rows import RowLocks

@@ -12,8 +12,8 @@ from flask import Flask, current_app
 from flask.cli import AppGroup, ScriptInfo, with_appcontext
 
 from distlock.backends.inspectable import Finding
-from distlock.cli.exits import told
 from distlock.cli.main import COMMANDS, HELP_OPTIONS
+from distlock.cli.output import told
 from distlock.cli.site import Settings
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import told as pruned

@@ -15,7 +15,7 @@ from distlock.grants.grant import Fence, Grant, OnReleaseRequested
 from distlock.locks.client import Locks
 from distlock.locks.lock import Lock
 from distlock.locks.rlock import RLock
-from distlock.modes import READ
+from distlock.terms import READ
 from distlock.web.bodies import DEFAULTS, size_setting
 from distlock.web.guard_options import one_database
 from distlock.web.names.templates import joined

@@ -26,7 +26,7 @@ from werkzeug.wrappers import Response as AnyResponse
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.locks.client import Locks
-from distlock.modes import LOCK, Kind
+from distlock.terms import LOCK, Kind
 from distlock.web.operate import pages
 from distlock.web.operate.pages import Sighting, ask_seen, break_seen, is_hold, is_kind, look
 from flask_distlock.guarding.state import current_state

@@ -18,7 +18,6 @@ GROUND = {
     "distlock.clock",
     "distlock.errors",
     "distlock.suggestions",
-    "distlock.modes",
     "distlock.names",
     "distlock.numbers",
     "distlock.reentrance",

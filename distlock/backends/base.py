@@ -15,10 +15,10 @@ from typing import Protocol
 
 from distlock.backends.known import word_of
 from distlock.errors import ConfigurationError
-from distlock.modes import EXCLUSIVE as EXCLUSIVE
-from distlock.modes import PERMIT as PERMIT
-from distlock.modes import READ as READ
-from distlock.modes import Mode as Mode
+from distlock.terms import EXCLUSIVE as EXCLUSIVE
+from distlock.terms import PERMIT as PERMIT
+from distlock.terms import READ as READ
+from distlock.terms import Mode as Mode
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from dataclasses import asdict
 import click
 
 from distlock.backends.inspectable import Finding
-from distlock.cli.exits import NO
 from distlock.cli.options import Where, with_options
-from distlock.cli.output import echo_json, text
+from distlock.cli.output import NO, echo_json, text
 from distlock.operate.doctor import diagnose
 
 

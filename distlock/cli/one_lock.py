@@ -8,13 +8,12 @@ from collections.abc import Iterator
 
 import click
 
-from distlock.cli.exits import NO
 from distlock.cli.options import Where, with_kind, with_options
-from distlock.cli.output import echo_json, fence, seconds, state_json, text, unsaid
+from distlock.cli.output import NO, echo_json, fence, seconds, state_json, text, unsaid
 from distlock.cli.site import operator
-from distlock.modes import KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind
 from distlock.operate.looking import LockState, Party, ask_back, break_lock
 from distlock.operate.typed import URL
+from distlock.terms import KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind
 
 
 @click.command("show")

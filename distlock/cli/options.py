@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from distlock.cli.exits import told
-from distlock.cli.output import written
+from distlock.cli.output import told, written
 from distlock.cli.site import Alone, Site
 from distlock.engine.notifications import OnLost
 from distlock.locks.client import Locks
-from distlock.modes import Kind
 from distlock.operate.typed import Typed, typed_for
+from distlock.terms import Kind
 from distlock.web.settings.clients import typed_in_site
 
 

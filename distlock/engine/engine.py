@@ -38,10 +38,9 @@ from distlock.engine.wait_queue import WaitQueue
 from distlock.engine.wait_queues import StalledWaiters, WaitQueues
 from distlock.errors import BackendUnavailable, TooManyWaiters
 from distlock.grants.grant import OnReleaseRequested
-from distlock.modes import EXCLUSIVE, PERMIT, READ
 from distlock.owner import Owner
 from distlock.reentrance import is_parked, refusal
-from distlock.terms import Terms
+from distlock.terms import EXCLUSIVE, PERMIT, READ, Terms
 
 #: How much longer than its caller waits a call to the lock service may take, seconds: a reply that is under
 #: way is awaited, and a place in the queue is given up.

@@ -21,8 +21,8 @@ from distlock.engine.notifications import Callbacks
 from distlock.engine.pending import Cancellations, PendingReplies
 from distlock.engine.renewal import NOT_OURS
 from distlock.errors import BackendUnavailable, ConfigurationError, Reentered
-from distlock.modes import EXCLUSIVE, READ
 from distlock.reentrance import refusal
+from distlock.terms import EXCLUSIVE, READ
 
 logger = logging.getLogger("distlock")
 

@@ -18,9 +18,8 @@ from distlock.engine.commands import Call, Commands, Parker
 from distlock.engine.drivers import run
 from distlock.errors import BackendUnavailable, ConfigurationError, LockLost, NotHeld
 from distlock.grants.grant import Fence, Grant
-from distlock.modes import Mode
 from distlock.owner import Owner, current_owner
-from distlock.terms import Terms
+from distlock.terms import Mode, Terms
 
 #: A turn is what one process may do with a hold before the next process gets one: at most this many grants …
 SPAN = 64

@@ -34,8 +34,7 @@ from distlock.engine.critical_section import CriticalSection
 from distlock.engine.wait_queue import WaitQueue
 from distlock.engine.wait_queues import WaitQueues
 from distlock.errors import LockError
-from distlock.modes import EXCLUSIVE, PERMIT, READ, Mode
-from distlock.terms import shown_where
+from distlock.terms import EXCLUSIVE, PERMIT, READ, Mode, shown_where
 
 logger = logging.getLogger("distlock")
 

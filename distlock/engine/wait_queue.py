@@ -26,9 +26,8 @@ from distlock.engine.pending import Cancellations
 from distlock.engine.renewal import Renewer
 from distlock.errors import BackendUnavailable, LockError
 from distlock.grants.grant import Fence
-from distlock.modes import EXCLUSIVE, READ
 from distlock.owner import Owner, current_owner
-from distlock.terms import Seat, Terms
+from distlock.terms import EXCLUSIVE, READ, Seat, Terms
 
 
 class HandedOff(NamedTuple):

@@ -17,9 +17,8 @@ from distlock.engine.pending import Cancellations
 from distlock.engine.renewal import Renewer
 from distlock.engine.wait_queue import WaitQueue
 from distlock.errors import ConfigurationError
-from distlock.modes import EXCLUSIVE
 from distlock.owner import current_owner
-from distlock.terms import Terms
+from distlock.terms import EXCLUSIVE, Terms
 
 #: How long after its deadline a busy event loop may still see to its waiter, seconds.
 GRACE = 2.0

@@ -15,7 +15,7 @@ from distlock.engine.commands import Commands
 from distlock.errors import NotHeld
 from distlock.fence.row import Overtaken, ReadStamp, Stamp, stamps_of
 from distlock.grants.grant import Fence, Grant
-from distlock.modes import READ, Mode
+from distlock.terms import READ, Mode
 
 
 @dataclass(frozen=True, slots=True)

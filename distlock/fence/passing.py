@@ -32,7 +32,7 @@ from distlock.fence.trouble import has_failed, limit, refuse_table, trouble
 from distlock.grants.current import was_asked_for
 from distlock.grants.grant import Fence, Grant
 from distlock.grants.joint import JointGrant
-from distlock.modes import READ
+from distlock.terms import READ
 
 Begin = Callable[[], AbstractContextManager[object]]
 

@@ -17,8 +17,8 @@ from operator import attrgetter
 from distlock.errors import ConfigurationError, LockLost
 from distlock.grants.grant import Fence, Grant
 from distlock.grants.joint import JointGrant
-from distlock.modes import PERMIT, READ
 from distlock.names import encode
+from distlock.terms import PERMIT, READ
 
 TABLE = "distlock_fence"
 

@@ -16,7 +16,7 @@ from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, Sta
 from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE, key_of
 from distlock.fence.statements import NUMBER, Connection, Rows
-from distlock.modes import READ
+from distlock.terms import READ
 
 #: Where to look instead.
 _ELSEWHERE = {

@@ -11,7 +11,7 @@ from weakref import WeakSet
 from distlock.engine.commands import Commands
 from distlock.engine.drivers import arun, run
 from distlock.errors import ConfigurationError
-from distlock.modes import EXCLUSIVE, Mode
+from distlock.terms import EXCLUSIVE, Mode
 
 
 class Fence(NamedTuple):

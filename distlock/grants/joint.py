@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from distlock.engine.commands import Commands
 from distlock.grants.grant import Fence, Grant
-from distlock.modes import EXCLUSIVE, Mode
+from distlock.terms import EXCLUSIVE, Mode
 
 
 class MultiGrant(Grant):

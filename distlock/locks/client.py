@@ -13,13 +13,12 @@ from distlock.locks.latch import Latch, check_total
 from distlock.locks.lock import Lock, ReadLock, Semaphore
 from distlock.locks.namespace import Acquirer, AtEnd
 from distlock.locks.rlock import RLock
-from distlock.modes import PERMIT, READ, Kind
 from distlock.names import check_name
 from distlock.numbers import LONG, check_permits, check_seconds, check_timeout
 from distlock.operate import looking
 from distlock.operate.looking import Listed, LockState
 from distlock.suggestions import refuse_unknown
-from distlock.terms import Terms, calling_code
+from distlock.terms import PERMIT, READ, Kind, Terms, calling_code
 
 #: How many are listed before a task goes on.
 _AT_ONCE = 100

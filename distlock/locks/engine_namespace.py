@@ -28,9 +28,8 @@ from distlock.grants.grant import Grant
 from distlock.grants.joint import MultiGrant
 from distlock.locks.latch_waits import LatchWaits
 from distlock.locks.namespace import Namespace
-from distlock.modes import EXCLUSIVE, LATCH, LOCK, PERMIT, SEMAPHORE, Kind
 from distlock.owner import Owner
-from distlock.terms import Terms
+from distlock.terms import EXCLUSIVE, LATCH, LOCK, PERMIT, SEMAPHORE, Kind, Terms
 
 
 class EngineNamespace(Namespace):

@@ -22,17 +22,16 @@ from distlock.engine.engine import LAST_WORDS
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
 from distlock.grants.joint import JointGrant, MultiGrant
-from distlock.identity import lock_service
 from distlock.locks import self_deadlock
 from distlock.locks.lock import Lock
 from distlock.locks.namespace import Acquirer, Namespace
 from distlock.locks.self_deadlock import Entry
-from distlock.modes import EXCLUSIVE
+from distlock.names import lock_service
 from distlock.numbers import check_timeout
 from distlock.operate.looking import Party, known_holder
 from distlock.owner import in_event_loop
 from distlock.reentrance import park
-from distlock.terms import Terms
+from distlock.terms import EXCLUSIVE, Terms
 
 T = TypeVar("T")
 

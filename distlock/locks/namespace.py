@@ -17,10 +17,9 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
 from distlock.grants.joint import MultiGrant
 from distlock.locks.latch_waits import LatchWaits
-from distlock.modes import EXCLUSIVE, LOCK, PERMIT, Kind, Mode
 from distlock.operate.typed import Typed
 from distlock.owner import Owner
-from distlock.terms import Terms
+from distlock.terms import EXCLUSIVE, LOCK, PERMIT, Kind, Mode, Terms
 
 
 class Acquirer(Protocol):

@@ -22,10 +22,10 @@ from distlock.errors import ConfigurationError, LockTimeout
 from distlock.grants.current import CurrentGrant, current_grants, guards_around, inherited, request_around
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace
-from distlock.modes import READ
 from distlock.operate.looking import known_holder
 from distlock.operate.typed import URL
 from distlock.owner import Owner, current_owner
+from distlock.terms import READ
 
 
 @dataclass(slots=True, eq=False)

@@ -16,8 +16,8 @@ from distlock.backends.inspectable import MOMENT, MOST_SHOWN, KeyState, Quorum, 
 from distlock.backends.latches import LatchState
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Fence
-from distlock.modes import EXCLUSIVE, KINDS, LATCH, LOCK, Kind, Mode
 from distlock.names import check_name
+from distlock.terms import EXCLUSIVE, KINDS, LATCH, LOCK, Kind, Mode
 
 logger = logging.getLogger("distlock")
 

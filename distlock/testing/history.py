@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from distlock.modes import EXCLUSIVE, READ, Mode
+from distlock.terms import EXCLUSIVE, READ, Mode
 
 
 @dataclass(frozen=True)

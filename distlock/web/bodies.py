@@ -14,7 +14,7 @@ from typing import IO, Protocol
 
 from distlock.errors import BodyTooLarge, ConfigurationError
 from distlock.grants.current import current_grants
-from distlock.modes import READ
+from distlock.terms import READ
 from distlock.web.settings.clients import GuardTerms
 
 #: The settings: the size up to which a body is read before the lock, and of one whose request is in a batch.

@@ -15,9 +15,9 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, Never, ParamSpec, TypedDict, TypeVar, Unpack
 
 from distlock.errors import ConfigurationError
-from distlock.modes import PERMIT, READ
 from distlock.numbers import LONG, check_seconds
 from distlock.suggestions import refuse_unknown
+from distlock.terms import PERMIT, READ
 from distlock.web.guard_options import (
     EVERY,
     READING_METHODS,

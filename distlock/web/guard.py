@@ -18,8 +18,7 @@ from distlock.grants.current import CurrentGrant, Kept, current_grants, holding,
 from distlock.grants.grant import Grant
 from distlock.locks.client import Locks
 from distlock.locks.namespace import Namespace
-from distlock.modes import EXCLUSIVE, READ, Mode
-from distlock.terms import Terms
+from distlock.terms import EXCLUSIVE, READ, Mode, Terms
 from distlock.web.decorator import Guarded
 from distlock.web.guard_lock import GuardLock
 from distlock.web.nesting import waiting

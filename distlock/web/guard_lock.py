@@ -16,9 +16,8 @@ from distlock.locks import self_deadlock as blocks
 from distlock.locks.client import Locks
 from distlock.locks.multi_lock import Contended, OnContended
 from distlock.locks.namespace import Acquirer
-from distlock.modes import EXCLUSIVE, PERMIT, READ
 from distlock.owner import in_event_loop
-from distlock.terms import Terms
+from distlock.terms import EXCLUSIVE, PERMIT, READ, Terms
 from distlock.web.nesting import patience
 
 logger = logging.getLogger("distlock")

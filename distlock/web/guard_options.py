@@ -13,8 +13,8 @@ from typing import Any
 
 from distlock.backends.base import refuse_lacking
 from distlock.errors import ConfigurationError
-from distlock.modes import EXCLUSIVE, PERMIT, READ, Mode
 from distlock.numbers import check_limit
+from distlock.terms import EXCLUSIVE, PERMIT, READ, Mode
 from distlock.web.names.sources import Names, where_of
 from distlock.web.settings.aliases import AliasSettings
 

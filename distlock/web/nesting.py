@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from distlock.errors import LockTimeout
 from distlock.grants.current import CurrentGrant, current_grants
 from distlock.locks.namespace import Namespace
-from distlock.modes import EXCLUSIVE, PERMIT, READ, Mode
 from distlock.owner import Owner, current_owner
+from distlock.terms import EXCLUSIVE, PERMIT, READ, Mode
 
 logger = logging.getLogger("distlock")
 

@@ -11,8 +11,8 @@ from itertools import combinations
 from typing import Any, cast
 
 from distlock.errors import ConfigurationError
-from distlock.modes import READ
 from distlock.suggestions import TRANSLATIONS
+from distlock.terms import READ
 from distlock.web.decorator import WORDS, Told, When, Words
 from distlock.web.guard_options import ALL_BUT_GET, Methods, overlap, written
 from distlock.web.names.templates import NameSource

@@ -16,8 +16,8 @@ from distlock.errors import ConfigurationError
 from distlock.grants.current import CurrentGrant
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace
-from distlock.modes import Mode
 from distlock.owner import current_owner
+from distlock.terms import Mode
 from distlock.web.decorator import Guarded, guard_at
 from distlock.web.guard_lock import GuardLock
 from distlock.web.guard_options import EVERY_METHOD

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, cast, get_args
 from distlock.clock import now
 from distlock.errors import ConfigurationError, StaleWrite
 from distlock.locks import self_deadlock as blocks
-from distlock.modes import PERMIT
+from distlock.terms import PERMIT
 
 logger = logging.getLogger("distlock")
 

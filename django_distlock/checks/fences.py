@@ -20,7 +20,7 @@ from django.urls import get_resolver
 from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE
 from distlock.fence.statements import refuse_lines
-from distlock.modes import READ
+from distlock.terms import READ
 from distlock.web.decorator import Guarded, guards_of
 from distlock.web.guard_options import one_database
 from distlock.web.settings.aliases import AliasSettings, read

@@ -14,7 +14,7 @@ from django.core.checks import Warning as Caution
 from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError
-from distlock.modes import READ
+from distlock.terms import READ
 from distlock.web.decorator import Guarded, Told, chain, guards_of, reached, unused
 from distlock.web.names.templates import joined
 from distlock.web.settings.problems import DEFAULT_ALIAS, by_alias, find_problems

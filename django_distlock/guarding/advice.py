@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from distlock.modes import READ
+from distlock.terms import READ
 from distlock.web.decorator import Guarded, Told
 from distlock.web.guard_options import EVERY, READING_METHODS, AllBut
 from distlock.web.settings.problems import DEFAULT_ALIAS

@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.modes import READ
+from distlock.terms import READ
 from distlock.web.decorator import Guarded, chain, guards_of, outermost, refuse_hidden
 from django_distlock.guarding.advice import (
     above_the_class,

@@ -11,7 +11,7 @@ from asgiref.sync import iscoroutinefunction
 from django.views import View
 
 from distlock.errors import ConfigurationError
-from distlock.modes import READ
+from distlock.terms import READ
 from distlock.web.decorator import Guarded, Told, When, guards_of
 from distlock.web.guard_options import Methods, written
 from django_distlock.guarding.usual_methods import calls_super, usual_methods_of

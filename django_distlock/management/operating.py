@@ -8,8 +8,8 @@ import click
 from django.db import DEFAULT_DB_ALIAS
 
 from distlock.backends.inspectable import Finding
-from distlock.cli.exits import told
 from distlock.cli.main import COMMANDS, HELP_OPTIONS
+from distlock.cli.output import told
 from distlock.cli.site import Settings
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import told as pruned

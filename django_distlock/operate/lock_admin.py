@@ -22,7 +22,7 @@ from django.urls import URLPattern, path, reverse
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.locks.client import Locks
-from distlock.modes import LOCK, Kind
+from distlock.terms import LOCK, Kind
 from distlock.web.operate import pages
 from distlock.web.operate.pages import ask_seen, break_seen, is_hold, is_kind, look
 from distlock.web.settings.problems import DEFAULT_ALIAS

@@ -19,8 +19,8 @@ from django.db.backends.signals import connection_created
 from distlock.clock import now
 from distlock.errors import LockError
 from distlock.grants.grant import Grant
-from distlock.modes import EXCLUSIVE, PERMIT
 from distlock.operate.looking import Party
+from distlock.terms import EXCLUSIVE, PERMIT
 from django_distlock.private import wrappers_of
 
 #: How many locks, and how many statements, are shown.

@@ -11,7 +11,7 @@ from flask.views import MethodView, View
 from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
-from distlock.modes import READ
+from distlock.terms import READ
 from distlock.web.decorator import (
     Guarded,
     chain,

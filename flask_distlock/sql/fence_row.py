@@ -25,7 +25,7 @@ from distlock.fence.row import RolledBack
 from distlock.fence.statements import statements_for
 from distlock.fence.trouble import ends_transaction
 from distlock.grants.grant import Grant
-from distlock.modes import READ
+from distlock.terms import READ
 from flask_distlock.binds import DEFAULT_BIND
 from flask_distlock.fence import fence_table
 from flask_distlock.private import is_last_at_commit, listeners_at_begin

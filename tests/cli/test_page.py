@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import distlock
-from distlock.cli import exits
+from distlock.cli import output as exits
 from distlock.cli.main import COMMANDS
 from distlock.cli.main import distlock as command
 from distlock.cli.output import seconds

@@ -17,7 +17,7 @@ from typing import IO, Any
 import pytest
 
 import distlock
-from distlock.cli.child import Child
+from distlock.cli.run import Child
 from distlock.operate import break_lock
 from tests.cli.conftest import PATIENCE, until
 

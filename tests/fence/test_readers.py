@@ -16,7 +16,7 @@ from distlock.errors import ConfigurationError, LockLost, LockTimeout
 from distlock.fence.passing import OvertakenReader
 from distlock.fence.row import OldEpoch, Overtaken
 from distlock.grants.grant import Fence, Grant
-from distlock.modes import PERMIT, READ, Mode
+from distlock.terms import PERMIT, READ, Mode
 from distlock.web.settings.dummy import DummyGrant, DummyLocks
 from flask_distlock import transaction
 from tests.databases import on

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.modes import READ
+from distlock.terms import READ
 from distlock.web import guard, nesting
 from tests.web.test_modes import FACES, Site
 from tests.web.test_nesting import NoTransactions

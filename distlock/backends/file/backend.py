@@ -21,8 +21,8 @@ from distlock.backends.file.presence import (
     close_in_thread,
     forget_in_children,
 )
+from distlock.backends.file.queues import HIGHEST_FLOOR
 from distlock.backends.file.record_locks import name_of
-from distlock.backends.file.tickets import HIGHEST_FLOOR
 from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.errors import BackendUnavailable, ConfigurationError

@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from distlock import clock
-from distlock.backends.flag import Flag
 from distlock.backends.optional import Sleep
 from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.scripts import command
-from distlock.reentrance import call
+from distlock.reentrance import Flag, call
 
 logger = logging.getLogger(__name__)
 

@@ -21,9 +21,17 @@ from distlock import clock
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
 from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.inspection import PROCESS_LENGTH
-from distlock.backends.redlock.answers import Answers, AnswersToSeveral, ask_all
 from distlock.backends.redlock.inspection import RedlockInspection
-from distlock.backends.redlock.server import WORKERS, Member, Server, ServerCall, ignore
+from distlock.backends.redlock.server import (
+    WORKERS,
+    Answers,
+    AnswersToSeveral,
+    Member,
+    Server,
+    ServerCall,
+    ask_all,
+    ignore,
+)
 from distlock.errors import ConfigurationError
 from distlock.numbers import LONG, check_seconds
 

@@ -19,7 +19,6 @@ from contextlib import suppress
 from typing import NamedTuple, NoReturn, Protocol
 
 from distlock import clock
-from distlock.backends.flag import Flag
 from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.blocking import BlockingCall, Resolver
 from distlock.backends.redis.connection import RedisConnection, ReplyError
@@ -27,6 +26,7 @@ from distlock.backends.redis.failures import NO_TLS, Remedied
 from distlock.backends.redis.scripts import command
 from distlock.backends.redis.subscription import FAILURES, Subscription
 from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.reentrance import Flag
 
 #: Python's own `urlsplit` reads the port of one host only.
 _URL = re.compile(

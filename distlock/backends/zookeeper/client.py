@@ -22,12 +22,11 @@ from kazoo.protocol.states import KeeperState
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from distlock import clock
-from distlock.backends.flag import Flag
 from distlock.backends.tls import Tls
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.connection import TlsSocket, ZooKeeperConnection
 from distlock.backends.zookeeper.exchanges import Notify, ZooKeeperReply
-from distlock.reentrance import call
+from distlock.reentrance import Flag, call
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from contextlib import suppress
 from kazoo.protocol.serialization import Delete
 
 from distlock.backends.base import Sink
-from distlock.backends.flag import Flag
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.contenders import Contenders
 from distlock.backends.zookeeper.exchanges import Deadline
@@ -17,7 +16,7 @@ from distlock.backends.zookeeper.failures import no_thread
 from distlock.backends.zookeeper.nodes import FOLDER
 from distlock.backends.zookeeper.session import ZooKeeperSession
 from distlock.errors import ConfigurationError, LockError
-from distlock.reentrance import call
+from distlock.reentrance import Flag, call
 
 #: Sessions cost threads, and more different ttls than this are most likely a mistake.
 _MOST_SESSIONS = 8

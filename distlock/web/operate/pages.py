@@ -18,9 +18,9 @@ from typing import Any, Protocol, TypeGuard
 
 from distlock.errors import LockError
 from distlock.locks.client import Locks
-from distlock.modes import EXCLUSIVE, KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind, Mode
 from distlock.operate import Listed, LockState, Party, break_lock
 from distlock.operate.looking import ask_back
+from distlock.terms import EXCLUSIVE, KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind, Mode
 
 #: The consequences of a break, for the person that is about to break the lock.
 CONSEQUENCES = (

@@ -23,13 +23,12 @@ from distlock.connecting import connect
 from distlock.engine.notifications import OnLifted, OnLost
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import OnReleaseRequested
-from distlock.identity import identity
 from distlock.listening import Listened, Listener, check_listener
 from distlock.locks.client import Locks
 from distlock.locks.lock import Lock, ReadLock, Semaphore
-from distlock.modes import EXCLUSIVE, PERMIT
+from distlock.names import identity
 from distlock.operate.typed import Typed
-from distlock.terms import Terms
+from distlock.terms import EXCLUSIVE, PERMIT, Terms
 from distlock.web.decorator import Guarded, Told
 from distlock.web.guard_options import refuse_unable
 from distlock.web.settings.aliases import AliasSettings

@@ -24,9 +24,8 @@ from distlock.grants.joint import MultiGrant
 from distlock.locks.client import Locks
 from distlock.locks.latch_waits import LatchWaits
 from distlock.locks.namespace import Namespace
-from distlock.modes import EXCLUSIVE, Mode
 from distlock.owner import Owner
-from distlock.terms import Terms
+from distlock.terms import EXCLUSIVE, Mode, Terms
 
 
 class DummyGrant(Grant):

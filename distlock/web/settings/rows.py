@@ -29,9 +29,8 @@ from distlock.locks.client import Locks
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.locks.lock import Lock, ReadLock
 from distlock.locks.namespace import Acquirer, AtEnd
-from distlock.modes import READ, Kind
 from distlock.owner import Owner, current_owner
-from distlock.terms import Terms
+from distlock.terms import READ, Kind, Terms
 from distlock.web.settings.aliases import AliasSettings
 
 #: Begins the transaction that locks the rows, and ends it. The second argument: seconds that are left.

@@ -9,9 +9,9 @@ import pytest
 
 from distlock import clock
 from distlock.backends.base import LockRequest
-from distlock.backends.flag import Flag
 from distlock.backends.redis import subscription
 from distlock.engine.drivers import ThreadParker
+from distlock.reentrance import Flag
 from tests.backends.redis import contender as contenders
 from tests.backends.redis.contender import Contender, MakeContender
 from tests.redis_server import PATIENCE, RedisServer, eventually
