@@ -223,4 +223,6 @@ def test_the_exit_codes_are_those_of_the_page() -> None:
         for row in re.findall(r"^\| (\d[\d, ]*)(?: and more)? \|", PAGE, re.MULTILINE)
         for code in row.split(",")
     }
-    assert told == {0} | {value for name, value in vars(exits).items() if name.isupper()}
+    public = {name: value for name, value in vars(exits).items() if name.isupper() and name[0] != "_"}
+    codes = {value for value in public.values() if isinstance(value, int)}
+    assert told == {0} | codes
