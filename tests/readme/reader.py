@@ -110,7 +110,10 @@ class Reader:
         """What `django` starts from: nothing of ours is in it."""
         return self.environment / "project"
 
-    def run(self, *command: object, cwd: Path | None = None, python: Path | str = "") -> None:
+    def run(
+        self, *command: object, cwd: Path | None = None, python: Path | str = "", lines: str = ""
+    ) -> None:
+        """Run *command*, and type *lines* into it."""
         # Nothing of this clone, or of pytest-django's, is in reach.
         own = {
             name: value
@@ -123,12 +126,14 @@ class Reader:
             [python or self.python, *map(str, command)],
             cwd=cwd or self.environment,
             env=own,
-            stdin=subprocess.DEVNULL,
+            input=lines,
             capture_output=True,
             text=True,
             timeout=600,
         )
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        # A shell goes on after an error.
+        is_well = done.returncode == 0 and not (lines and "Traceback" in done.stderr)
+        assert is_well, f"{command}\n{done.stdout}{done.stderr}"
 
     def install(self, clone: Path, *extras: str) -> None:
         """Type the line that begins with ``pip install``; *extras* are added to the one that it has."""
@@ -163,13 +168,11 @@ class Reader:
         self.run("manage.py", "shell", "-c", READY.format(stock=stock), cwd=folder)
         return Shop(folder, "mysite.wsgi", folder / "db.sqlite3", "shop_product", typed(DJANGO_CURL))
 
-    def flask(self, folder: Path, lines: str, stock: int, prepare: str = "pass") -> Shop:
+    def flask(self, folder: Path, lines: str, stock: int) -> Shop:
         """Make the app of the page that the README links to, with its table and a product."""
         folder.mkdir()
         (folder / "app.py").write_text(lines)
-        fill = f"from app import *\n{CREATE_ALL.replace('stock=5', f'stock={stock}')}\n"
-        fill += f"with app.app_context():\n    {prepare}\n"
-        self.run("-c", fill, cwd=folder)
+        self.run("-m", "flask", "shell", cwd=folder, lines=CREATE_ALL.replace("stock=5", f"stock={stock}"))
         return Shop(folder, "app:app", folder / "instance" / "shop.db", "product", typed(FLASK_CURL))
 
 
