@@ -215,7 +215,7 @@ def on_lost_of(listener: Listener, on_lost: OnLost | None) -> OnLost:
 def on_release_requested_of(
     listener: Listener, on_release_requested: OnReleaseRequested | None
 ) -> OnReleaseRequested:
-    """What tells *listener*, and then *on_release_requested*, of a lock that is wanted back."""
+    """Return what tells *listener*, and then *on_release_requested*, of a lock that is wanted back."""
 
     def release_requested(grant: Grant) -> None:
         _told(listener, "release_requested", grant, _where(grant))

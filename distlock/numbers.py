@@ -43,7 +43,7 @@ def is_seconds(value: object, *, zero: bool = False, most: float = FINITE) -> Ty
 
 
 def is_count(value: object) -> TypeGuard[int]:
-    """Whether *value* is a whole number from 1 up."""
+    """Return whether *value* is a whole number from 1 up."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 

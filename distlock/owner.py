@@ -15,7 +15,7 @@ _running = threading.local()
 
 
 def current_owner() -> Owner:
-    """The running thread, and the running task if there is one.
+    """Return the running thread, and the running task if there is one.
 
     Not a contextvar: `asyncio.gather` copies the context, and both children would be the same owner.
     """
@@ -33,5 +33,5 @@ def current_owner() -> Owner:
 
 
 def in_event_loop() -> bool:
-    """Whether an event loop runs in this thread."""
+    """Return whether an event loop runs in this thread."""
     return asyncio._get_running_loop() is not None

@@ -30,7 +30,7 @@ class Mutex(Protocol):
 
 
 def mutex() -> Mutex:
-    """A mutex that its own thread may look at."""
+    """Return a mutex that its own thread may look at."""
     return cast("Mutex", threading.RLock())
 
 
@@ -76,12 +76,12 @@ def park(wait: Callable[[float], None], timeout: float) -> None:
 
 
 def is_calling() -> bool:
-    """Whether this thread is inside a backend."""
+    """Return whether this thread is inside a backend."""
     return this_thread.calling.locked()
 
 
 def is_parked() -> bool:
-    """Whether this thread waits for a lock, beneath the running code."""
+    """Return whether this thread waits for a lock, beneath the running code."""
     return this_thread.parked.locked()
 
 

@@ -60,7 +60,7 @@ class Terms:
 
 
 def calling_code() -> CodeType | None:
-    """The code outside of our packages that called the method which has called the caller of this."""
+    """Return the code outside of our packages that called the method which has called the caller of this."""
     frame = sys._getframe(2).f_back
     while frame is not None:
         module = frame.f_globals.get("__name__", "")

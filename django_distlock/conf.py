@@ -40,31 +40,31 @@ clients = Clients(_read, make, make_standby, database_of, "python manage.py dist
 # To look for a setting that is not there costs Django two exceptions, in each request.
 @functools.cache
 def status() -> int:
-    """The status of the answer to a request that found the lock taken."""
+    """Return the status of the answer to a request that found the lock taken."""
     return contended_status(getattr(settings, "DISTLOCK_CONTENDED_STATUS", 423))
 
 
 @functools.cache
 def server_timing() -> bool:
-    """Whether answers say how long they waited for their locks."""
+    """Return whether answers say how long they waited for their locks."""
     return bool(getattr(settings, "DISTLOCK_SERVER_TIMING", False))
 
 
 @functools.cache
 def refreshes_session() -> bool:
-    """Whether the session is compared with its store under a lock of the user or the session."""
+    """Return whether the session is compared with its store under a lock of the user or the session."""
     return switch("DISTLOCK_REFRESH_SESSION", getattr(settings, "DISTLOCK_REFRESH_SESSION", True))
 
 
 @functools.cache
 def refreshes_user() -> bool:
-    """Whether guards compare ``request.user`` with its row once they have the lock."""
+    """Return whether guards compare ``request.user`` with its row once they have the lock."""
     return switch("DISTLOCK_REFRESH_USER", getattr(settings, "DISTLOCK_REFRESH_USER", True))
 
 
 @functools.cache
 def body_size(name: str) -> int:
-    """The size that the setting *name* of `distlock.web.bodies` allows, bytes."""
+    """Return the size that the setting *name* of `distlock.web.bodies` allows, bytes."""
     return size_setting(name, getattr(settings, name, DEFAULTS[name]))
 
 
@@ -116,7 +116,7 @@ setting_changed.connect(_forget, dispatch_uid="django_distlock")
 
 
 def redis_of(alias: str) -> Any:
-    """The client of redis-py with which the cache *alias* writes. It connects to nothing.
+    """Return the client of redis-py with which the cache *alias* writes. It connects to nothing.
 
     Raises `ConfigurationError` where there is none.
     """

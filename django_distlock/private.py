@@ -30,7 +30,7 @@ Function = Callable[..., Any]
 
 
 def opted_out(view: object) -> set[str]:
-    """The database aliases that ``@transaction.non_atomic_requests`` has named for *view*."""
+    """Return the database aliases that ``@transaction.non_atomic_requests`` has named for *view*."""
     aliases: set[str] = getattr(view, "_non_atomic_requests", set())
     return aliases
 
@@ -41,19 +41,19 @@ def opt_out(view: Any, aliases: set[str]) -> None:
 
 
 def required_methods(wrapper: object) -> frozenset[str] | None:
-    """The methods that *wrapper* lets through, if ``@require_http_methods`` has made it; else None."""
+    """Return the methods that *wrapper* lets through, if ``@require_http_methods`` has made it; else None."""
     if getattr(wrapper, "__code__", None) not in _requiring:
         return None
     return frozenset(_enclosed(wrapper)["request_method_list"])
 
 
 def is_dummy(function: Function) -> bool:
-    """Whether *function* is what ``@method_decorator`` tries its decorators on, once a method."""
+    """Return whether *function* is what ``@method_decorator`` tries its decorators on, once a method."""
     return function.__module__ == "django.utils.decorators"
 
 
 def is_bound_by_method_decorator(function: object) -> bool:
-    """Whether *function* is what ``@method_decorator`` makes of a method for each call."""
+    """Return whether *function* is what ``@method_decorator`` makes of a method for each call."""
     return isinstance(function, functools.partial) and inspect.ismethod(function.func)
 
 
@@ -114,7 +114,7 @@ def post_render_callbacks(response: object) -> list[Function]:
 
 
 def makes_content_later(response: object) -> bool:
-    """Whether code of the site makes the content of *response* while it is sent. A file is none."""
+    """Return whether site code makes *response*'s content while it is sent. False for a file."""
     return getattr(response, "streaming", False) and getattr(response, "file_to_stream", None) is None
 
 
@@ -145,7 +145,7 @@ def put_stream(request: Any, stream: Any, length: int) -> None:
 
 
 def session_content(session: Any) -> dict[str, Any] | None:
-    """The very dict that *session* has loaded; None: it was not loaded yet."""
+    """Return the very dict that *session* has loaded; None: it was not loaded yet."""
     content: dict[str, Any] | None = vars(session).get("_session_cache")
     return content
 
@@ -228,7 +228,7 @@ def mark_blocks(connection: Any) -> bool:
 
 
 def is_marked(connection: Any) -> bool:
-    """Whether the innermost block of *connection* will be rolled back."""
+    """Return whether the innermost block of *connection* will be rolled back."""
     return bool(connection.needs_rollback)
 
 
@@ -252,12 +252,12 @@ def set_rollback_by(connection: Any, set_rollback: Callable[[bool], None]) -> Ca
 
 
 def was_closed_inside(connection: Any) -> bool:
-    """Whether *connection* was closed inside of its ``atomic`` block."""
+    """Return whether *connection* was closed inside of its ``atomic`` block."""
     return bool(connection.closed_in_transaction)
 
 
 def has_commit_hooks(connection: Any) -> bool:
-    """Whether functions wait for the COMMIT of *connection*."""
+    """Return whether functions wait for the COMMIT of *connection*."""
     return bool(connection.run_on_commit)
 
 
@@ -301,7 +301,7 @@ def commit_hook_names(connection: Any) -> list[str]:
 
 
 def is_outermost(connection: Any) -> bool:
-    """Whether the innermost block of *connection* is its only one, which a COMMIT ends."""
+    """Return whether the innermost block of *connection* is its only one, which a COMMIT ends."""
     return len(connection.atomic_blocks) <= 1
 
 
@@ -339,7 +339,7 @@ def begin_and_end_by(connection: Any, set_autocommit: Callable[..., None]) -> Ca
 
 
 def was_raised_by_commit_hook(error: BaseException) -> bool:
-    """Whether *error* came out of an ``on_commit`` hook."""
+    """Return whether *error* came out of an ``on_commit`` hook."""
     hooks = BaseDatabaseWrapper.run_and_clear_commit_hooks.__code__
     traceback = error.__traceback__
     while traceback is not None:
@@ -400,7 +400,7 @@ def cached_row(instance: Model, relation: Any) -> Model | None:
 
 
 def has_cached(instance: Model, relation: Any) -> bool:
-    """Whether *instance* knows what `cached_row` gives for *relation*."""
+    """Return whether *instance* knows what `cached_row` gives for *relation*."""
     return bool(relation.is_cached(instance))
 
 

@@ -27,7 +27,7 @@ Function = Callable[..., Any]
 
 
 def redis_that_writes(cache: BaseCache) -> Any:
-    """The client of redis-py that *cache* writes with; None: it has none. Connects to nothing."""
+    """Return the client of redis-py that *cache* writes with; None: it has none. Connects to nothing."""
     if isinstance(cache, RedisCache):
         return cache._cache.get_client(write=True)
     theirs = sys.modules.get("django_redis.cache")
@@ -40,18 +40,18 @@ def redis_that_writes(cache: BaseCache) -> Any:
 
 
 def is_rest(cls: type) -> bool:
-    """Whether *cls* is a view of REST framework."""
+    """Return whether *cls* is a view of REST framework."""
     views = sys.modules.get("rest_framework.views")
     return views is not None and issubclass(cls, views.APIView)
 
 
 def is_api_view(cls: type) -> bool:
-    """Whether *cls* is what ``@api_view`` made of a function."""
+    """Return whether *cls* is what ``@api_view`` made of a function."""
     return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"
 
 
 def function_of_api_view(cls: Any) -> Function:
-    """The function that ``@api_view`` made *cls* of."""
+    """Return the function that ``@api_view`` made *cls* of."""
     handler = next(vars(cls)[name] for name in cls.http_method_names if name in vars(cls))
     function: Function = inspect.getclosurevars(handler).nonlocals["func"]
     return function
@@ -156,7 +156,7 @@ class _NotingExceptions:
 
 
 def has_thread_of_its_own() -> bool:
-    """Whether `sync_to_async` has a thread for the running request. Else all tasks share one."""
+    """Return whether `sync_to_async` has a thread for the running request. Else all tasks share one."""
     return SyncToAsync.thread_sensitive_context.get(None) is not None
 
 

@@ -153,7 +153,7 @@ class EnteredGrant(_Ending):
     def __init__(self, grant: Grant, kept: Kept, whole: Self | None = None) -> None:
         super().__init__(grant, whole)
         self._kept = kept
-        #: The names that have not ended yet.
+        #: The names that are still entered.
         self._inside = {*grant.names}
         if whole is None:
             kept.__enter__()

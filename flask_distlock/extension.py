@@ -174,7 +174,7 @@ class DistLock(DefaultAlias):
         on_release_requested: OnReleaseRequested | None = None,
         **unknown: Never,
     ) -> RLock:
-        """A re-entrant lock of the default alias.
+        """Return a re-entrant lock of the default alias.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. Raises what that
         raises, and `ConfigurationError` where the lock is a row of the database.

@@ -18,7 +18,7 @@ class FencedMixin:
 
 
 def fenced_update(model: type[FencedMixin], grant: Grant, name: str | None = None) -> Update:
-    """An UPDATE of those rows of *model* only that no later grant than *grant* has written.
+    """Return an UPDATE of those rows of *model* only that no later grant than *grant* has written.
 
     ``fenced_update(Product, grant).where(Product.id == 1, Product.stock >= 2).values(stock=…)``; ``rowcount``
     of its result says how many. *name*: which of the grant's fences, where it has several.

@@ -43,7 +43,7 @@ def show(where: Where, as_json: bool, name: str, kind: Kind) -> None:
 
 
 def _of(state: LockState) -> Iterator[tuple[str, str]]:
-    """The options that name its hold."""
+    """Yield the options that name its hold."""
     if state.kind != LOCK:
         yield "--kind", state.kind
     yield "--fence", str(fence(state))

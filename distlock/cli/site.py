@@ -34,7 +34,7 @@ class Site(ABC):
 
     @abstractmethod
     def connect(self, alias: str | None, prefix: str | None, on_lost: OnLost | None = None) -> Locks:
-        """The client of *alias*; None: of the default one. *prefix*: instead of the one that is set.
+        """Return the client of *alias*; None: of the default one. *prefix*: instead of the one that is set.
 
         Raises `ConfigurationError`. Connects to nothing.
         """
@@ -122,7 +122,7 @@ class Settings(Site):
 
 
 def operator() -> str:
-    """The person at the keyboard, for the log."""
+    """Return the person at the keyboard, for the log."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):

@@ -151,7 +151,7 @@ class Admission:
             )
 
     def has_place(self, queue: AdmissionState, waiting: int) -> bool:
-        """Whether one more caller stays within the fixed limits. *waiting*: see `admit`."""
+        """Return whether one more caller stays within the fixed limits. *waiting*: see `admit`."""
         line, total = self.max_waiters, self.max_waiters_total
         return (line is None or len(queue.waiters) < line) and (total is None or waiting < total)
 

@@ -65,7 +65,7 @@ class Mark:
 
 
 def of_transaction(names: Sequence[str], number: str) -> Mark:
-    """The mark that PostgreSQL sets by itself: *number* is what `TRANSACTION_ID` gave.
+    """Return the mark that PostgreSQL sets by itself: *number* is what `TRANSACTION_ID` gave.
 
     A savepoint would take a second id, and pg_export_snapshot() is refused where there is one.
     """
@@ -75,7 +75,7 @@ def of_transaction(names: Sequence[str], number: str) -> Mark:
 
 
 def of_savepoint(names: Sequence[str]) -> tuple[Mark, str]:
-    """A mark for the other databases, and the statement that sets it."""
+    """Return a mark for the other databases, and the statement that sets it."""
     # A savepoint of the same name, made behind an early COMMIT, would hide that.
     name = f"distlock_{secrets.token_hex(8)}"
     return Mark(names, f"RELEASE SAVEPOINT {name}"), f"SAVEPOINT {name}"

@@ -59,7 +59,7 @@ class NoRow(Again):
 
 
 def made_by(grant: Grant, database: object) -> list[str]:
-    """The keys of the rows that the latest fenced transaction of *grant* in *database* has made."""
+    """Return the keys of the rows that the latest fenced transaction of *grant* in *database* has made."""
     return [row for one, row in _made.get(grant, ()) if one == database]
 
 
@@ -221,7 +221,7 @@ def _locked(
     left: Callable[[], float],
     missing: Collection[str],
 ) -> _Known | None:
-    """The row of *stamp*, which is locked from now on.
+    """Return the row of *stamp*, which is locked from now on.
 
     None: it is missing, and a reader makes none.
     """
@@ -280,7 +280,7 @@ def _raise_meant(error: Exception, stamp: Stamp, seconds: float) -> None:
 
 
 def _lifted(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> Fence:
-    """The fence of *grant* above *stored*, if it has only fallen behind. Else raises *overtaken*."""
+    """Return the fence of *grant* above *stored*, if it has only fallen behind. Else raises *overtaken*."""
     if isinstance(grant, JointGrant):
         grant = grant.of(stamp.namespace, stamp.name)
     try:
@@ -318,7 +318,7 @@ def note_absent(grant: Grant, connection: Connection, stamps: list[ReadStamp]) -
 
 
 def absent_for(grant: Grant, database: object) -> list[str]:
-    """The keys of the rows that the latest transaction of *grant* in *database* did not find."""
+    """Return the keys of the rows that the latest transaction of *grant* in *database* did not find."""
     return [stamp.row for stamp in _absent.get(grant, {}).get(database, ())]
 
 

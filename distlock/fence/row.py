@@ -24,7 +24,7 @@ TABLE = "distlock_fence"
 
 
 def key_of(namespace: str, name: str) -> str:
-    """The row's key. A digest: no collation, padding or length makes one row of two names."""
+    """Return the row's key. A digest: no collation, padding or length makes one row of two names."""
     return hashlib.sha256(f"{namespace}:{name}".encode()).hexdigest()
 
 

@@ -160,7 +160,7 @@ def key_state(connection: Connection, namespace: str, name: str) -> KeyState:
 
 
 def _held(connection: Connection, row: str) -> Rows:
-    """The transaction that has locked *row* by itself, if one has.
+    """Return the transaction that has locked *row* by itself, if one has.
 
     PostgreSQL writes a row's xmax in place, and the query reads it more than once. If the row passes from one
     transaction to the next meanwhile, the query gives both.
@@ -214,7 +214,7 @@ def end(connection: Connection, namespace: str, name: str, transaction: str) -> 
 
 
 def listed(connection: Connection, namespace: str, before: str) -> Iterator[SeenProcess]:
-    """The rows of *namespace* that are locked or waited for, of names that begin with *before*.
+    """Yield the rows of *namespace* that are locked or waited for, of names that begin with *before*.
 
     Long names are shown as they are written in the table: with a digest for their end.
     """
@@ -241,7 +241,7 @@ def listed(connection: Connection, namespace: str, before: str) -> Iterator[Seen
 
 
 def _reader(name: str, since: float, who: list[Any]) -> SeenProcess:
-    """A connection that shares the row of *name*, and for how long its transaction has run."""
+    """Return a connection that shares the row of *name*, and for how long its transaction has run."""
     return SeenProcess(_process(who), row=StatusRow(name, held_since=since, mode=READ, holding=1))
 
 

@@ -353,7 +353,7 @@ _KINDS: dict[str, Statements] = {
 
 
 def statements_for(kind: str) -> Statements:
-    """The statements of *kind*. Raises `ConfigurationError` for a database that has no fence."""
+    """Return the statements of *kind*. Raises `ConfigurationError` for a database that has no fence."""
     try:
         return _KINDS[kind]
     except KeyError:

@@ -46,7 +46,7 @@ def is_failed(driver: object) -> bool:
 
 
 def is_broken(driver: Any) -> bool:
-    """Whether *driver*, a driver's connection, has found that there is nothing behind it any more."""
+    """Return whether *driver*, a driver's connection, has found that there is nothing behind it any more."""
     return driver is None or bool(getattr(driver, "closed", False)) or not getattr(driver, "open", True)
 
 
@@ -66,7 +66,7 @@ def has_failed(error: BaseException) -> bool:
 
 
 def is_unmarked(error: BaseException) -> bool:
-    """Whether *error*, of `Mark.check`, says that the transaction has no such mark."""
+    """Return whether *error*, of `Mark.check`, says that the transaction has no such mark."""
     # Division by zero; no such savepoint in MariaDB and MySQL, and in SQLite, whose errors have words only.
     return any(
         code in {"22012", 1305} or "no such savepoint" in str(one)
@@ -95,7 +95,7 @@ def trouble(error: BaseException) -> Trouble | None:
 
 
 def says_not_committed(error: BaseException) -> bool:
-    """Whether *error*, of a COMMIT, is the word of the database that nothing is committed."""
+    """Return whether *error*, of a COMMIT, is the word of the database that nothing is committed."""
     if any(isinstance(one, LockError) or type(one).__name__ == "IntegrityError" for one in _causes(error)):
         return True
     return trouble(error) in {"busy", "again"} or any(
@@ -104,7 +104,7 @@ def says_not_committed(error: BaseException) -> bool:
 
 
 def _is_an_answer(code: str | int) -> bool:
-    """Whether *code* is that of a server which has looked at the statement, and goes on."""
+    """Return whether *code* is that of a server which has looked at the statement, and goes on."""
     if isinstance(code, int):
         # Beyond are the errors of the driver. The server was ended, or has ended the connection.
         return 1000 <= code < 2000 and code not in {1053, 1317, 1927}
@@ -141,7 +141,7 @@ def no_table(make_table: str, *, row_is_lock: bool = False) -> ConfigurationErro
 
 
 def limit(error: BaseException) -> str | None:
-    """The setting of the database that ends a statement as *error* says; None: another error."""
+    """Return the setting of the database that ends a statement as *error* says; None: another error."""
     return next((_LIMITS[code] for one in _causes(error) for code in _codes(one) if code in _LIMITS), None)
 
 

@@ -94,7 +94,7 @@ _RELEASED = attrgetter("grant.released")
 
 
 def current_grant() -> Grant:
-    """The `Grant` of the innermost guard around the running code: the decorator's, or the rule's.
+    """Return the `Grant` of the innermost guard around the running code: the decorator's, or the rule's.
 
     It takes no arguments. A guard whose names were all held already has no grant of its own: it is the outer
     one's. Of two decorators of two aliases directly on each other it is the upper one's. Raises `NotHeld`

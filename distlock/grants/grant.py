@@ -151,7 +151,7 @@ class Grant(ABC):
         _committed.add(self)
 
     def _is_followed(self) -> bool:
-        """Whether the next caller in line, of this process, could be taken along just now."""
+        """Return whether the next caller in line, of this process, could be taken along just now."""
         return False
 
     def _take_along(self, batch: object) -> bool:

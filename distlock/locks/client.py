@@ -87,7 +87,7 @@ class Locks:
         on_release_requested: OnReleaseRequested | None = None,
         **unknown: Never,
     ) -> RLock:
-        """A re-entrant lock of *names*: its owner, the running thread or task, may take it again.
+        """Return a re-entrant lock of *names*: its owner, the running thread or task, may take it again.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `RLock` says what counts
         as the owner.
@@ -137,7 +137,7 @@ class Locks:
         on_release_requested: OnReleaseRequested | None = None,
         **unknown: Never,
     ) -> ReadLock:
-        """A lock of *names* that any number of readers share, and that keeps writers out.
+        """Return a lock of *names* that any number of readers share, and that keeps writers out.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `ReadLock` says who may
         read at once.
@@ -165,7 +165,7 @@ class Locks:
         max_hold: float | None = None,
         **unknown: Never,
     ) -> Semaphore:
-        """A semaphore: *limit* permits of *name*, over all processes, first come, first served.
+        """Return a semaphore: *limit* permits of *name*, over all processes, first come, first served.
 
         *name*: it has nothing to do with a lock of that name. *limit*: how many permits there are, 1 or more.
         *permits*: how many of them this one takes at once. *timeout*, *ttl*, *max_hold*: as for `lock`; the

@@ -33,7 +33,7 @@ class Latch:
     def __init__(
         self, waits: LatchWaits, prefix: str, name: str, total: int | None, ttl: float, timeout: float
     ) -> None:
-        """*total*: the count that it is made with; None: that is done elsewhere. *timeout*: as for `wait`."""
+        """*total*: the count to make it with; None: other code makes it. *timeout*: as for `wait`."""
         self._waits = waits
         self._latches = waits.latches
         # No prefix has a '/': no lock is called so.

@@ -192,7 +192,7 @@ class MultiLock:
             raise
 
     def locked(self) -> bool:
-        """Whether anybody holds one of the names just now. Asks the lock services."""
+        """Return whether anybody holds one of the names just now. Asks the lock services."""
         return any(one.locked() for one in self._parts)
 
     async def alocked(self) -> bool:
@@ -200,7 +200,7 @@ class MultiLock:
         return await asyncio.to_thread(self.locked)
 
     def owned(self) -> bool:
-        """Whether a grant that came from this object is out, and not lost. Asks nobody."""
+        """Return whether a grant that came from this object is out, and not lost. Asks nobody."""
         return all(one.owned() for one in self._parts)
 
     def __enter__(self) -> JointGrant:

@@ -31,7 +31,7 @@ class RLock(Lock):
         self._inside = client.namespace.inside
 
     def owned(self) -> bool:
-        """Whether the caller is inside, and the lock is not lost."""
+        """Return whether the caller is inside, and the lock is not lost."""
         mine = self._inside.get(current_owner(), {})
         return all(name in mine and mine[name].is_held for name in self.names)
 

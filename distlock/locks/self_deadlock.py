@@ -57,7 +57,7 @@ class Entry:
 
 #: How long we wait for the event loop of the other task to answer, seconds …
 _PATIENCE = 1.0
-#: … and at most this share of the time for which the lock would be waited.
+#: … and at most this share of the time that we would wait for the lock.
 _SHARE = 0.1
 
 _here: ContextVar[object] = ContextVar("distlock_here")

@@ -51,7 +51,7 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 
 
 def result_of(error: BaseException | None) -> str:
-    """The result of an acquisition that *error* ended; None: the lock stayed taken."""
+    """Return the result of an acquisition that *error* ended; None: the lock stayed taken."""
     if error is None or isinstance(error, LockTimeout):
         return TIMED_OUT
     if isinstance(error, TooManyWaiters):

@@ -143,7 +143,7 @@ class InspectedNamespace(Protocol):
         """Return the state of each of *names*."""
 
     def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
-        """Return the lock service's view, this process's own, and this process's name there."""
+        """Return the lock service's view of *name*, this process's view, and this process's name."""
 
     def known(self, name: str) -> tuple[KeyState | None, StatusRow | None]:
         """Return the latest view of *name*, and this process's own part, without asking the lock service."""

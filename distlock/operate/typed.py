@@ -36,7 +36,7 @@ class Typed:
     hides_url: bool = False
 
     def line(self, word: str, name: str, *more: tuple[str, str]) -> str:
-        """The command *word* for the lock *name*. *more*: options of its own."""
+        """Return the line that runs *word* on lock *name*. *more*: its options."""
         words = [part for option in (*self.options, *more) for part in option]
         # After "--" nothing is an option.
         last = ["--", name] if name.startswith("-") else [name]

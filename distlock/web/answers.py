@@ -46,7 +46,7 @@ class Answer:
     debug: str | None = None
 
     def problem(self) -> dict[str, str | int]:
-        """The members of the problem document."""
+        """Return the members of the problem document."""
         members: dict[str, str | int] = {
             "type": f"urn:distlock:{self.code}",
             "title": self.title,

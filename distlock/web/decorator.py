@@ -194,7 +194,7 @@ class Guarded:
         self.streams_told: set[str] = set()
 
     def locks_method(self, method: str | None) -> bool:
-        """Whether requests with this HTTP method are locked."""
+        """Return whether requests with this HTTP method are locked."""
         return self.methods is None or method in self.methods
 
     def refuse_methods(self) -> None:
@@ -239,13 +239,13 @@ def _behind(wrapper: Any) -> Any:
 
 
 def outermost(function: Callable[..., Any]) -> Guarded | None:
-    """The first of `guards_of`, where what stands above it was made with `functools.wraps`."""
+    """Return the first of `guards_of`, where what stands above it was made with `functools.wraps`."""
     guard = getattr(function, _MARK, None)
     return guard if isinstance(guard, Guarded) else None
 
 
 def guards_of(function: Callable[..., Any]) -> list[Guarded]:
-    """The guards that a call of *function* passes through, the outermost first."""
+    """Return the guards that a call of *function* passes through, the outermost first."""
     found: list[Guarded] = []
     for one in chain(function):
         guard = getattr(one, _MARK, None)
@@ -373,7 +373,7 @@ _BETWEEN = frozenset({"distlock", "django_distlock", "flask_distlock", *sys.stdl
 
 
 def this_code() -> str:
-    """The code that has called distlock, with its file and line if this thread's stack has it."""
+    """Return the code that has called distlock, with its file and line if this thread's stack has it."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame = frame.f_back

@@ -180,5 +180,5 @@ def _key(namespace: Namespace, name: str) -> Key:
 
 
 def _rank(namespace: Namespace, name: str) -> tuple[str, str]:
-    """The one order for everybody: also for other processes, which have the same settings."""
+    """Return the one order for everybody: also for other processes, which have the same settings."""
     return ("" if namespace.identity is None else repr(namespace.identity), name)

@@ -153,7 +153,7 @@ class Stopwatch:
         self.held = held
 
     def header(self, existing: str = "") -> str:
-        """The value of ``Server-Timing``, after *existing*; "" where there is nothing to say.
+        """Return the value of ``Server-Timing``, after *existing*; "" where there is nothing to say.
 
         A guard whose names were held already asked nobody, and measured nothing.
         """

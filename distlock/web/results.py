@@ -57,7 +57,7 @@ class SkippableCall:
         return begin
 
     def is_skipped(self, error: LockError) -> bool:
-        """Whether the call ends here, without an error: *error* kept it from its lock."""
+        """Return whether the call ends here, without an error: *error* kept it from its lock."""
         told = self._guarded.told
         if not told.skips or self._begun or not isinstance(error, LockTimeout | TooManyWaiters):
             return False

@@ -50,7 +50,7 @@ class Rule:
 
 
 def read_rules(setting: object, *, name: str = "DISTLOCK_RULES") -> list[Rule]:
-    """The rules that *setting* describes. *name* is what messages call the setting.
+    """Return the rules that *setting* describes. *name* is what messages call the setting.
 
     Imports the predicates that are named by a dotted path. Raises `ConfigurationError` for the first problem.
     """
@@ -59,7 +59,7 @@ def read_rules(setting: object, *, name: str = "DISTLOCK_RULES") -> list[Rule]:
 
 
 def unknown_route(rule: Rule, known: Iterable[str]) -> ConfigurationError:
-    """The error for a rule whose route is none of *known*."""
+    """Return the error for a rule whose route is none of *known*."""
     known = sorted(known)
     close = difflib.get_close_matches(rule.route, known, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(known) or 'none'}."
@@ -81,7 +81,7 @@ def passes_by(rule: Rule, where: str, line: str) -> ConfigurationError:
 
 
 def overlaps(rules: Iterable[Rule]) -> Iterator[ConfigurationError]:
-    """An error for each two of *rules* that lock the same requests of one route.
+    """Yield an error for each two of *rules* that lock the same requests of one route.
 
     Where each has a predicate both may hold for some: the first one listed is the outer one then.
     """

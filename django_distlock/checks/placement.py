@@ -223,7 +223,7 @@ def _useless(view: Any, cls: Any) -> Iterator[str]:
 
 
 def _has_own(cls: type, name: str) -> bool:
-    """Whether the site has written a method of this name for *cls*."""
+    """Return whether the site has written a method of this name for *cls*."""
     module = getattr(inspect.unwrap(getattr(cls, name)), "__module__", None) or ""
     return not module.startswith(("django.", "rest_framework."))
 
@@ -283,7 +283,7 @@ def _below(guarded: Guarded) -> str:
 
 
 def _opens_transaction(wrappers: Iterable[object]) -> bool:
-    """Whether ``transaction.atomic`` is among *wrappers*, the outermost first, before a guard."""
+    """Return whether ``transaction.atomic`` is among *wrappers*, the outermost first, before a guard."""
     for decorator in joined.from_iterable(map(decorators_of, wrappers)):
         if unused(decorator) is not None:
             # `method_decorator` applies a guard, too: what is below that is in time.

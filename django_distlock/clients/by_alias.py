@@ -25,7 +25,7 @@ class LockHandler(DefaultAlias):
         self._made: WeakKeyDictionary[Locks, Client | RowClient] = WeakKeyDictionary()
 
     def __getitem__(self, alias: str) -> Client | RowClient:
-        """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
+        """Return the client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
         guards = clients[alias]
         if (made := self._made.get(guards)) is None:
             settings = clients.settings(alias)
@@ -79,7 +79,7 @@ class LockHandler(DefaultAlias):
         in_transaction: bool = False,
         **unknown: Never,
     ) -> RLock:
-        """A re-entrant lock of the default alias.
+        """Return a re-entrant lock of the default alias.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*, *in_transaction*: as for `lock`. Raises
         what that raises, and `ConfigurationError` where the lock is a row of the database.

@@ -69,7 +69,7 @@ class Client(Locks):
 
 
 def make(of_alias: AliasSettings) -> Locks:
-    """The client of *of_alias* for guards. Raises `ConfigurationError`; connects to nothing."""
+    """Return the client of *of_alias* for guards. Raises `ConfigurationError`; connects to nothing."""
     # Django's tests run without DEBUG, and their set-up gives them an outbox.
     if not settings.DEBUG and not hasattr(mail, "outbox"):
         warn_if_alone(of_alias)
@@ -88,7 +88,7 @@ def make(of_alias: AliasSettings) -> Locks:
 
 
 def make_standby(of_alias: AliasSettings) -> Locks:
-    """The client whose rows are the locks of *of_alias* while its lock service is away."""
+    """Return the client whose rows are the locks of *of_alias* while its lock service is away."""
     return Locks(Waiting(RowAcquirer(of_alias)), of_alias.timeout)
 
 

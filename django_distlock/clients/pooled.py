@@ -70,7 +70,7 @@ class _InTask:
 
 
 def _may_be_pooled() -> bool:
-    """Whether it is worth the way to another thread."""
+    """Return whether it is worth the way to another thread."""
     return not _keeps() and any(
         "pool" in one["OPTIONS"] or not one["ENGINE"].startswith("django.db.backends.")
         for one in connections.settings.values()

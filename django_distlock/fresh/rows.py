@@ -210,7 +210,7 @@ def _copied(field: Field[Any, Any], value: Any) -> Any:
 
 
 def _is_same(field: Field[Any, Any], one: Any, other: Any) -> bool:
-    """Whether *one* and *other* are one value in the database."""
+    """Return whether *one* and *other* are one value in the database."""
     try:
         return one is other or bool(one == other) or field.get_prep_value(one) == field.get_prep_value(other)
     except Exception:

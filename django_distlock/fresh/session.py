@@ -70,7 +70,7 @@ def _is_session(session: object) -> bool:
 
 
 def _is_answered_by_framework(error: BaseException) -> bool:
-    """Whether REST framework or django-ninja answers *error* with a status below 500."""
+    """Return whether REST framework or django-ninja answers *error* with a status below 500."""
     status = getattr(error, "status_code", 500)
     ours = any(one.__module__.partition(".")[0] in {"rest_framework", "ninja"} for one in type(error).__mro__)
     return ours and isinstance(status, int) and status < 500
@@ -318,7 +318,7 @@ def _has_sessions() -> bool:
 
 
 def keeps_sessions_in_cookies() -> bool:
-    """Whether the site has sessions, and each is kept by its client."""
+    """Return whether the site has sessions, and each is kept by its client."""
     if not _has_sessions():
         return False
     store = import_string(f"{settings.SESSION_ENGINE}.SessionStore")
@@ -347,7 +347,7 @@ class SessionStore:
             self.using = router.db_for_write(session.model)
 
     def _is_own(self, method: str) -> bool:
-        """Whether *method* is Django's own."""
+        """Return whether *method* is Django's own."""
         function = inspect.unwrap(getattr(self._class, method))
         return str(function.__module__).startswith("django.contrib.sessions.")
 

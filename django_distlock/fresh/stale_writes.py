@@ -282,7 +282,7 @@ def _write(
 
 
 def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
-    """An execute wrapper: tell of a stale write when its UPDATE is about to be sent."""
+    """Return an execute wrapper: tell of a stale write when its UPDATE is about to be sent."""
     if isinstance(sql, str) and sql.startswith("UPDATE "):
         connection = context["connection"]
         is_of_save, write = _of_save(sql, connection)

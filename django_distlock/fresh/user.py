@@ -103,7 +103,7 @@ def _is_row(value: object) -> bool:
 
 
 def _is_row_of(row: Model, user: Model) -> bool:
-    """Whether *row* has all that *user* has loaded."""
+    """Return whether *row* has all that *user* has loaded."""
     return (
         type(row) is type(user)
         and row.pk == user.pk
@@ -187,7 +187,7 @@ def _is_of_session_in_rest(request: Any) -> bool:
 
 
 def _may_log_in(request: Any, user: Any) -> bool:
-    """Whether Django would take *user* from the session of *request*, as `auth.get_user` does."""
+    """Return whether Django would take *user* from the session of *request*, as `auth.get_user` does."""
     session = _session_of(private_of_others.django_request(request))
     backend = auth.load_backend(session[auth.BACKEND_SESSION_KEY])
     if hasattr(backend, "user_can_authenticate"):

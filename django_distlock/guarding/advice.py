@@ -94,7 +94,7 @@ def around_everything(told: Told, request: Any) -> str:
 
 
 def as_rule(told: Told, route: str | None, *, on_class: bool = False) -> str:
-    """The line that locks the *route* of this name as *told*, around everything.
+    """Return the line that locks the *route* of this name as *told*, around everything.
 
     *on_class*: whether the guard stands on a class. On a function it locks every method.
     """

@@ -141,7 +141,7 @@ class BatchTransactions:
                     mine = error
                 batch.finish_parts(partial(_leave, connection, stack))
                 if hooks or batch.goes_on:
-                    # The others' wait for nothing but COMMIT.
+                    # Called first: the others wait for COMMIT only.
                     private.put_commit_hooks(connection, [private.commit_hook(batch.committed), *hooks])
         except BaseException as error:
             if batch is None:
@@ -204,7 +204,7 @@ class BatchTransactions:
         session.part_is_over(None)
 
     def _waits_with_session(self) -> bool:
-        """Whether the session of the part, which is over, is saved after the COMMIT of the batch."""
+        """Return whether the session of the part, which is over, is saved after the COMMIT of the batch."""
         return self._session is not None and self._session.is_pending
 
 

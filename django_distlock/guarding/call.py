@@ -178,7 +178,7 @@ async def arun(
 
 
 def respond(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:
-    """The response of a view that ended in *error*. Raises *error* if it is not answered."""
+    """Return the response of a view that ended in *error*. Raises *error* if it is not answered."""
     answer = answer_to(error, guarded.where, guarded.told.responds)
     if answer is None:
         raise error

@@ -129,7 +129,7 @@ def examine(using: str, wanted: bool) -> Finding | None:
 
 
 def database_of(fence: bool | str) -> str | None:
-    """The alias of the database that *fence* means; None: none.
+    """Return the alias of the database that *fence* means; None: none.
 
     Raises `ConfigurationError` if there is no such database.
     """

@@ -123,7 +123,7 @@ class Standing:
 
     @property
     def is_rest(self) -> bool:
-        """Whether it is a method of a view of REST framework."""
+        """Whether a method of a REST framework view is called."""
         return self.view is not None and is_rest(type(self.view))
 
     @property
@@ -139,7 +139,7 @@ class Standing:
 
 
 def is_request(value: object) -> bool:
-    """Whether *value* is Django's request, or that of REST framework around it."""
+    """Return whether *value* is Django's request, or that of REST framework around it."""
     return isinstance(value, HttpRequest) or isinstance(django_request(value), HttpRequest)
 
 
@@ -149,7 +149,7 @@ def bound_method(function: Callable[..., Any]) -> Any:
 
 
 def _is_method_of(guarded: Guarded, args: tuple[Any, ...]) -> bool:
-    """Whether the first of *args*, with which *guarded* is called, is its ``self`` or ``cls``."""
+    """Return whether the first of *args*, with which *guarded* is called, is its ``self`` or ``cls``."""
     first = args[0]
     if isinstance(first, View) and len(args) > 1 and is_request(args[1]):
         # Also where a decorator that does not say what it wraps stands above the guard.
@@ -158,7 +158,7 @@ def _is_method_of(guarded: Guarded, args: tuple[Any, ...]) -> bool:
 
 
 def _has_method(cls: Any, guarded: Guarded) -> bool:
-    """Whether *guarded* is a method of *cls*, under whatever name."""
+    """Return whether *guarded* is a method of *cls*, under whatever name."""
     return any(
         guarded in guards_of(member)
         for base in cls.__mro__
@@ -168,7 +168,7 @@ def _has_method(cls: Any, guarded: Guarded) -> bool:
 
 
 def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
-    """Whether the URLconf leads to this function: others that get a request are helpers of some view.
+    """Return whether the URLconf leads to this function: others that get a request are helpers of some view.
 
     *owner*: whose method it is, None if nobody's. A request that was routed nowhere is a test's: it calls the
     view by itself.

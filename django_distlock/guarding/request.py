@@ -143,7 +143,7 @@ _mutex = threading.RLock()
 
 
 def answer_to(error: LockError, where: str, responds: bool = True) -> Answer | None:
-    """The answer to a request to *where* that ended in *error*; None where that is raised.
+    """Return the answer to a request to *where* that ended in *error*; None where that is raised.
 
     *responds*: see `distlock.web.answers.answered`. What an ``on_commit`` hook raises is never answered: the
     answers say that nothing has happened yet, and ask to try again.

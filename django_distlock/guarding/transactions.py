@@ -46,11 +46,11 @@ class EveryAlias(set[str]):
         return True
 
     def opted_out(self, alias: str) -> bool:
-        """Whether the site said ``@transaction.non_atomic_requests`` for *alias*."""
+        """Return whether the site said ``@transaction.non_atomic_requests`` for *alias*."""
         return super().__contains__(alias)
 
     def atomic_requests(self) -> list[str]:
-        """The databases that Django would have opened a transaction on."""
+        """Return the databases that Django would have opened a transaction on."""
         found: list[str] = []
         for alias, settings in connections.settings.items():
             if settings["ATOMIC_REQUESTS"] and not self.opted_out(alias):
@@ -69,7 +69,7 @@ def take_over(wrapper: Callable[..., Any], view: Callable[..., Any]) -> EveryAli
 
 
 def opened_around(view: Callable[..., Any]) -> list[str]:
-    """The databases on which Django opens a transaction around *view*."""
+    """Return the databases on which Django opens a transaction around *view*."""
     out = opted_out(view)
     return [] if isinstance(out, EveryAlias) else EveryAlias(out).atomic_requests()
 

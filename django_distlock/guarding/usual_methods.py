@@ -137,7 +137,7 @@ class PassedBy(NamedTuple):
 
 
 def passed_by(cls: type, name: str) -> Iterator[PassedBy]:
-    """The guards on the method *name* of bases of *cls* that an override does not call."""
+    """Yield the guards on the method *name* of bases of *cls* that an override does not call."""
     mro = cls.__mro__
     above: list[int] = []
     for number, base in enumerate(mro):
@@ -154,7 +154,7 @@ def passed_by(cls: type, name: str) -> Iterator[PassedBy]:
 
 
 def calls_super(function: Any, name: str, bases: Sequence[type]) -> bool:
-    """Whether *function* seems to call the method *name* of one of *bases*, which are in their order.
+    """Return whether *function* seems to call the method *name* of one of *bases*, which are in their order.
 
     ``super().render()`` is no call of ``post``, and ``super(Last, self)`` goes past the last one.
     """

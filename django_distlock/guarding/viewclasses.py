@@ -45,9 +45,9 @@ def guarded_callback(
     methods: Methods | None,
     when: When | None,
 ) -> Guarded:
-    """The guard of *callback*. Raises `ConfigurationError` if it would never lock.
+    """Return the guard of *callback*. Raises `ConfigurationError` if it would never lock.
 
-    *methods*: None locks every method, where *told* names none; else the usual ones of the class are.
+    *methods*: if *told* names none, None locks every method; any other value, the class's usual ones.
     """
     cls = view_class(callback)
     usual = None if methods is None else usual_methods_of(callback, cls)
@@ -65,7 +65,7 @@ def guarded_callback(
 
 
 def guards_below_api_view(view: Callable[..., Any]) -> list[Guarded]:
-    """The guards that stand below ``@api_view`` on *view*, which hides them."""
+    """Return the guards that stand below ``@api_view`` on *view*, which hides them."""
     cls = view_class(view)
     if cls is None or not is_api_view(cls):
         return []
@@ -90,7 +90,7 @@ def refuse_own_dispatch(guarded: Guarded, cls: Any) -> None:
 
 
 def methods_of(view: Callable[..., Any]) -> set[str] | None:
-    """The HTTP methods that *view* takes; None where it does not say."""
+    """Return the HTTP methods that *view* takes; None where it does not say."""
     cls = view_class(view)
     if cls is None:
         return None
@@ -102,14 +102,14 @@ def methods_of(view: Callable[..., Any]) -> set[str] | None:
 
 
 def methods_of_view(view: View) -> set[str] | None:
-    """The HTTP methods that the class of *view* takes; None where it does not say, as view sets."""
+    """Return the HTTP methods that the class of *view* takes; None where it does not say, as view sets."""
     if hasattr(view, "action_map"):
         return None
     return _if_known({name.upper() for name in view.http_method_names if hasattr(view, name)})
 
 
 def handlers(view: View) -> dict[str, set[str]]:
-    """The methods of *view* that answer requests: name -> HTTP methods."""
+    """Return the methods of *view* that answer requests: name -> HTTP methods."""
     found = {name: {name.upper()} for name in view.http_method_names if hasattr(view, name)}
     for method, action in getattr(view, "action_map", {}).items():
         found.setdefault(action, set()).add(method.upper())
@@ -119,7 +119,7 @@ def handlers(view: View) -> dict[str, set[str]]:
 
 
 def answering(view: Any, cls: Any) -> dict[str, set[str]]:
-    """The methods of *cls* that may answer requests to *view*: name -> HTTP methods."""
+    """Return the methods of *cls* that may answer requests to *view*: name -> HTTP methods."""
     actions: dict[str, str] = getattr(view, "actions", None) or {
         method.lower(): method.lower() for method in methods_of(view) or ()
     }
@@ -140,7 +140,7 @@ def on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
 
 
 def guards_on(cls: Any, name: str) -> Iterator[tuple[type, Guarded]]:
-    """The guards on the method *name* of *cls* and of its bases, with the class that has it."""
+    """Yield the guards on the method *name* of *cls* and of its bases, with the class that has it."""
     for base in cls.__mro__:
         if (function := vars(base).get(name)) is not None:
             for guarded in guards_of(function):
@@ -187,13 +187,13 @@ def refuse_useless_method(guarded: Guarded, answers: set[str]) -> None:
 
 
 def with_methods(told: Told, *methods: str) -> str:
-    """The guard that was *told* so, as the user would write it for these HTTP methods."""
+    """Return the guard that was *told* so, as the user would write it for these HTTP methods."""
     named = ", ".join(f'"{method}"' for method in sorted(set(methods) - {"HEAD"}) or methods)
     return f"{without_methods(told)[:-1]}, methods=[{named}])"
 
 
 def without_methods(told: Told) -> str:
-    """The guard that was *told* so, as the user would write it where no methods are named."""
+    """Return the guard that was *told* so, as the user would write it where no methods are named."""
     return re.sub(r", methods=\[.*?\]", "", str(told))
 
 

@@ -40,11 +40,11 @@ def guard_view(
     methods: Methods | None = None,
     when: When | None = None,
 ) -> Callable[..., Any]:
-    """*callback*, guarded: what the decorator does at the outermost place.
+    """Return *callback* in a guard, as an outermost decorator does.
 
-    *methods*: what is locked where *told* does not say; None: every HTTP method. Of a class its usual ones
-    are. *when*: called with the request and the view's arguments; false: this request runs as if the guard
-    were not there. Raises `ConfigurationError` for what can never work.
+    *methods*: what is locked if *told* does not say; None: every HTTP method. For a view class, any other
+    value means its usual methods. *when*: called with the request and the view's arguments; if it returns
+    false, the request runs without the guard. Raises `ConfigurationError` for what can never work.
     """
     cls = view_class(callback)
     if cls is None:
@@ -140,7 +140,7 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_written_as_method(function: Callable[..., Any]) -> bool:
-    """Whether it stands in the body of a class, and its first argument is called as a method's is."""
+    """Return whether it stands in the body of a class, and its first argument is called as a method's is."""
     body = getattr(function, "__qualname__", "").rpartition(".")[0]
     if not body or body.endswith("<locals>"):
         return False

@@ -55,7 +55,7 @@ class LockAdmin(Base):
         return False
 
     def may_break(self, request: HttpRequest) -> bool:
-        """Whether the user of *request* may break locks, and ask for them."""
+        """Return whether the user of *request* may break locks, and ask for them."""
         user: Any = request.user
         return self.has_view_permission(request) and bool(user.has_perm("distlock.break_lock"))
 

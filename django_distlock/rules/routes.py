@@ -61,7 +61,7 @@ def routes(
     namespaces: tuple[str, ...] = (),
     unnamed: bool = False,
 ) -> Iterator[Route]:
-    """The routes of *patterns* and of what they include."""
+    """Yield the routes of *patterns* and of what they include."""
     for pattern in patterns:
         path = prefix + str(pattern.pattern)
         own = {**(arguments or {}), **_arguments(pattern)}
@@ -288,7 +288,7 @@ def refused_below(
 
 
 def _spelled(names: Names) -> set[tuple[str, ...]] | None:
-    """The templates, without their converters; None if callables make names, too."""
+    """Return the templates without converters; None if callables make names, too."""
     if len(names.templates) < len(names.sources):
         return None
     return {_parts(template) for template in names.templates}

@@ -1,4 +1,4 @@
-"""The fence's row in SQLAlchemy's databases, and which fences the transactions of a session pass."""
+"""The fence's row in SQLAlchemy's databases, and the fences that a session's transactions pass."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ class Fences:
                 fenced.refused = error
 
     def refuse_commit(self, session: Session, has_changes: Callable[[Session], bool]) -> None:
-        """Raise if *session* is about to commit what has not passed."""
+        """Raise if *session* is about to commit what a fence forbids."""
         fences = self.of(session)
         for fenced in fences:
             if fenced.refused is not None:

@@ -162,7 +162,7 @@ def _remedy(address: RedisAddress, text: str, error: BaseException) -> str:
 
 
 def is_foreign(error: Exception) -> bool:
-    """Whether a script has stumbled over something that is not ours."""
+    """Return whether a script has stumbled over something that is not ours."""
     return "WRONGTYPE" in str(error) or "FOREIGN" in str(error)
 
 

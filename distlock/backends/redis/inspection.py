@@ -51,7 +51,7 @@ _AT_ONCE = 20
 #: A process that has published nothing for this many seconds has ended, however much two clocks differ.
 _DEAD = 3600.0
 
-#: The field with the lifetimes of a process's hash. No lock has this key.
+#: In a process's hash, the field for its lifetimes. No lock has this key.
 _LIVES = b"\0"
 
 _SPECIAL = re.compile(rb"[*?\[\]\\]")

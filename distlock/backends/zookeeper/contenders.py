@@ -427,7 +427,7 @@ class Contenders:
         return True
 
     def _put_aside(self, parent: str) -> None:
-        """Note that the lock of the node *parent* is not used for now."""
+        """Record that the lock of the node *parent* is unused for now."""
         self.lock_nodes.put(parent)
         if self.lock_nodes.too_many:
             self.tidy()

@@ -93,7 +93,7 @@ def remove_unresponsive(
 
 
 def look_at(node: Node, name: str) -> Exists:
-    """Return the request whose answer `refuse_foreign` takes: what *name* is, in the queue of *node*."""
+    """Return the request for the stat of *name*, a child in the queue of *node*: see `refuse_foreign`."""
     return Exists(f"{node.parent}/{name}", None)
 
 

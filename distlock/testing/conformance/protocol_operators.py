@@ -44,7 +44,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
 
     @pytest.fixture
     def look(self, contender: Callable[[], Contender]) -> InspectableBackend:
-        """The backend of a client that holds nothing and waits for nothing."""
+        """Return the backend of a client that holds nothing and waits for nothing."""
         return inspectable_backend(contender())
 
     def test_where_nobody_is_nobody_is_shown(self, look: InspectableBackend, key: str) -> None:

@@ -103,7 +103,7 @@ class RevocationConformance(ConformanceFixtures):
         wait_until_asked(first)
         first.release()
         second = following.result(PATIENCE)
-        # The second waiter got a hold of its own from the lock service, for which nothing is requested.
+        # The second waiter got its own hold from the lock service, and nobody requested its release.
         assert not second.release_requested
         assert other.request_release(name)
         wait_until_asked(second)

@@ -43,7 +43,7 @@ def convert_slug(value: object) -> str:
 
 
 def convert_uuid(value: object) -> str:
-    """A UUID in lower case, whichever case it came in."""
+    """Return a UUID in lower case, whichever case it came in."""
     if isinstance(value, str):
         return _matching(_UUID, value, "a UUID").lower()
     if isinstance(value, UUID):
@@ -54,7 +54,7 @@ def convert_uuid(value: object) -> str:
 def convert_str(value: object) -> str:
     """Return text without the blanks around it: Django's form fields and REST framework's strip them, too.
 
-    To write ``str:`` is to say that this spelling is the identity.
+    Use ``str:`` only where another spelling means another object.
     """
     return _text(value.strip() if isinstance(value, str) else value)
 

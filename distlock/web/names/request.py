@@ -159,7 +159,7 @@ class Request(Protocol):
         """Return the values of *name* in the form, as the view finds them. A multipart body is parsed."""
 
     def header(self, name: str) -> str | None:
-        """The header *name*."""
+        """Return the header *name*."""
 
     def user(self) -> object:
         """The key of the authenticated user. Raises the framework's own 401 or 403 for anybody else."""

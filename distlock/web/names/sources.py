@@ -38,7 +38,7 @@ class Names:
         self.templates = [source for source in self.sources if isinstance(source, Template)]
 
     def bind(self, function: Callable[..., object]) -> BoundNames:
-        """The names for the calls of *function*.
+        """Return the names for the calls of *function*.
 
         Raises `ConfigurationError` if a template names an argument that *function* does not have.
         """
@@ -83,7 +83,7 @@ class BoundNames:
         return any(placeholder.place.head in {"form", "json"} for _, placeholder in self._from_request)
 
     def required(self) -> list[tuple[Template, str]]:
-        """Each argument that has to come with the call, with the template that names it."""
+        """Return each argument that has to come with the call, with the template that names it."""
         return [
             (template, placeholder.source)
             for template, placeholder in self._from_arguments
@@ -100,7 +100,7 @@ class BoundNames:
         first: tuple[object, ...] = (),
         is_method: bool = False,
     ) -> list[str]:
-        """The names for this call, without doubles.
+        """Return the names for this call, without doubles.
 
         *request*: if the call is that of a view. *first*: what callables get before the call's arguments.
         *is_method*: the first of *args* is the instance, which they don't get.

@@ -221,7 +221,7 @@ def _over_text(text: str, written: str, source: str, first: str = "int") -> str:
 
 
 def _check_lists(text: str, placeholders: Sequence[Placeholder]) -> bool:
-    """Whether *text* goes through a list. Raises `ConfigurationError` if through two at once."""
+    """Return whether *text* goes through a list. Raises `ConfigurationError` if through two at once."""
     lists = [placeholder for placeholder in placeholders if placeholder.place.each is not None]
     if len({placeholder.place.each for placeholder in lists}) > 1:
         prefix = text.partition("<")[0]
@@ -289,7 +289,7 @@ def _pair(template: Template) -> tuple[Placeholder, Placeholder] | None:
 
 
 def _holds(placeholder: Placeholder, between: tuple[str | Placeholder, ...]) -> bool:
-    """Whether a value of *placeholder* may go on over *between*."""
+    """Return whether a value of *placeholder* may go on over *between*."""
     inside = _INSIDE.get(placeholder.converter)
     if inside is None:
         return False

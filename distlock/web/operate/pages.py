@@ -44,7 +44,7 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def shown_seconds(seconds: float) -> str:
-    """A duration for people: two units at most."""
+    """Return a duration for people: two units at most."""
     whole = round(seconds)
     for (unit, size), (smaller, below) in itertools.pairwise(_UNITS):
         if whole >= size:
@@ -170,7 +170,7 @@ def _facts_of_latch(state: LockState) -> list[tuple[str, str]]:
 
 
 def shown_waiting(party: Party) -> str:
-    """A process in the queue: how many callers of it wait, and for how long."""
+    """Return a process in the queue: how many callers of it wait, and for how long."""
     callers = f": {party.waiting} caller{'' if party.waiting == 1 else 's'}" if party.waiting else ""
     since = shown_since(party)
     return f"{party}{callers}{f', for {since}' if since else ''}"
@@ -198,7 +198,7 @@ def _on_one_line(text: str) -> str:
 
 
 def is_kind(said: str) -> TypeGuard[Kind]:
-    """Whether *said*, by a browser, is what bears names."""
+    """Return whether *said*, by a browser, is what bears names."""
     return said in KINDS
 
 
@@ -213,7 +213,7 @@ def ask_seen(client: Callable[[], Locks], name: str, kind: Kind, by: str) -> Loc
 
 
 def is_hold(said: str) -> bool:
-    """Whether *said*, by a browser, could name a hold."""
+    """Return whether *said*, by a browser, could name a hold."""
     return re.fullmatch(r"[0-9]+(\.[0-9]+)?", said) is not None
 
 

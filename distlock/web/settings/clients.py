@@ -68,7 +68,7 @@ class Clients:
         self._terms: WeakKeyDictionary[Guarded, GuardTerms] = WeakKeyDictionary()
 
     def __getitem__(self, alias: str) -> Locks:
-        """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
+        """Return the client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
         client = self._clients.get(alias)
         if client is not None:
             return client
@@ -82,7 +82,7 @@ class Clients:
             return self._clients[alias]
 
     def aliases(self) -> tuple[str, ...]:
-        """All that are configured, in their order. Raises `ConfigurationError`."""
+        """Return all that are configured, in their order. Raises `ConfigurationError`."""
         return tuple(self._known())
 
     def terms(self, guarded: Guarded) -> GuardTerms:
@@ -120,7 +120,7 @@ class Clients:
             return self._standbys[alias]
 
     def settings(self, alias: str) -> AliasSettings:
-        """The settings of *alias*. Raises `ConfigurationError` if there is no such alias."""
+        """Return the settings of *alias*. Raises `ConfigurationError` if there is no such alias."""
         known = self._known()
         if alias not in known:
             others = ", ".join(map(repr, known))
@@ -163,7 +163,7 @@ def make_client(
     look: Look | None = None,
     on_release_requested: OnReleaseRequested | None = None,
 ) -> Locks:
-    """The client of *settings*. *on_lost*, *on_lifted*, *on_release_requested*: see `connect`.
+    """Return the client of *settings*. *on_lost*, *on_lifted*, *on_release_requested*: see `connect`.
 
     *look*: how to see who has locked its rows, where rows are its locks.
     Raises `ConfigurationError`; connects to nothing.
@@ -202,7 +202,7 @@ def make_client(
 
 
 def make_rows(settings: AliasSettings, look: Look | None = None) -> Locks:
-    """The client whose locks are rows. *look*: how to see who has locked them. Connects to nothing."""
+    """Return the client whose locks are rows. *look*: how to see who has locked them. Connects to nothing."""
     listener, rows = _listener(settings), RowAcquirer(settings, look)
     return Locks(rows if listener is None else Listened(rows, listener), settings.timeout)
 
@@ -290,7 +290,7 @@ class GuardTerms:
 
 
 def fence_for(settings: AliasSettings, told: Told) -> bool | str:
-    """The database that a guard fences, in the framework's words: True is the default one, False none.
+    """Return the database that a guard fences, in the framework's words: True is the default one, False none.
 
     Raises `ConfigurationError` if the guard was told what its backend can't do.
     """
@@ -320,10 +320,10 @@ class DefaultAlias(ABC):
 
     @abstractmethod
     def __getitem__(self, alias: str) -> Locks:
-        """The client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
+        """Return the client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
 
     def read_lock(self, *names: str, **words: Any) -> ReadLock:
-        """A lock that readers of the default alias share: see `distlock.Locks.read_lock`.
+        """Return a lock that readers of the default alias share: see `distlock.Locks.read_lock`.
 
         Example::
 
@@ -343,7 +343,7 @@ class DefaultAlias(ABC):
         return self[DEFAULT_ALIAS].write_lock(*names, **words)
 
     def semaphore(self, name: str, *, limit: int, **words: Any) -> Semaphore:
-        """A semaphore of the default alias: see `distlock.Locks.semaphore`.
+        """Return a semaphore of the default alias: see `distlock.Locks.semaphore`.
 
         Example::
 

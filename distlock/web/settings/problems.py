@@ -256,13 +256,13 @@ def _meaningless(where: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, st
 
 
 def _example(backend: str | None) -> str:
-    """A LOCATION for *backend*: a bare scheme where it needs none."""
+    """Return a LOCATION for *backend*: a bare scheme where it needs none."""
     home = home_of(backend) if backend else None
     return (home and home.example) or "redis://localhost:6379/0"
 
 
 def _differ(backend: str, scheme: str) -> bool:
-    """Whether two things serve these two, as far as they are known. A dotted path takes any scheme."""
+    """Return whether two things serve these two, as far as they are known. A dotted path takes any scheme."""
     if "." in f"{backend}{scheme}":
         return False
     try:
@@ -413,7 +413,7 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
 def is_elsewhere(location: object) -> bool:
-    """Whether *location* says where to look for the URL."""
+    """Return whether *location* says where to look for the URL."""
     if isinstance(location, str):
         return bool(_CACHE.fullmatch(location) or _DOTTED.fullmatch(location))
     return callable(location) or isinstance(location, Mapping) or hasattr(location, "connection_pool")
@@ -428,7 +428,7 @@ def shares_database(location: object) -> str | None:
 def looked_up(
     location: Any, backend: str | None, options: Mapping[str, Any], redis_of: RedisOf | None
 ) -> tuple[str, dict[str, Any]]:
-    """The URL and the options of an alias that is set to these. Connects to nothing.
+    """Return the URL and the options of an alias that is set to these. Connects to nothing.
 
     Raises `ConfigurationError`.
     """
