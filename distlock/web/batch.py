@@ -1,8 +1,9 @@
-"""A batch: requests of this process that wait for one name, in one transaction, with one COMMIT and fence.
+"""A batch: requests of this process that wait for one name share one transaction, one COMMIT and one fence.
 
-The first has the lock, and begins the transaction, which goes round: each carries out its part of it in a
-thread of its own, and then takes along the one that is next in line. After the last part the first one
-commits, and all are told what became of it. What a part is, and what goes round, is the framework's.
+The first member has the lock, and begins the transaction. Each member does its part of the work in its own
+thread, and then has the next request of the wait queue join. After the last part the first member commits,
+and all members learn the outcome. The framework says what a part is, and what the members pass on to each
+other, such as a database connection.
 """
 
 from __future__ import annotations
@@ -21,33 +22,33 @@ from distlock.terms import Seat
 
 C = TypeVar("C")
 
-#: Rolls back what goes round, and closes it.
+#: Rolls back what is passed on, and closes it.
 CleanUp = Callable[[], object]
 
-#: The work that a part leaves until after COMMIT, in the framework's words.
+#: What a part leaves to be done after COMMIT, such as on_commit hooks.
 Hooks = list[Any]
 
 _COMMITTED = object()
 
 
 class BatchSeat(Seat):
-    """Of one request: the first of a batch, or one that was taken along."""
+    """The place of one request: it is the first member of a batch, or it joins one."""
 
     __slots__ = ("led", "over", "parker")
 
     def __init__(self, key: object) -> None:
         super().__init__(key)
-        #: Where it sleeps until it is known what became of the transaction.
+        #: Where it sleeps until the outcome of the transaction is known.
         self.parker = ThreadParker()
-        #: Its part was carried out, or never will be.
+        #: Whether its part is over, or will never begin.
         self.over = False
-        #: The batch of which it was the first, and that has committed.
+        #: The batch that has committed, of which it was the first member.
         self.led: Batch[Any] | None = None
 
     def leave(self, grant: Grant | None = None) -> None:
-        """Its part is over, if it was taken along: the next one's begins. A second time does nothing.
+        """End the part of a request that has joined, so that the next part begins. Once is enough.
 
-        *grant*: the one that it had.
+        *grant*: the grant that the request had.
         """
         if isinstance(self.batch, Batch) and not self.over:
             self.over = True
@@ -56,9 +57,9 @@ class BatchSeat(Seat):
             self.batch.go_on()
 
     def end(self) -> None:
-        """Its lock is given back: the others may answer, if it was the first. A second time does nothing.
+        """Let the other members answer, now that the first one has released the lock. Once is enough.
 
-        Those that answer would keep the interpreter from the release, and so from who has the lock next.
+        Earlier, their answers would take the interpreter's time, and delay the release and the next holder.
         """
         self.leave()
         if self.led is not None:
@@ -66,37 +67,40 @@ class BatchSeat(Seat):
 
 
 class Batch(Generic[C]):
-    """*grant*: of the first. *carried*: what goes round. *most*: how many parts there may be."""
+    """One batch, from its first member's lock to the outcome.
+
+    *grant*: the first member's. *carried*: what the members pass on. *most*: how many may be members.
+    """
 
     def __init__(self, grant: Grant, carried: C, most: int) -> None:
         self.grant = grant
         self.carried = carried
         self._places = most - 1
-        #: The first sleeps there until the last part is over.
+        #: Where the first member sleeps until the last part is over.
         self._over = ThreadParker()
         self._are_over = False
-        #: The work that the first part has left until after the last one.
+        #: What the first member leaves to be done after the last part.
         self._clean_up: CleanUp = lambda: None
         self._mutex = threading.Lock()
         self._waiting: list[ThreadParker] = []
-        #: `_COMMITTED`, or why it was not; None: that is not known yet.
+        #: `_COMMITTED`, or the error that prevented it; None: the outcome is not known yet.
         self._outcome: object = None
         self._committing = False
-        #: The savepoint of the next part stands already.
+        #: Whether the savepoint of the next part is already set.
         self.prepared = False
         #: Why no further part can be carried out, and nothing is committed.
         self.broken: Exception | None = None
-        #: Values that parts leave to later parts, and the work after COMMIT, by place.
+        #: Values that parts leave to later parts, and to what is done after COMMIT, by place.
         self.left: dict[object, object] = {}
         self._settling = threading.Lock()
-        #: How many go on after COMMIT with what needs the lock still.
+        #: How many members do something after COMMIT that still needs the lock.
         self._after = 0
         self._nobody_after = ThreadParker()
 
     # -- the parts, one after the other ----------------------------------------------------------
 
     def go_on(self) -> None:
-        """A part is over: the next one in line is taken along, or the first goes on."""
+        """End a part: have the next request of the queue join, or wake the first member if none may."""
         if self.broken is None and self._outcome is None and self._places > 0:
             self._places -= 1
             if self.grant._take_along(self):
@@ -108,19 +112,19 @@ class Batch(Generic[C]):
 
     @property
     def goes_on(self) -> bool:
-        """Whether a part has said `stay`."""
+        """Whether a member still needs the lock after COMMIT."""
         return self._after > 0
 
     def break_off(self, why: Exception) -> None:
-        """A part has left nothing that could be gone on with, or committed."""
+        """Note that a part has left nothing that could be continued or committed."""
         self.broken = self.broken or why
 
     def stay(self) -> None:
-        """The running part goes on after COMMIT, under the lock: see `stayed`."""
+        """Note that the running part needs the lock after COMMIT, until `stayed`."""
         self._after += 1
 
     def settle(self, place: object, do: Callable[[Any], object]) -> None:
-        """After COMMIT: *do* once what is to be done with what was `left` at *place*. Others wait for it."""
+        """Call *do* once after COMMIT, with what was `left` at *place*. The other members wait for it."""
         with self._settling:
             if place in self.left:
                 do(self.left[place])
@@ -129,10 +133,10 @@ class Batch(Generic[C]):
     # -- the first -------------------------------------------------------------------------------
 
     def finish_parts(self, leave: Callable[[], CleanUp]) -> None:
-        """Of the first, after its part: the others', and then the last look before COMMIT.
+        """Wait for the parts of the other members, and check the lock for COMMIT. The first member calls it.
 
-        *leave*: called where the lock is lost while a part goes on: what goes round is its thread's then.
-        Raises what keeps them from COMMIT: `LockLost`, `BatchFailed`, `OutcomeUnknown`.
+        *leave*: called if the lock is lost during a part, whose thread then keeps what is passed on. Raises
+        what prevents COMMIT: `LockLost`, `BatchFailed` or `OutcomeUnknown`.
         """
         self.go_on()
         try:
@@ -154,13 +158,13 @@ class Batch(Generic[C]):
         self._raise_outcome()
 
     def committed(self) -> None:
-        """COMMIT is over. A second time does nothing."""
+        """Tell all members that COMMIT is over. A second time does nothing."""
         self._tell(_COMMITTED)
 
     def failed(self, error: BaseException, is_known: Callable[[BaseException], bool]) -> BaseException:
-        """*error* came of the transaction. What to raise in its place, here and by all others.
+        """Return what the first member raises for *error*, which ended the transaction. Tell the others.
 
-        *is_known*: whether *error* of a COMMIT says that nothing was committed.
+        *is_known*: returns whether the error of a COMMIT says that nothing was committed.
         """
         if self._outcome is _COMMITTED:
             return error
@@ -170,7 +174,7 @@ class Batch(Generic[C]):
         return self._seen_by_others(error) if isinstance(error, Exception) else error
 
     def wait_for_others(self) -> None:
-        """Wait for those that have said `stay`, for as long as there is a lock that they need."""
+        """Wait for the members that need the lock after COMMIT, as long as it lasts."""
         while True:
             with self._mutex:
                 if not self._after or self.grant.lost:
@@ -180,14 +184,14 @@ class Batch(Generic[C]):
     # -- the others ------------------------------------------------------------------------------
 
     def take_in(self, grant: Grant) -> None:
-        """Of one that was taken along, before its part. Raises `LockLost` where it woke up too late."""
+        """Let a request that has joined share the lock. Raises `LockLost` if it woke up too late."""
         grant._join(self.grant)
         grant.check()
 
     def wait(self, seat: BatchSeat) -> None:
-        """Of one that was taken along: wait for COMMIT. Raises what kept the batch from it.
+        """Wait for COMMIT, in a request that has joined. Raises what prevented COMMIT.
 
-        A part that hangs keeps nobody: when the lock is lost it can't be committed any more.
+        A part that hangs does not keep the others waiting: without the lock nothing can be committed.
         """
         with self._mutex:
             self._waiting.append(seat.parker)
@@ -197,7 +201,7 @@ class Batch(Generic[C]):
         self._raise_outcome()
 
     def stayed(self) -> None:
-        """What was to be done after COMMIT, under the lock, is done."""
+        """Note that what needed the lock after COMMIT is done."""
         with self._mutex:
             self._after -= 1
         self._nobody_after.wake()
@@ -205,7 +209,7 @@ class Batch(Generic[C]):
     # --------------------------------------------------------------------------------------------
 
     def _look_after_lock(self) -> None:
-        """Without its lock the batch is never committed, however long its parts still take."""
+        """Fail the batch if its lock is lost: it can't be committed, however long its parts still take."""
         with self._mutex:
             if self._outcome is None and not self._committing and self.grant.lost:
                 self._outcome = LockLost(
@@ -214,7 +218,7 @@ class Batch(Generic[C]):
                 )
 
     def _lease(self) -> float:
-        """Seconds until the lock may be lost."""
+        """Return the seconds until the lock may be lost."""
         return max(0.1, self.grant.remaining())
 
     def _tell(self, outcome: object) -> None:
@@ -244,7 +248,7 @@ class Batch(Generic[C]):
 
 
 def unknown(grant: Grant, error: BaseException | None) -> OutcomeUnknown:
-    """For a transaction of which nobody knows how it has ended."""
+    """Return the error for a transaction whose outcome is not known."""
     found = OutcomeUnknown(
         f"What became of the transaction that requests for the lock {_names(grant)} shared is not known: it "
         f"may have been committed. {error or 'It had ended before its COMMIT.'}"
