@@ -206,14 +206,14 @@ def test_a_run_that_is_killed_before_it_can_watch_over_the_command_never_runs_it
     program = """
 import os, signal
 from contextlib import contextmanager
-from distlock.cli import child
+from distlock.cli import run
 from distlock.__main__ import main
 
 @contextmanager
 def watchdog(number):
     yield lambda target: os.kill(os.getpid(), signal.SIGKILL)
 
-child.watchdog = watchdog
+run.watchdog = watchdog
 main()
 """
     command = [sys.executable, "-c", program, "run", "a", "--", "echo", "it ran"]

@@ -149,7 +149,7 @@ def interrupted_at(number: int, one: subscription.Subscription) -> bool:
 
     def look(frame: FrameType, event: str, _: Any) -> None:
         nonlocal moments
-        if event != "c_return" or not frame.f_code.co_filename.endswith(("/flag.py", "/threading.py")):
+        if event != "c_return" or not frame.f_code.co_filename.endswith(("/reentrance.py", "/threading.py")):
             return
         moments += 1
         if moments == number:
