@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Never
+from typing import Any, Unpack
 
 from flask import Flask, current_app, request
 
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.grants.grant import Fence, Grant, OnReleaseRequested
-from distlock.locks.client import Locks
+from distlock.grants.grant import Fence, Grant
+from distlock.locks.client import LockOptions, Locks, takes
 from distlock.locks.lock import Lock
 from distlock.locks.rlock import RLock
 from distlock.terms import READ
@@ -139,16 +139,8 @@ class DistLock(DefaultAlias):
             return row_client(guards, transactions, bind_of(settings.fence))
         return Locks(SessionAcquirer(guards.acquirer, state.session), guards.timeout)
 
-    def lock(
-        self,
-        *names: str,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
-        on_push: bool = False,
-        on_release_requested: OnReleaseRequested | None = None,
-        **unknown: Never,
-    ) -> Lock:
+    @takes(LockOptions)
+    def lock(self, *names: str, on_push: bool = False, **options: Unpack[LockOptions]) -> Lock:
         """A lock of the default alias, for views, commands and tasks; ``locks["other"].lock`` of another.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_push*, *on_release_requested*:
@@ -161,19 +153,10 @@ class DistLock(DefaultAlias):
             with locks.lock("product_1") as grant:
                 grant.check()
         """
-        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold, "on_push": on_push}
-        words["on_release_requested"] = on_release_requested
-        return self[DEFAULT_ALIAS].lock(*names, **words, **unknown)
+        return self[DEFAULT_ALIAS].lock(*names, on_push=on_push, **options)
 
-    def rlock(
-        self,
-        *names: str,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
-        on_release_requested: OnReleaseRequested | None = None,
-        **unknown: Never,
-    ) -> RLock:
+    @takes(LockOptions)
+    def rlock(self, *names: str, **options: Unpack[LockOptions]) -> RLock:
         """Return a re-entrant lock of the default alias.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. Raises what that
@@ -184,9 +167,7 @@ class DistLock(DefaultAlias):
             with locks.rlock("product_1") as grant:
                 grant.check()
         """
-        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold}
-        words["on_release_requested"] = on_release_requested
-        return self[DEFAULT_ALIAS].rlock(*names, **words, **unknown)
+        return self[DEFAULT_ALIAS].rlock(*names, **options)
 
     #: For code that has the extension at hand.
     distributed_lock = staticmethod(distributed_lock)

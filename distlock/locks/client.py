@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Never
+from typing import Any, Never, TypedDict, TypeVar, Unpack
 
 from distlock.grants.grant import OnReleaseRequested
 from distlock.locks.latch import Latch, check_total
@@ -23,6 +23,43 @@ from distlock.terms import PERMIT, READ, Kind, Terms, calling_code
 #: How many are listed before a task goes on.
 _AT_ONCE = 100
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class HoldOptions(TypedDict, total=False):
+    """The options of a semaphore. `Locks.lock` says what they mean."""
+
+    timeout: float | None
+    ttl: float | None
+    max_hold: float | None
+
+
+class LockOptions(HoldOptions, total=False):
+    """The options of a lock of any kind."""
+
+    on_release_requested: OnReleaseRequested | None
+
+
+def takes(options: type) -> Callable[[F], F]:
+    """Decorate a function that takes ``**options``: `help` shows each of them. Their default is None.
+
+    *options*: the TypedDict of the annotation, which type checkers and editors read by themselves.
+    """
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        others = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        shown = [
+            inspect.Parameter(
+                word, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint.__forward_arg__
+            )
+            for word, hint in options.__annotations__.items()
+        ]
+        function.__signature__ = signature.replace(parameters=[*others, *shown])  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
 
 class Locks:
     """Locks of one lock service under one prefix. Threads, tasks and forked children share it."""
@@ -35,16 +72,8 @@ class Locks:
         self.timeout = timeout
         self.at_end = at_end
 
-    def lock(
-        self,
-        *names: str,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
-        on_push: bool = False,
-        on_release_requested: OnReleaseRequested | None = None,
-        **unknown: Never,
-    ) -> Lock:
+    @takes(LockOptions)
+    def lock(self, *names: str, on_push: bool = False, **options: Unpack[LockOptions]) -> Lock:
         """A lock of *names*: all of them or none, in one order for everybody. Cheap; nothing is asked yet.
 
         *names*: one or several, each text of 1 to 255 characters.
@@ -73,20 +102,12 @@ class Locks:
             with locks.lock("product_1", "product_2", timeout=2) as grant:
                 grant.check()
         """
-        return Lock(
-            self,
-            *self._checked("lock", names, timeout, ttl, max_hold, unknown, on_release_requested, on_push),
-        )
+        ordered, timeout, terms = self._checked("lock", names, options)
+        terms.on_push = on_push
+        return Lock(self, ordered, timeout, terms)
 
-    def rlock(
-        self,
-        *names: str,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
-        on_release_requested: OnReleaseRequested | None = None,
-        **unknown: Never,
-    ) -> RLock:
+    @takes(LockOptions)
+    def rlock(self, *names: str, **options: Unpack[LockOptions]) -> RLock:
         """Return a re-entrant lock of *names*: its owner, the running thread or task, may take it again.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `RLock` says what counts
@@ -100,18 +121,10 @@ class Locks:
                 with locks.rlock("product_1", "product_2") as grant:
                     grant.check()
         """
-        checked = self._checked("rlock", names, timeout, ttl, max_hold, unknown, on_release_requested)
-        return RLock(self, *checked)
+        return RLock(self, *self._checked("rlock", names, options))
 
-    def write_lock(
-        self,
-        *names: str,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
-        on_release_requested: OnReleaseRequested | None = None,
-        **unknown: Never,
-    ) -> Lock:
+    @takes(LockOptions)
+    def write_lock(self, *names: str, **options: Unpack[LockOptions]) -> Lock:
         """Return an exclusive lock, as `lock` does; its name in a pair with `read_lock`.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. Its `Grant.downgrade`
@@ -125,18 +138,10 @@ class Locks:
             with locks.write_lock("catalogue") as grant:
                 grant.downgrade()
         """
-        words: dict[str, Any] = {"timeout": timeout, "ttl": ttl, "max_hold": max_hold}
-        return self.lock(*names, on_release_requested=on_release_requested, **words, **unknown)
+        return self.lock(*names, **options)
 
-    def read_lock(
-        self,
-        *names: str,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
-        on_release_requested: OnReleaseRequested | None = None,
-        **unknown: Never,
-    ) -> ReadLock:
+    @takes(LockOptions)
+    def read_lock(self, *names: str, **options: Unpack[LockOptions]) -> ReadLock:
         """Return a lock of *names* that any number of readers share, and that keeps writers out.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `ReadLock` says who may
@@ -150,20 +155,13 @@ class Locks:
                 print("nobody writes")
         """
         self.namespace.refuse_lacking("read", "read_lock()")
-        checked = self._checked("read_lock", names, timeout, ttl, max_hold, unknown, on_release_requested)
-        checked[2].mode = READ
-        return ReadLock(self, *checked)
+        ordered, timeout, terms = self._checked("read_lock", names, options)
+        terms.mode = READ
+        return ReadLock(self, ordered, timeout, terms)
 
+    @takes(HoldOptions)
     def semaphore(
-        self,
-        name: str,
-        *,
-        limit: int,
-        permits: int = 1,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
-        **unknown: Never,
+        self, name: str, *, limit: int, permits: int = 1, **options: Unpack[HoldOptions]
     ) -> Semaphore:
         """Return a semaphore: *limit* permits of *name*, over all processes, first come, first served.
 
@@ -181,7 +179,7 @@ class Locks:
         """
         self.namespace.refuse_lacking("permits", "semaphore()")
         check_permits(limit, permits)
-        ordered, timeout, terms = self._checked("semaphore", (name,), timeout, ttl, max_hold, unknown)
+        ordered, timeout, terms = self._checked("semaphore", (name,), options)
         terms.mode, terms.limit, terms.permits = PERMIT, limit, permits
         return Semaphore(self, ordered, timeout, terms)
 
@@ -297,31 +295,24 @@ class Locks:
         self.namespace.close()
 
     def _checked(
-        self,
-        word: str,
-        names: tuple[str, ...],
-        timeout: float | None,
-        ttl: float | None,
-        max_hold: float | None,
-        unknown: dict[str, Any],
-        on_release_requested: OnReleaseRequested | None = None,
-        on_push: bool = False,
+        self, method: str, names: tuple[str, ...], options: Mapping[str, Any]
     ) -> tuple[tuple[str, ...], float | None, Terms]:
-        if unknown:
-            refuse_unknown(word, unknown, inspect.signature(getattr(self, word)).parameters)
+        known = HoldOptions if method == "semaphore" else LockOptions
+        if unknown := options.keys() - known.__annotations__.keys():
+            refuse_unknown(method, unknown, inspect.signature(getattr(Locks, method)).parameters)
         if not names:
-            raise TypeError(f"{word}() needs at least one name, for example {word}('product_1').")
+            raise TypeError(f"{method}() needs at least one name, for example {method}('product_1').")
         # Deduplicated, and in one order for everybody: two carts with the same products never wait in a ring.
         ordered = tuple(sorted({check_name(name) for name in names})) if names[1:] else (check_name(*names),)
+        timeout, ttl, max_hold = options.get("timeout"), options.get("ttl"), options.get("max_hold")
         if timeout is not None and timeout != -1:
             timeout = check_timeout(timeout)
         usual = self.namespace.terms
         ttl = usual.ttl if ttl is None else check_seconds("ttl", ttl)
         max_hold = usual.max_hold if max_hold is None else check_seconds("max_hold", max_hold)
-        if on_release_requested is not None:
-            self.namespace.refuse_lacking("notify", f"{word}(on_release_requested=…)")
-        where = calling_code()
-        terms = Terms(ttl, max_hold, where, on_push=on_push, on_release_requested=on_release_requested)
+        if (on_release_requested := options.get("on_release_requested")) is not None:
+            self.namespace.refuse_lacking("notify", f"{method}(on_release_requested=…)")
+        terms = Terms(ttl, max_hold, calling_code(), on_release_requested=on_release_requested)
         return ordered, timeout, terms
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Never
+from typing import Unpack
 from weakref import WeakKeyDictionary
 
-from distlock.grants.grant import OnReleaseRequested
-from distlock.locks.client import Locks
+from distlock.locks.client import LockOptions, Locks, takes
 from distlock.locks.lock import Lock
 from distlock.locks.rlock import RLock
 from distlock.web.settings.clients import DefaultAlias
@@ -34,16 +33,13 @@ class LockHandler(DefaultAlias):
             self._made[guards] = made
         return made
 
+    @takes(LockOptions)
     def lock(
         self,
         *names: str,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
         on_push: bool = False,
-        on_release_requested: OnReleaseRequested | None = None,
         in_transaction: bool = False,
-        **unknown: Never,
+        **options: Unpack[LockOptions],
     ) -> Lock:
         """A lock of the default alias, for commands, tasks and the admin; ``locks["other"].lock`` of another.
 
@@ -59,26 +55,11 @@ class LockHandler(DefaultAlias):
             with locks.lock("product_1") as grant:
                 grant.check()
         """
-        words: dict[str, Any] = {
-            "timeout": timeout,
-            "ttl": ttl,
-            "max_hold": max_hold,
-            "on_push": on_push,
-            "on_release_requested": on_release_requested,
-            "in_transaction": in_transaction,
-        }
-        return self[DEFAULT_ALIAS].lock(*names, **words, **unknown)
+        default = self[DEFAULT_ALIAS]
+        return default.lock(*names, on_push=on_push, in_transaction=in_transaction, **options)
 
-    def rlock(
-        self,
-        *names: str,
-        timeout: float | None = None,
-        ttl: float | None = None,
-        max_hold: float | None = None,
-        on_release_requested: OnReleaseRequested | None = None,
-        in_transaction: bool = False,
-        **unknown: Never,
-    ) -> RLock:
+    @takes(LockOptions)
+    def rlock(self, *names: str, in_transaction: bool = False, **options: Unpack[LockOptions]) -> RLock:
         """Return a re-entrant lock of the default alias.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*, *in_transaction*: as for `lock`. Raises
@@ -89,14 +70,7 @@ class LockHandler(DefaultAlias):
             with locks.rlock("product_1") as grant:
                 grant.check()
         """
-        words: dict[str, Any] = {
-            "timeout": timeout,
-            "ttl": ttl,
-            "max_hold": max_hold,
-            "on_release_requested": on_release_requested,
-            "in_transaction": in_transaction,
-        }
-        return self[DEFAULT_ALIAS].rlock(*names, **words, **unknown)
+        return self[DEFAULT_ALIAS].rlock(*names, in_transaction=in_transaction, **options)
 
     def close_all(self) -> None:
         """Close every client. They may be used again."""

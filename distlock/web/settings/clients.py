@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 from weakref import WeakKeyDictionary
 
 from distlock import metrics
@@ -24,7 +24,7 @@ from distlock.engine.notifications import OnLifted, OnLost
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import OnReleaseRequested
 from distlock.listening import Listened, Listener, check_listener
-from distlock.locks.client import Locks
+from distlock.locks.client import HoldOptions, LockOptions, Locks, takes
 from distlock.locks.lock import Lock, ReadLock, Semaphore
 from distlock.names import identity
 from distlock.operate.typed import Typed
@@ -322,7 +322,8 @@ class DefaultAlias(ABC):
     def __getitem__(self, alias: str) -> Locks:
         """Return the client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
 
-    def read_lock(self, *names: str, **words: Any) -> ReadLock:
+    @takes(LockOptions)
+    def read_lock(self, *names: str, **options: Unpack[LockOptions]) -> ReadLock:
         """Return a lock that readers of the default alias share: see `distlock.Locks.read_lock`.
 
         Example::
@@ -330,9 +331,10 @@ class DefaultAlias(ABC):
             with locks.read_lock("catalogue", timeout=2):
                 print("nobody writes")
         """
-        return self[DEFAULT_ALIAS].read_lock(*names, **words)
+        return self[DEFAULT_ALIAS].read_lock(*names, **options)
 
-    def write_lock(self, *names: str, **words: Any) -> Lock:
+    @takes(LockOptions)
+    def write_lock(self, *names: str, **options: Unpack[LockOptions]) -> Lock:
         """Return an exclusive lock, as `lock` does: see `distlock.Locks.write_lock`.
 
         Example::
@@ -340,9 +342,12 @@ class DefaultAlias(ABC):
             with locks.write_lock("catalogue") as grant:
                 grant.downgrade()
         """
-        return self[DEFAULT_ALIAS].write_lock(*names, **words)
+        return self[DEFAULT_ALIAS].write_lock(*names, **options)
 
-    def semaphore(self, name: str, *, limit: int, **words: Any) -> Semaphore:
+    @takes(HoldOptions)
+    def semaphore(
+        self, name: str, *, limit: int, permits: int = 1, **options: Unpack[HoldOptions]
+    ) -> Semaphore:
         """Return a semaphore of the default alias: see `distlock.Locks.semaphore`.
 
         Example::
@@ -350,4 +355,4 @@ class DefaultAlias(ABC):
             with locks.semaphore("gateway", limit=10):
                 print("at most ten at a time")
         """
-        return self[DEFAULT_ALIAS].semaphore(name, limit=limit, **words)
+        return self[DEFAULT_ALIAS].semaphore(name, limit=limit, permits=permits, **options)
