@@ -94,19 +94,16 @@ def refusal() -> Reentered:
 
 
 class Flag:
-    """A `threading.Event` without `clear`."""
+    """A `threading.Event` without `clear`. Only `set` changes `is_set`."""
 
     def __init__(self) -> None:
-        self._set = False
+        self.is_set = False
         #: Locked until the flag is set.
         self._unset = threading.Lock()
         self._unset.acquire()
 
-    def is_set(self) -> bool:
-        return self._set
-
     def set(self) -> None:
-        self._set = True
+        self.is_set = True
         try:
             self._unset.release()
         except RuntimeError:
@@ -114,7 +111,7 @@ class Flag:
 
     def wait(self, timeout: float) -> bool:
         """Wait *timeout* seconds at most. Return whether the flag is set."""
-        if not self._set and self._unset.acquire(timeout=timeout):
+        if not self.is_set and self._unset.acquire(timeout=timeout):
             # Unlock it for the next waiter.
             self.set()
-        return self._set
+        return self.is_set

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from distlock import clock
+from distlock.owner import Owner
 
 T = TypeVar("T")
 
@@ -21,6 +23,8 @@ class Parker(Protocol):
     #: Whether its caller may be kept from waking while the rest of the process goes on: its event loop may
     #: stop.
     may_stall: bool
+    #: The thread or task that sleeps there.
+    owner: Owner
 
     def wake(self) -> None:
         """Wake the caller. Any thread may call it; it returns at once."""
@@ -60,6 +64,7 @@ class NewParker:
     __slots__ = ()
 
 
+@dataclass(slots=True)
 class Park:
     """Sleep at *parker* until it is woken, for *timeout* seconds at most (``math.inf``: no limit).
 
@@ -67,14 +72,9 @@ class Park:
         wait: how a thread sleeps there, where its backend can do better: see `distlock.backends.optional`.
     """
 
-    __slots__ = ("parker", "timeout", "wait")
-
-    def __init__(
-        self, parker: Parker, timeout: float, wait: Callable[[Any, float], None] | None = None
-    ) -> None:
-        self.parker = parker
-        self.timeout = timeout
-        self.wait = wait
+    parker: Parker
+    timeout: float
+    wait: Callable[[Any, float], None] | None = None
 
 
 Commands = Generator[Call | Park | NewParker, Any, T]

@@ -19,6 +19,7 @@ from distlock.backends.optional import REPEAT, Awaits, Begun
 from distlock.engine.commands import Call, Commands, Park
 from distlock.engine.process import forget_in_children
 from distlock.errors import BackendUnavailable
+from distlock.owner import current_owner
 
 T = TypeVar("T")
 
@@ -26,11 +27,12 @@ T = TypeVar("T")
 class ThreadParker:
     """Where a thread sleeps, or a greenlet where the threading module is patched."""
 
-    __slots__ = ("_closed", "before_sleep")
+    __slots__ = ("_closed", "before_sleep", "owner")
 
     may_stall = False
 
     def __init__(self) -> None:
+        self.owner = current_owner()
         #: The thread calls it each time before it sleeps here.
         self.before_sleep: Callable[[], None] | None = None
         self._closed = threading.Lock()
@@ -100,11 +102,12 @@ def run(commands: Commands[T]) -> T:
 class TaskParker:
     """Where an asyncio task sleeps. Any thread may wake it."""
 
-    __slots__ = ("_loop", "_open", "_sleep")
+    __slots__ = ("_loop", "_open", "_sleep", "owner")
 
     may_stall = True
 
     def __init__(self) -> None:
+        self.owner = current_owner()
         self._loop = asyncio.get_running_loop()
         self._open = False
         self._sleep: asyncio.Future[None] | None = None

@@ -391,11 +391,11 @@ class Engine:
             queue = self.queues.by_key.get(key)
             return queue is not None and any(owner in hold.owners for hold in queue.holds)
 
-    def refuse_upgrade(self, names: Mapping[str, str]) -> None:
-        """Raise `ConfigurationError` if the caller reads one of *names*, by key, and so can't write it."""
+    def refuse_upgrade(self, names: Mapping[str, str], owner: Owner) -> None:
+        """Raise `ConfigurationError` if *owner* reads one of *names*, by key, and so can't write it."""
         with self.section.mutex:
             for key, name in names.items():
-                self.queues.refuse_upgrade(key, name)
+                self.queues.refuse_upgrade(key, name, owner)
 
     def refuse_overload(self, key: str, timeout: float) -> None:
         """Raise `TooManyWaiters` if `acquire` would refuse a caller with *timeout* seconds just now."""

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field
 from types import CodeType
 from typing import Never, Protocol
 
@@ -18,7 +19,7 @@ from distlock.engine.commands import Call, Commands, Parker
 from distlock.engine.drivers import run
 from distlock.errors import BackendUnavailable, ConfigurationError, LockLost, NotHeld
 from distlock.grants.grant import Fence, Grant
-from distlock.owner import Owner, current_owner
+from distlock.owner import Owner
 from distlock.terms import Mode, Terms
 
 #: A turn is what one process may do with a hold before the next process gets one: at most this many grants …
@@ -31,44 +32,33 @@ TURN = 0.05
 LEASE_SHARE, LEASE_LESS = 0.98, 0.002
 
 
+@dataclass(slots=True, eq=False)
 class Waiter:
     """A caller that wants the name: it waits, or has a grant."""
 
-    __slots__ = (
-        "asks_once",
-        "call",
-        "came",
-        "deadline",
-        "failure",
-        "grant",
-        "leads",
-        "options",
-        "owner",
-        "parker",
-        "passed_over",
-        "waited",
-    )
+    parker: Parker
+    #: Since when it waits, and until when.
+    came: float
+    deadline: float
+    #: It does not wait for the lock. It stays in the queue only while the lock service is being asked.
+    asks_once: bool
+    options: Terms
+    #: It sends the lock request for all in the queue.
+    leads: bool = False
+    #: Whether the lock was not simply free.
+    waited: bool = False
+    grant: NameGrant | None = None
+    #: Why all in the queue fail: what the leader met.
+    failure: str | None = None
+    #: Its latest call to the lock service.
+    call: Call | None = None
+    #: The others go on without it: it asked once and was refused, or its event loop stood still past its
+    #: deadline (see `StalledWaiters`).
+    passed_over: bool = False
 
-    def __init__(self, parker: Parker, came: float, timeout: float, options: Terms) -> None:
-        self.parker = parker
-        self.options = options
-        self.owner = current_owner()
-        #: Since when it waits, and until when.
-        self.came = came
-        self.deadline = came + timeout
-        #: It does not wait for the lock. It stays in the queue only while the lock service is being asked.
-        self.asks_once = not timeout > 0
-        self.leads = False
-        #: Whether the lock was not simply free.
-        self.waited = False
-        self.grant: NameGrant | None = None
-        #: Why all in the queue fail: what the leader met.
-        self.failure: str | None = None
-        #: Its latest call to the lock service.
-        self.call: Call | None = None
-        #: The others go on without it: it asked once and was refused, or its event loop stood still past its
-        #: deadline (see `StalledWaiters`).
-        self.passed_over = False
+    @property
+    def owner(self) -> Owner:
+        return self.parker.owner
 
     @property
     def is_calling(self) -> bool:
@@ -113,74 +103,56 @@ class GrantorProtocol(Protocol):
     def why_ended(self, hold: Hold) -> str: ...
 
 
+@dataclass(slots=True, eq=False)
 class Hold:
-    __slots__ = (
-        "acknowledged",
-        "deadline",
-        "downgrade_request",
-        "due",
-        "fence_raised",
-        "first_number",
-        "followed",
-        "grant",
-        "lost",
-        "max_hold",
-        "period",
-        "queue",
-        "readers",
-        "reads_end",
-        "release_requested",
-        "renewed",
-        "request",
-        "returning",
-        "since",
-        "turn_ends",
-        "used",
-        "waiter",
-    )
+    """What the lock service has granted to a request that was sent at *sent*, for *ttl* seconds."""
 
-    def __init__(
-        self, queue: Queue, request: LockRequest, first_number: int, sent: float, ttl: float, max_hold: float
-    ) -> None:
-        self.queue = queue
-        self.request = request
-        #: The numbers of its fences begin here, and `used` of them are given out.
-        self.first_number = first_number
-        self.used = 0
-        #: Whether its block of numbers was exchanged for a higher one.
-        self.fence_raised = False
-        #: Why it is lost; None: it is not.
-        self.lost: str | None = None
-        #: The grant that is out, of a writer or of permits. Whenever the engine's mutex is free there is
-        #: one, or a reader, unless the thread that owned the mutex was interrupted.
-        self.grant: NameGrant | None = None
-        #: The waiter that has `grant`.
-        self.waiter: Waiter | None = None
-        #: A release was requested, so it is handed to no other caller in this process.
-        self.release_requested = False
-        #: The grants of readers that are out, and their waiters. Beside a writer only the writer itself
-        #: reads.
-        self.readers: dict[NameGrant, Waiter] = _NO_READERS
-        #: When the first reader exceeds its max_hold.
-        self.reads_end = math.inf
-        #: Others wait for the key: no reader may join any more.
-        self.followed = False
-        #: The mode that the lock service may know: a downgrade was sent, and its outcome is unknown.
-        self.downgrade_request: LockRequest | None = None
-        #: Its release is under way.
-        self.returning = False
-        #: Since when its present caller has it.
-        self.since = sent
-        self.turn_ends = sent + (TURN if queue.turn is None else queue.turn)
-        #: How long its present caller may have it, seconds.
-        self.max_hold = max_hold
-        #: When the renewer looks at it next.
-        self.due = math.inf
-        #: False: a push handed it off, and the lock service has not confirmed it yet.
-        self.acknowledged = True
-        self.renewed = sent
-        #: The renewer has it confirmed again after so many seconds.
-        self.period = request.ttl / 3
+    queue: Queue
+    request: LockRequest
+    #: The numbers of its fences begin here, and `used` of them are given out.
+    first_number: int
+    sent: InitVar[float]
+    ttl: InitVar[float]
+    #: How long its present caller may have it, seconds.
+    max_hold: float
+    used: int = 0
+    #: Whether its block of numbers was exchanged for a higher one.
+    fence_raised: bool = False
+    #: Why it is lost; None: it is not.
+    lost: str | None = None
+    #: The grant that is out, of a writer or of permits. Whenever the engine's mutex is free there is one, or
+    #: a reader, unless the thread that owned the mutex was interrupted.
+    grant: NameGrant | None = None
+    #: The waiter that has `grant`.
+    waiter: Waiter | None = None
+    #: A release was requested, so it is handed to no other caller in this process.
+    release_requested: bool = False
+    #: The grants of readers that are out, and their waiters. Beside a writer only the writer itself reads.
+    readers: dict[NameGrant, Waiter] = field(default_factory=lambda: _NO_READERS)
+    #: When the first reader exceeds its max_hold.
+    reads_end: float = math.inf
+    #: Others wait for the key: no reader may join any more.
+    followed: bool = False
+    #: The mode that the lock service may know: a downgrade was sent, and its outcome is unknown.
+    downgrade_request: LockRequest | None = None
+    #: Its release is under way.
+    returning: bool = False
+    #: When the renewer looks at it next.
+    due: float = math.inf
+    #: False: a push handed it off, and the lock service has not confirmed it yet.
+    acknowledged: bool = True
+    #: Since when its present caller has it.
+    since: float = field(init=False)
+    turn_ends: float = field(init=False)
+    renewed: float = field(init=False)
+    #: The renewer has it confirmed again after so many seconds.
+    period: float = field(init=False)
+    deadline: float = field(init=False)
+
+    def __post_init__(self, sent: float, ttl: float) -> None:
+        self.since = self.renewed = sent
+        self.turn_ends = sent + (TURN if self.queue.turn is None else self.queue.turn)
+        self.period = self.request.ttl / 3
         self.deadline = sent + LEASE_SHARE * ttl - LEASE_LESS
 
     @property

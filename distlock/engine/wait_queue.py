@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -26,7 +27,7 @@ from distlock.engine.pending import Cancellations
 from distlock.engine.renewal import Renewer
 from distlock.errors import BackendUnavailable, LockError
 from distlock.grants.grant import Fence
-from distlock.owner import Owner, current_owner
+from distlock.owner import Owner
 from distlock.terms import EXCLUSIVE, READ, Seat, Terms
 
 
@@ -51,54 +52,36 @@ class Queues(Protocol):
     grantor: GrantorProtocol
     #: The first half of the fences.
     epoch: int
-    #: Seconds of a turn; None: `distlock.engine.hold.TURN`.
-    turn: float | None
     #: Return whether the lock service is known to have ended the hold of a request. None: it can't be known.
     has_ended: Callable[[LockRequest], bool] | None
 
     def recount(self) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
 class WaitQueue:
-    __slots__ = (
-        "_all",
-        "busy",
-        "granted",
-        "handed_off",
-        "hold",
-        "key",
-        "name",
-        "pace",
-        "queued",
-        "request",
-        "shared",
-        "since",
-        "turn",
-        "waiters",
-    )
-
-    def __init__(self, all_queues: Queues, key: str, name: str, since: float, pace: Pace | None) -> None:
-        self._all = all_queues
-        self.key = key
-        self.name = name
-        self.turn = all_queues.turn
-        self.waiters: deque[Waiter] = deque()
-        #: What the lock service may have of this queue. It outlives a leader, but not the hold that it
-        #: becomes.
-        self.request: LockRequest | None = None
-        #: `request`, if its latest answer was to wait.
-        self.queued: LockRequest | None = None
-        #: The latest push.
-        self.handed_off: HandedOff | None = None
-        #: There is an exclusive hold, or its release is under way: nobody leads.
-        self.busy = False
-        self.hold: Hold | None = None
-        #: The holds that other processes may have beside theirs, of readers or of permits, the latest last.
-        self.shared: list[Hold] = []
-        #: For `Admission`.
-        self.since = since
-        self.granted = False
-        self.pace = pace
+    _all: Queues
+    key: str
+    name: str
+    #: For `Admission`.
+    since: float
+    pace: Pace | None
+    #: Seconds of a turn; None: `distlock.engine.hold.TURN`.
+    turn: float | None
+    waiters: deque[Waiter] = field(default_factory=deque)
+    #: What the lock service may have of this queue. It outlives a leader, but not the hold that it becomes.
+    request: LockRequest | None = None
+    #: `request`, if its latest answer was to wait.
+    queued: LockRequest | None = None
+    #: The latest push.
+    handed_off: HandedOff | None = None
+    #: There is an exclusive hold, or its release is under way: nobody leads.
+    busy: bool = False
+    hold: Hold | None = None
+    #: The holds that other processes may have beside theirs, of readers or of permits, the latest last.
+    shared: list[Hold] = field(default_factory=list)
+    #: For `Admission`.
+    granted: bool = False
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -359,10 +342,10 @@ class WaitQueue:
 
     def join_readers(self, parker: Parker, timeout: float, options: Terms, now: float) -> Waiter | None:
         """Let a reader in at once. Return None if it has to ask the lock service."""
-        hold = self._hold_of_owner(current_owner()) or self._open_to_readers(options, now)
+        hold = self._hold_of_owner(parker.owner) or self._open_to_readers(options, now)
         if hold is None:
             return None
-        waiter = Waiter(parker, now, timeout, options)
+        waiter = Waiter(parker, now, now + timeout, not timeout > 0, options)
         self._admit_reader(hold, waiter, now)
         return waiter
 

@@ -17,7 +17,7 @@ from distlock.engine.pending import Cancellations
 from distlock.engine.renewal import Renewer
 from distlock.engine.wait_queue import WaitQueue
 from distlock.errors import ConfigurationError
-from distlock.owner import current_owner
+from distlock.owner import Owner
 from distlock.terms import EXCLUSIVE, Terms
 
 #: How long after its deadline a busy event loop may still see to its waiter, seconds.
@@ -44,6 +44,7 @@ class WaitQueues:
         self.has_ended = has_ended
         self.by_key: dict[str, WaitQueue] = {}
         self.waiting = 0
+        #: Seconds of a turn; None: `distlock.engine.hold.TURN`.
         self.turn: float | None = None
 
     def enter(
@@ -66,18 +67,18 @@ class WaitQueues:
             queue = self.by_key.get(key)
         if queue is None:
             pace = self.admission.recall(key, now) if self.admission.remembered else None
-            queue = self.by_key[key] = WaitQueue(self, key, name, now, pace)
+            queue = self.by_key[key] = WaitQueue(self, key, name, now, pace, self.turn)
         else:
             if options.mode == EXCLUSIVE and (
                 queue.shared or (queue.hold is not None and queue.hold.readers)
             ):
-                self.refuse_upgrade(key, name)
+                self.refuse_upgrade(key, name, parker.owner)
             if timeout > 0:
                 self.admission.admit(queue, self.waiting, timeout, now)
-            elif options.mode == EXCLUSIVE or not self._may_ask_once(queue):
+            elif options.mode == EXCLUSIVE or not self._may_ask_once(queue, parker.owner):
                 return None
-        waiter = Waiter(parker, now, timeout, options)
-        waiter.leads = not queue.busy and not queue.waiters
+        leads = not queue.busy and not queue.waiters
+        waiter = Waiter(parker, now, now + timeout, not timeout > 0, options, leads)
         queue.waiters.append(waiter)
         self.waiting += 1
         return queue, waiter
@@ -88,20 +89,19 @@ class WaitQueues:
         if queue is not None and timeout > 0:
             self.admission.admit(queue, self.waiting, timeout, now)
 
-    def refuse_upgrade(self, key: str, name: str) -> None:
-        """Raise `ConfigurationError` if the caller reads under *key*."""
+    def refuse_upgrade(self, key: str, name: str, owner: Owner) -> None:
+        """Raise `ConfigurationError` if *owner* reads under *key*."""
         queue = self.by_key.get(key)
-        if queue is not None and queue.is_read_by(current_owner()):
+        if queue is not None and queue.is_read_by(owner):
             raise upgrade_refusal(repr(name))
 
-    def _may_ask_once(self, queue: WaitQueue) -> bool:
-        """Return whether a caller that asks once may get the lock, beside others or after their answer."""
+    def _may_ask_once(self, queue: WaitQueue, owner: Owner) -> bool:
+        """Return whether *owner*, who asks once, may get the lock, beside others or after their answer."""
         if queue.busy or (queue.request is not None and queue.queued is queue.request):
             return False
         if not queue.waiters:
             return True
         # The code beneath a signal handler stands still, and so never gets its answer.
-        owner = current_owner()
         return self.admission.has_place(queue, self.waiting) and all(
             one.owner != owner for one in queue.waiters
         )
@@ -124,7 +124,7 @@ class WaitQueues:
         for queue in self.by_key.values():
             for hold in queue.holds:
                 hold.lost = "it belongs to the parent of this forked process"
-                hold.queue = WaitQueue(self, queue.key, queue.name, 0.0, None)
+                hold.queue = WaitQueue(self, queue.key, queue.name, 0.0, None, self.turn)
         self.admission.forget()
         self.by_key = {}
         self.waiting = 0

@@ -82,7 +82,7 @@ class EngineNamespace(Namespace):
     ) -> Commands[MultiGrant | None]:
         if terms.mode == EXCLUSIVE:
             # Refuse before waiting for any name: later the refusal of one would come late, or never.
-            self.refuse_upgrade(names)
+            self.refuse_upgrade(names, parker.owner)
         now = self.engine.now
         deadline = now() + seconds
         grants: list[NameGrant] = []
@@ -104,8 +104,8 @@ class EngineNamespace(Namespace):
         yield from MultiGrant(grants)._release(deadline + LAST_WORDS if seconds else math.inf)
         return None
 
-    def refuse_upgrade(self, names: tuple[str, ...]) -> None:
-        self.engine.refuse_upgrade({self._before + name: name for name in names})
+    def refuse_upgrade(self, names: tuple[str, ...], owner: Owner) -> None:
+        self.engine.refuse_upgrade({self._before + name: name for name in names}, owner)
 
     def refuse_overload(self, names: Iterable[str], seconds: float) -> None:
         for name in names:

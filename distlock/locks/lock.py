@@ -179,7 +179,7 @@ class Lock:
     # -- entering --------------------------------------------------------------------------------
 
     def _entry(self, parker: Parker) -> Entry:
-        return Entry(self._namespace, self.names, current_owner(), parker)
+        return Entry(self._namespace, self.names, parker)
 
     def _wanted(self, entry: Entry) -> tuple[str, ...]:
         """Return the names for which the lock service has to be asked."""

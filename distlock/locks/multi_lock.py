@@ -260,7 +260,7 @@ class MultiLock:
         # Before any is waited for: behind the others the refusal of one would come late, or never.
         for one, entry in zip(self._parts, entries, strict=True):
             if one.terms.mode == EXCLUSIVE:
-                one._namespace.refuse_upgrade(one._wanted(entry))
+                one._namespace.refuse_upgrade(one._wanted(entry), entry.owner)
         try:
             for one, entry in zip(self._parts, entries, strict=True):
                 left = max(0.0, deadline - clock.now())

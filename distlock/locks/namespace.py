@@ -124,8 +124,8 @@ class Namespace(ABC):
     ) -> Commands[Grant | None]:
         """See `Acquirer`."""
 
-    def refuse_upgrade(self, names: tuple[str, ...]) -> None:  # noqa: B027 - where nobody reads
-        """Raise `ConfigurationError` if the caller reads one of *names*, and so can't write it."""
+    def refuse_upgrade(self, names: tuple[str, ...], owner: Owner) -> None:  # noqa: B027 - nobody reads
+        """Raise `ConfigurationError` if *owner* reads one of *names*, and so can't write it."""
 
     def refuse_overload(self, names: Iterable[str], seconds: float) -> None:  # noqa: B027 - nobody waits
         """Raise `TooManyWaiters` if a caller that would wait *seconds* for *names* would be refused now."""

@@ -38,8 +38,8 @@ class RLock(Lock):
     # -- entering --------------------------------------------------------------------------------
 
     def _entry(self, parker: Parker) -> Entry:
-        owner = current_owner()
-        return Entry(self._namespace, self.names, owner, parker, before=self._inside.get(owner, {}))
+        before = self._inside.get(parker.owner, {})
+        return Entry(self._namespace, self.names, parker, before=before)
 
     def _wanted(self, entry: Entry) -> tuple[str, ...]:
         mine: Names = entry.before
@@ -83,13 +83,13 @@ class RLock(Lock):
 
     def _last(self) -> Entry:
         """The running thread or task, if it is inside: anybody else may not release the lock."""
-        owner = current_owner()
-        mine = self._inside.get(owner, {})
+        parker = ThreadParker()
+        mine = self._inside.get(parker.owner, {})
         if any(name not in mine for name in self.names):
             raise NotHeld(
                 f"The lock {self._shown()} can't be released by a thread or task that does not hold it."
             )
-        return Entry(self._namespace, self.names, owner, ThreadParker(), before=mine)
+        return Entry(self._namespace, self.names, parker, before=mine)
 
     def _give_back(self, entry: Entry) -> Commands[None]:
         after, over = self._once_less(entry.owner)
@@ -126,7 +126,7 @@ class RLock(Lock):
 
     def _release(self, block: Entry) -> Commands[None]:
         if any(name in block.before for name in self.names):
-            yield from self._give_back(Entry(self._namespace, self.names, block.owner, block.parker))
+            yield from self._give_back(Entry(self._namespace, self.names, block.parker))
 
     def _hand_back(self, entry: Entry, error: BaseException) -> None:
         if self._inside.get(entry.owner) is entry.before:

@@ -34,7 +34,6 @@ class Entry:
 
     namespace: Namespace
     names: tuple[str, ...]
-    owner: Owner
     #: It identifies the entry in the engine.
     parker: Parker
     #: The owner's earlier entry in the same `RLock`.
@@ -44,6 +43,10 @@ class Entry:
     frame: FrameType | None = None
     #: The error that the end of the block found. It is raised unless the block has raised one itself.
     trouble: Exception | None = None
+
+    @property
+    def owner(self) -> Owner:
+        return self.parker.owner
 
     @property
     def reads(self) -> bool:

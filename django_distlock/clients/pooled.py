@@ -40,12 +40,13 @@ def giving_back(parker: Parker) -> Parker:
 class _InTask:
     """The connections are those of the thread where `sync_to_async` runs the database work of the task."""
 
-    __slots__ = ("_gate", "_given")
+    __slots__ = ("_gate", "_given", "owner")
 
     may_stall = True
 
     def __init__(self, parker: TaskParker) -> None:
         self._gate = parker
+        self.owner = parker.owner
         self._given = False
 
     def wake(self) -> None:

@@ -70,8 +70,8 @@ def quiet_time_counts(patch: pytest.MonkeyPatch) -> None:
         if waited:
             last[room.key] = now
 
-    def build(self: WaitQueue, every: Any, key: str, name: str, since: float, pace: Pace | None) -> None:
-        honest(self, every, key, name, last.get(key, since), pace)
+    def build(self: WaitQueue, every: Any, key: str, name: str, since: float, *more: Any) -> None:
+        honest(self, every, key, name, last.get(key, since), *more)
 
     patch.setattr(Admission, "granted", note)
     patch.setattr(WaitQueue, "__init__", build)

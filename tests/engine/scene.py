@@ -15,13 +15,13 @@ import pytest
 
 from distlock import Grant
 from distlock.backends.memory import MemoryBackend
-from distlock.engine import hold, wait_queue, wait_queues
 from distlock.engine.commands import Call, Commands, Park
 from distlock.engine.drivers import run
 from distlock.engine.hold import NameGrant
 from distlock.errors import TooManyWaiters
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.terms import Terms
+from tests.engine import simulation
 from tests.engine.simulation import Process, SimulatedParker, Simulation, Task
 
 TIMEOUT = 5.0
@@ -186,15 +186,12 @@ Owners = Callable[[int | None], None]
 @pytest.fixture
 def come_as(monkeypatch: pytest.MonkeyPatch) -> Owners:
     """Each caller is a thread of its own, but those that come after ``come_as(number)``."""
-    count = itertools.count(100)
+    honest = simulation.current_owner
 
     def come_as(number: int | None) -> None:
-        for module in (hold, wait_queue, wait_queues):
-            monkeypatch.setattr(
-                module, "current_owner", lambda: (next(count) if number is None else number, None)
-            )
+        owner = honest if number is None else lambda: (number, None)
+        monkeypatch.setattr(simulation, "current_owner", owner)
 
-    come_as(None)
     return come_as
 
 

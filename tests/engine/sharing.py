@@ -10,12 +10,12 @@ from typing import Any
 
 from distlock import Fence
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
-from distlock.engine import hold, wait_queue, wait_queues
 from distlock.engine.commands import Call, Park
 from distlock.engine.hold import NameGrant
 from distlock.errors import BackendUnavailable, LockLost, NotHeld, TooManyWaiters
 from distlock.terms import Terms
 from distlock.testing.history import HistoryRecord
+from tests.engine import simulation
 from tests.engine.simulation import NAMES, Cancelled, Process, SimulatedParker, Simulation, Task
 
 Commands = Generator[Call | Park, Any, Any]
@@ -155,17 +155,14 @@ class Sharing(Simulation):
 
     def resume(self, task: Task, go: Callable[[], Call | Park]) -> None:
         # Each task is an owner of its own, though one thread plays them all.
-        modules: Any = (hold, wait_queue, wait_queues)
-        honest = hold.current_owner
-        for module in modules:
-            module.current_owner = lambda: (id(task), None)
+        honest = simulation.current_owner
+        simulation.current_owner = lambda: (id(task), None)
         try:
             super().resume(task, go)
             for watch in self.watches:
                 watch.look()
         finally:
-            for module in modules:
-                module.current_owner = honest
+            simulation.current_owner = honest
 
 
 def most_out(permits: list[tuple[str, Any, float, float]]) -> dict[str, int]:

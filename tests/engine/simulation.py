@@ -6,6 +6,7 @@ passing, a reply lost, a task cancelled, a process stopped for a while or killed
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Generator
@@ -28,10 +29,19 @@ class Cancelled(BaseException):
     """What the simulation throws into a task, as asyncio throws its CancelledError."""
 
 
+_owners = itertools.count()
+
+
+def current_owner() -> Any:
+    """Return the owner of the next parker: a thread or task of its own."""
+    return next(_owners), None
+
+
 class SimulatedParker:
     may_stall = True
 
     def __init__(self) -> None:
+        self.owner = current_owner()
         self.open = False
         #: Called when it is woken.
         self.heard: Callable[[], None] = lambda: None

@@ -12,7 +12,7 @@ import pytest
 
 from distlock import Lock, Locks
 from distlock.backends.base import PERMIT
-from distlock.engine import hold
+from distlock.engine import drivers, hold
 from distlock.engine.admission import Admission
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.engine import Engine
@@ -180,7 +180,8 @@ def a_context_owns_the_reentrant_lock(patch: pytest.MonkeyPatch) -> None:
             return owner.get()
 
     current()
-    patch.setattr(rlock, "current_owner", current)
+    for module in (rlock, drivers):
+        patch.setattr(module, "current_owner", current)
 
 
 def carts_lock_in_their_own_order(patch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from distlock import clock
 from distlock.backends.base import LockRequest
@@ -20,41 +21,32 @@ from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.scripts import Script, encode_release
 
 
+@dataclass(slots=True, eq=False)
 class PendingRelease:
     """One release whose reply has not been read. It is no longer expected after *until*."""
 
-    __slots__ = ("connection", "kept_in", "lost", "notify", "over", "request", "undone", "until", "usual")
-
-    def __init__(
-        self,
-        kept_in: dict[str, PendingRelease],
-        request: LockRequest,
-        notify: Callable[[bool | None], None],
-        until: float,
-    ) -> None:
-        self.kept_in = kept_in
-        self.request = request
-        self.notify = notify
-        self.until = until
-        #: The usual reply, which nobody is notified of.
-        self.usual = [request.token.encode(), 1]
-        #: What it was sent on. Weak, so that a connection that an interrupt tore out of the pool is lost at
-        #: once.
-        self.connection: weakref.ref[RedisConnection] | None = None
-        #: The reply was read, or the release was repeated.
-        self.over = False
-        #: No reply will come: the release has to be repeated.
-        self.lost = False
-        #: Lost, and the server has certainly not carried it out.
-        self.undone = False
+    kept_in: dict[str, PendingRelease]
+    request: LockRequest
+    notify: Callable[[bool | None], None]
+    until: float
+    #: What it was sent on. Weak, so that a connection that an interrupt tore out of the pool is lost at once.
+    connection: weakref.ref[RedisConnection] | None = None
+    #: The reply was read, or the release was repeated.
+    over: bool = False
+    #: No reply will come: the release has to be repeated.
+    lost: bool = False
+    #: Lost, and the server has certainly not carried it out.
+    undone: bool = False
 
     def answered(self, reply: object) -> None:
         """Take *reply*. Raises OSError if it is none: then the connection can't be trusted any more."""
-        if reply == self.usual:
+        token = self.request.token.encode()
+        if reply == [token, 1]:
+            # The usual reply, which nobody is notified of.
             self.end()
         elif isinstance(reply, ReplyError):
             self.lost = self.undone = True
-        elif not scripts.RELEASE[self.request.mode].accepts(reply, self.request.token.encode()):
+        elif not scripts.RELEASE[self.request.mode].accepts(reply, token):
             self.lost = True
             raise OSError("it answered something that was not asked")
         elif not self.over:

@@ -120,7 +120,7 @@ class QueueEntries:
 
     def may_queue(self) -> bool:
         """Return whether the process has tried to subscribe. Before that it would not hear a hand-off."""
-        return self.subscription is not None and self.subscription.tried.is_set()
+        return self.subscription is not None and self.subscription.tried.is_set
 
     def interpret(self, request: LockRequest, reply: Sequence[Any]) -> Acquired | Queued | Busy:
         """Return the answer to *request*; not for `FOREIGN`. Raises `BackendUnavailable`."""

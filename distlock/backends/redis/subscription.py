@@ -124,7 +124,7 @@ class SubscriptionReader:
         if not woken or not all(parker.is_open() for parker in woken) or clock.now() < self._tasks_until:
             return
         self._leadership.release()
-        while not closing.is_set():
+        while not closing.is_set:
             called = self._called.acquire(timeout=NAP)
             if clock.now() >= self._led_until + QUIET and self._leadership.locked():
                 # An interrupt between two instructions has left it locked.
@@ -194,7 +194,7 @@ class Subscription:
     def start(self, deadline: float) -> None:
         """Subscribe, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
         with self._mutex:
-            if not self._closing.is_set() and self._thread is None:
+            if not self._closing.is_set and self._thread is None:
                 thread = threading.Thread(target=call, args=(self._run,), name=self._name, daemon=True)
                 try:
                     thread.start()
@@ -224,7 +224,7 @@ class Subscription:
     def _run(self) -> None:
         backoff = _BACKOFF[0]
         logged, failed = "", 0
-        while not self._closing.is_set():
+        while not self._closing.is_set:
             try:
                 connection = self._subscribe()
                 backoff, logged, failed = _BACKOFF[0], "", 0
@@ -234,12 +234,12 @@ class Subscription:
                 # If a waiter read, this thread finds the connection closed and knows no more than that.
                 text = self._address.redact(self._reader.failure or str(error))
                 failed += 1
-                if failed >= self._servers and text != logged and not self._closing.is_set():
+                if failed >= self._servers and text != logged and not self._closing.is_set:
                     logged = text
                     logger.warning(self._deaf, self._address.shown, text)
             except Exception:
                 # A connection that another thread closes can fail in any way. This thread must survive it.
-                if not self._closing.is_set():
+                if not self._closing.is_set:
                     logger.exception("Listening to the Redis server at %s failed", self._address.shown)
             finally:
                 self._drop()
@@ -251,7 +251,7 @@ class Subscription:
     def _subscribe(self) -> RedisConnection:
         connection = self._connect()
         with self._mutex:
-            if self._closing.is_set():
+            if self._closing.is_set:
                 raise OSError("closed")
             self._reader.connection, self._reader.failure = connection, ""
         deadline = self._deadline()
@@ -263,7 +263,7 @@ class Subscription:
 
     def _listen(self, connection: RedisConnection) -> None:
         pinged = False
-        while not self._closing.is_set():
+        while not self._closing.is_set:
             if not connection.has_data(clock.now() + QUIET):
                 if pinged:
                     raise OSError(f"it has not answered for {QUIET:g} s")
@@ -291,7 +291,7 @@ class Subscription:
             elif self._has_broken:
                 self._observer.reconnected()
             # Callers that the first subscription serves wait for it in `start`.
-            if self.tried.is_set() and not self._closing.is_set():
+            if self.tried.is_set and not self._closing.is_set:
                 self._observer.missed_notifications()
             self.tried.set()
 

@@ -140,7 +140,7 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
     def _session_callback(self, state: str) -> None:
         if state not in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):
             self._connection.shut()
-            if self._up.is_set():
+            if self._up.is_set:
                 self._up = Flag()
         super()._session_callback(state)
         if self._live.is_set():
