@@ -165,8 +165,10 @@ def _guarded(
     *until_released*: the stack that releases the locks when it is closed, in a task an `AsyncExitStack`.
     *rest*: what ends after that.
     """
-    around, mode = current_grants(), EXCLUSIVE if terms is None else terms.mode
+    mode = EXCLUSIVE if terms is None else terms.mode
     namespace = client.namespace.of(mode)
+    inheriting = inherited()
+    around = current_grants() if inheriting else ()
     if around:
         names, kept = _wanted(namespace, names, mode, around, transactions, fenced_in)
         if not names:
@@ -180,7 +182,9 @@ def _guarded(
         terms = replace(terms or namespace.terms, on_push=False)
         # The TIMEOUT of this guard's own alias does not count in a stack: the highest guard's does.
         timeout = -1 if timeout is None else timeout
-    lock = GuardLock(client, names, around, timeout, terms, standby if fenced_in and not uppers else None)
+    lock = GuardLock(client, namespace, names, around, timeout, terms)
+    if standby is not None and fenced_in and not uppers:
+        lock.fall_back_on(standby)
     enter = until_released.enter_async_context if in_task else until_released.enter_context
     held: list[CurrentGrant] = []
     if uppers:
@@ -190,6 +194,8 @@ def _guarded(
         lock.tell_waits(watch.contended)
     for upper in uppers:
         lock.end_with(upper.lock)
+    if inheriting and not in_task:
+        lock.refuse_awaited()
     inside = held or around
     with waiting(namespace, names, inside, mode, bool(held)) if inside else nullcontext():
         entered: Any = enter(lock)
@@ -240,6 +246,8 @@ def _take_above(
     for upper in uppers:
         rest.enter_context(upper.watched())
         upper.lock.end_with(uppers[0].lock)
+        if not in_task:
+            upper.lock.refuse_awaited()
         with upper.waiting(held):
             entered = enter(upper.lock)
             held.append(upper.holding((yield entered) if in_task else entered))
@@ -269,15 +277,9 @@ def _keep_on(
         later.push(rest.pop_all())
         # In no task: where it ends there may be no event loop any more.
         for one in (*held, mine):
-            later.callback(_release, one.grant)
+            later.callback(one.grant.release)
         # Last, so that an interrupt here leaves no lock behind.
         until_released.pop_all()
-
-
-def _release(grant: Grant) -> None:
-    """Release what is kept; a call that was interrupted may have done so."""
-    if not grant.released:
-        grant.release()
 
 
 def leaves_to_below(
@@ -303,17 +305,17 @@ def leaves_to_below(
     return True
 
 
-def check_held() -> None:
-    """Raise `LockLost` if a guard around the running code has lost its lock: for use just before a COMMIT."""
+def check_held() -> list[Grant]:
+    """Return the grants of the guards around the running code, which is about to commit.
+
+    Raises:
+        LockLost: One of them was lost.
+    """
     # A helper thread of an async view owns no lock, but commits what was done under it.
-    for one in inherited():
-        one.grant.check()
-
-
-def note_commit() -> None:
-    """Tell the listeners of the locks around the running code that its transaction was committed."""
-    for one in inherited():
-        one.grant._note_commit()
+    grants = [one.grant for one in inherited()]
+    for grant in grants:
+        grant.check()
+    return grants
 
 
 def _wanted(

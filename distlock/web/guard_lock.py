@@ -15,22 +15,28 @@ from distlock.grants.grant import Grant
 from distlock.locks import self_deadlock as blocks
 from distlock.locks.client import Locks
 from distlock.locks.multi_lock import Contended, OnContended
-from distlock.locks.namespace import Acquirer
+from distlock.locks.namespace import Acquirer, Namespace
 from distlock.owner import in_event_loop
-from distlock.terms import EXCLUSIVE, PERMIT, READ, Terms
+from distlock.terms import PERMIT, READ, Terms
 from distlock.web.nesting import patience
 
 logger = logging.getLogger("distlock")
 
 
 class GuardLock:
-    """*names* of *client*, for one call; while its lock service does not answer, rows of *standby*.
+    """The lock that one call of a guard takes.
 
-    Its end never raises for a lost lock: after COMMIT the view's answer stands. Nor is it refused inside of a
-    ``with`` on a name of it: a site's test may hold the lock, and look how its guarded view answers in the
-    same thread.
-    *around*: what is held already. *timeout*: seconds for the lock and its fence together; None: the
-    client's; -1: no limit. *terms*: None: the client's.
+    Its end never raises for a lost lock, because the view's answer stands after COMMIT. A ``with`` around it
+    on one of its names does not refuse it: a site's test may hold the lock, and look how its guarded view
+    answers in the same thread.
+
+    Args:
+        client: The client whose lock service has the lock.
+        namespace: The client's namespace for the mode of the lock.
+        names: The names to lock.
+        around: The grants that the caller holds already.
+        timeout: Seconds for the lock and its fence together; None: the client's; -1: no limit.
+        terms: The options of the lock; None: the client's.
     """
 
     __slots__ = ("_acquirer", "_deadline", "_grant", "_names", "_namespaces", "_terms", "_wait")
@@ -38,28 +44,29 @@ class GuardLock:
     def __init__(
         self,
         client: Locks,
+        namespace: Namespace,
         names: Sequence[str],
         around: Sequence[CurrentGrant],
         timeout: float | None,
         terms: Terms | None,
-        standby: Locks | None,
     ) -> None:
-        namespace = client.namespace.of(EXCLUSIVE if terms is None else terms.mode)
         if timeout is None:
             timeout = client.timeout
         if timeout == -1:
             timeout = math.inf
         #: In the one order for everybody.
         self._names = tuple(sorted(set(names)))
-        in_rings = around and (terms is None or terms.mode != PERMIT)
+        self._terms = terms or namespace.terms
+        in_rings = around and self._terms.mode != PERMIT
         self._wait = patience(namespace, names, around, timeout) if in_rings else timeout
         self._deadline = now() + timeout
-        self._terms = terms or namespace.terms
         self._namespaces = [namespace]
         self._acquirer: Acquirer = client.acquirer
-        if standby is not None:
-            self._namespaces.append(standby.namespace)
-            self._acquirer = _RowMeanwhile(client.acquirer, standby.acquirer, self.left)
+
+    def fall_back_on(self, standby: Locks) -> None:
+        """Lock rows of *standby* while the lock service does not answer."""
+        self._namespaces.append(standby.namespace)
+        self._acquirer = _RowMeanwhile(self._acquirer, standby.acquirer, self.left)
 
     def tell_waits(self, tell: OnContended) -> None:
         """Have *tell* called when it has to wait."""
@@ -74,8 +81,11 @@ class GuardLock:
         """Return the rest of the timeout, seconds."""
         return self._deadline - now()
 
-    def __enter__(self) -> Grant:
+    def refuse_awaited(self) -> None:
+        """Raise `ConfigurationError` if a task holds the lock and awaits this very thread."""
         blocks.refuse_awaited(self._namespaces[0], self._names, self._terms.mode == READ, self._wait)
+
+    def __enter__(self) -> Grant:
         parker = ThreadParker()
         try:
             grant = run(self._acquirer.acquire(self._names, parker, self._wait, self._terms))
@@ -119,13 +129,16 @@ class GuardLock:
         return blocks.timed_out(self._namespaces[0], self._names, self._wait, stopped_loop)
 
     def _abandon(self, parker: Parker, error: BaseException) -> None:
-        """It was interrupted, or refused: leave nothing of it behind."""
+        """Leave nothing of a wait behind that was interrupted or refused."""
         for namespace in self._namespaces:
             namespace.abandon(self._names, parker, error)
 
 
 class _RowMeanwhile:
-    """*inner*; while its lock service does not answer *rows*, for as long as *left* says."""
+    """An acquirer that asks *rows* while the lock service of *inner* does not answer.
+
+    *left*: returns the seconds that the caller may still wait.
+    """
 
     def __init__(self, inner: Acquirer, rows: Acquirer, left: Callable[[], float]) -> None:
         self.namespace = inner.namespace

@@ -114,11 +114,12 @@ def stacked(
     lock = replace(terms.lock, on_push=False)
     # The highest guard's timeout counts for all, unless a lower decorator names a shorter one.
     timeout = -1 if uppers and guarded.told.timeout is None else guarded.told.timeout
+    namespace = terms.client.namespace.of(lock.mode)
     upper = UpperGuard(
         guarded,
-        terms.client.namespace.of(lock.mode),
+        namespace,
         names,
-        GuardLock(terms.client, names, (), timeout, lock, None),
+        GuardLock(terms.client, namespace, names, (), timeout, lock),
         lock.mode,
         terms.fenced_in,
         lock.max_hold,

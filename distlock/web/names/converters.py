@@ -30,9 +30,7 @@ def convert_int(value: object) -> str:
     """A whole number in decimal; of text, only the spelling that `str(int)` would give."""
     if isinstance(value, str):
         return _matching(_INT, value, "a whole number such as 42")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _decimal(value)
-    raise Unfit(f"takes whole numbers, not {type(value).__name__}")
+    return _decimal(value, "whole numbers")
 
 
 def convert_slug(value: object) -> str:
@@ -64,18 +62,14 @@ def _text(value: object) -> str:
         if not value:
             raise Malformed("is empty")
         return str(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _decimal(value)
-    raise Unfit(f"takes text, not {type(value).__name__}")
+    return _decimal(value, "text")
 
 
 def convert_plain(value: object) -> str:
     """Convert the value of a bare ``<id>``, which has to be one with a single spelling."""
     if isinstance(value, UUID):
         return str(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return _decimal(value)
-    raise Unfit(f"takes int and UUID, not {type(value).__name__}")
+    return _decimal(value, "int and UUID")
 
 
 def convert_key(value: object) -> str:
@@ -97,7 +91,9 @@ def _matching(pattern: re.Pattern[str], text: str, wanted: str) -> str:
     return str(text)
 
 
-def _decimal(value: int) -> str:
+def _decimal(value: object, wanted: str) -> str:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise Unfit(f"takes {wanted}, not {type(value).__name__}")
     # int(value): an IntEnum or numpy's int may print otherwise. Python refuses to write out huge numbers.
     try:
         return str(int(value))
