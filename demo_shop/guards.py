@@ -14,13 +14,11 @@ from contextlib import AsyncExitStack, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from demo_shop.configuration import Configuration
 from demo_shop.museum.exhibits import EXHIBITS
 from demo_shop.sale import Refusal, contended, reach
-
-if TYPE_CHECKING:
-    from demo_shop.configuration import Configuration
 
 View = Callable[..., Any]
 Decorator = Callable[[View], View]
@@ -132,6 +130,14 @@ GUARDS = {
         for slug, exhibit in EXHIBITS.items()
     },
 }
+
+
+def configured() -> Configuration:
+    """Return the configuration that the environment gives. Exits if its guard is none of `GUARDS`."""
+    shop = Configuration.from_environment()
+    if shop.guard not in GUARDS:
+        raise SystemExit(f"SHOP_GUARD is {shop.guard!r}. It is one of: {', '.join(GUARDS)}.")
+    return shop
 
 
 def guarded(

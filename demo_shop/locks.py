@@ -5,18 +5,15 @@ from __future__ import annotations
 import functools
 import time
 import uuid
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, create_engine, delete, insert
 from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.pool import QueuePool
 
 import distlock
+from demo_shop.configuration import Configuration
 from demo_shop.ledger import database_url, isolation, prepare_sqlite
 from demo_shop.tables import LockRow
-
-if TYPE_CHECKING:
-    from demo_shop.configuration import Configuration
 
 
 class PlainLock:

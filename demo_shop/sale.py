@@ -16,10 +16,8 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from demo_shop.configuration import Configuration
+from demo_shop.configuration import Configuration
 
 PRODUCT_ID = 1
 #: The first is the article's; a cart needs more than one.

@@ -6,9 +6,9 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from demo_shop import SQLITE_PRAGMAS
-from demo_shop.configuration import Configuration
+from demo_shop.guards import configured
 
-SHOP = Configuration.from_environment()
+SHOP = configured()
 DISTLOCK = SHOP.distlock()
 
 SECRET_KEY = "nothing is signed here"

@@ -12,7 +12,7 @@ from flask import Response, jsonify, make_response, request
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import CursorResult, select, update
 
-from demo_shop.configuration import Configuration
+from demo_shop.guards import configured
 from demo_shop.sale import (
     KEY_HEADER,
     REPLAYED,
@@ -28,7 +28,7 @@ from demo_shop.sale import (
 )
 from demo_shop.tables import Base, KeyTaken, Product, first_answer, keep_answer, look_up, record, write_answer
 
-SHOP = Configuration.from_environment()
+SHOP = configured()
 db = SQLAlchemy(metadata=Base.metadata)
 RETRIES = 100
 

@@ -6,12 +6,10 @@ import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from demo_shop.configuration import Configuration
 from demo_shop.museum import MuseumLock
-
-if TYPE_CHECKING:
-    from demo_shop.configuration import Configuration
 
 
 class ProcessAnew:

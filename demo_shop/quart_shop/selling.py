@@ -14,7 +14,7 @@ from sqlalchemy import create_engine, select, update
 from sqlalchemy.orm import Session
 
 from demo_shop import storefront as words
-from demo_shop.configuration import Configuration
+from demo_shop.guards import configured
 from demo_shop.ledger import database_url, isolation, prepare_sqlite
 from demo_shop.sale import Asked, OrderLine, Receipt, Refusal
 from demo_shop.tables import KeyTaken, Product, first_answer, keep_answer, look_up, record, write_answer
@@ -24,7 +24,7 @@ from flask_distlock import transaction
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
-SHOP = Configuration.from_environment()
+SHOP = configured()
 engine = create_engine(database_url(SHOP.database), **isolation(SHOP.database))
 prepare_sqlite(engine)
 thread = ThreadPoolExecutor(1, "database")

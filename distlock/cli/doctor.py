@@ -1,15 +1,30 @@
-"""``distlock doctor`` and ``distlock prepare``: before the first lock."""
+"""``distlock doctor`` and ``distlock prepare``: look at a lock service before the first lock.
+
+Each finding of the doctor comes with its remedy.
+"""
 
 from __future__ import annotations
 
+import platform
+import statistics
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import click
 
+from distlock import __version__, clock
 from distlock.backends.inspectable import Finding
 from distlock.cli.options import Where, with_options
 from distlock.cli.output import NO, echo_json, text
-from distlock.operate.doctor import diagnose
+from distlock.errors import BackendUnavailable, LockError, LockTimeout
+from distlock.locks.client import Locks
+
+#: The lock that is taken to see whether locks can be taken. One name, so that nothing adds up.
+PROBE = "distlock-doctor"
+#: How many round trips are timed.
+TRIPS = 20
+#: Seconds. A lock costs one or two round trips, and each of its renewals one.
+SLOW = 0.02
 
 
 @click.command("doctor")
@@ -52,3 +67,67 @@ def prepare(where: Where) -> None:
     """
     with where.locks() as locks:
         click.echo(locks.namespace.prepare())
+
+
+def diagnose(locks: Locks) -> Iterator[Finding]:
+    """Look at the lock service of *locks*. Takes one lock there, `PROBE`, and releases it.
+
+    If the first lock would make something there, it takes none.
+
+    Raises nothing for a lock service that is away, or may not be used: that is a finding, the last one.
+    """
+    yield Finding("ok", "versions", _versions())
+    if not locks.namespace.keeps_out:
+        yield Finding(
+            "error",
+            "locks",
+            "This backend locks nothing.",
+            "It is meant for tests. Name a lock service, such as redis://localhost:6379/0.",
+        )
+        return
+    if not locks.namespace.may_be_away:
+        yield Finding("ok", "locks", "There is no lock service: the locks are rows of the site's database.")
+        return
+    try:
+        if (missing := locks.namespace.unmade()) is not None:
+            # Made by us it would be this user's, and perhaps in the way of the site's own.
+            yield missing
+            yield from locks.namespace.examine()
+            return
+        yield _round_trip(locks)
+        yield _rights(locks)
+        yield from locks.namespace.examine()
+    except BackendUnavailable as error:
+        # It says what to do.
+        yield Finding("error", "reachable", str(error))
+    except LockError as error:
+        yield Finding("error", "rights", str(error))
+
+
+def _versions() -> str:
+    return f"distlock {__version__}, Python {platform.python_version()}."
+
+
+def _round_trip(locks: Locks) -> Finding:
+    # The first one connects.
+    locks.namespace.locked(PROBE)
+    trips = []
+    for _ in range(TRIPS):
+        began = clock.now()
+        locks.namespace.locked(PROBE)
+        trips.append(clock.now() - began)
+    median, worst = statistics.median(trips), max(trips)
+    said = f"The median of {TRIPS} is {median * 1000:.2f} ms, the slowest took {worst * 1000:.2f} ms."
+    if median > SLOW:
+        remedy = "Bring the lock service nearer, or look what keeps it busy: each lock costs a round trip."
+        return Finding("warning", "round trip", said, remedy)
+    return Finding("ok", "round trip", said)
+
+
+def _rights(locks: Locks) -> Finding:
+    try:
+        with locks.lock(PROBE) as grant:
+            grant.check()
+    except LockTimeout as error:
+        return Finding("warning", "rights", str(error), "Another doctor is running: try again.")
+    return Finding("ok", "rights", f"A lock, {PROBE!r}, was taken and released.")

@@ -175,7 +175,7 @@ class Namespace(ABC):
         raise ConfigurationError("A latch needs a lock service, such as redis://, and here is none.")
 
     def examine(self) -> Iterator[Finding]:
-        """Yield findings about the lock service: see `distlock.operate.doctor`."""
+        """Yield findings about the lock service: see `distlock.cli.doctor`."""
         return iter(())
 
     def unmade(self) -> Finding | None:
