@@ -154,4 +154,4 @@ def test_an_unknown_guard_is_refused() -> None:
 def test_a_configuration_that_can_not_be_is_refused(guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHOP_GUARD", guard)
     with pytest.raises(SystemExit, match=f"SHOP_GUARD is '{guard}'"):
-        configured()
+        guards.configured()
