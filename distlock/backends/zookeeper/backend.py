@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import secrets
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import MethodType
 from typing import Any
 
+from distlock import clock
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
 from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.contenders import Contenders
-from distlock.backends.zookeeper.exchanges import Deadline, run
-from distlock.backends.zookeeper.inspection import key_state
+from distlock.backends.zookeeper.exchanges import Deadline, TaskCall, run
+from distlock.backends.zookeeper.inspection import QueueInspector
+from distlock.backends.zookeeper.latches import ZooKeeperLatches
 from distlock.backends.zookeeper.nodes import SPAN_BITS
 from distlock.backends.zookeeper.sessions import ZooKeeperSessions
-from distlock.backends.zookeeper.tasks import ZooKeeperTaskCalls
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import LONG, check_seconds
 
@@ -56,12 +59,13 @@ class ZooKeeperBackend:
 
     def __init__(self, url: str, *, io_timeout: float = 2.0, ack_window: float = 0.5) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
-        self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
+        ack_window = check_seconds("ack_window", ack_window, most=LONG)
         self._address = ZooKeeperAddress(url)
-        self._sessions = ZooKeeperSessions(self._address, self._io_timeout, self._ack_window)
-        self._tasks = ZooKeeperTaskCalls(self._sessions, self._io_timeout)
+        self._sessions = ZooKeeperSessions(self._address, self._io_timeout, ack_window)
         # Runs if the backend is dropped without close(). At exit the process's end does the same.
         weakref.finalize(self, self._sessions.leave_alone).atexit = False
+        #: The calls of event loops that are under way, by token.
+        self._under_way: dict[str, TaskCall] = {}
         #: The contenders whose session has our published status.
         self._publishing: Contenders | None = None
         self._begin()
@@ -82,25 +86,41 @@ class ZooKeeperBackend:
             janitor.close()
 
     def after_fork(self) -> None:
-        self._tasks.forget()
+        self._under_way = {}
         self._sessions.after_fork()
         self._begin()
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
-        method = _TASK_METHODS.get(call.__func__)
-        return None if method is None else method(self._tasks, *arguments)
+        made = _BEGUN.get(call.__func__)
+        if made is None:
+            return None
+        *given, latest = arguments
+        request = given[0] if isinstance(given[0], LockRequest) else None
+        contenders = self._sessions.ready(request)
+        if contenders is None:
+            return None
+        # It is not extended, because the engine relies on the end of a call.
+        ends = Deadline(self._io_timeout, min(latest, clock.now() + self._io_timeout), hard=True)
+        if request is None:
+            return TaskCall(ends, made(contenders.latches, *given, ends)).begin()
+        if made is Contenders.post:
+            return _sent(ends) if contenders.post(*given) else None
+        self._drop(request)
+        over = partial(self._under_way.pop, request.token, None)
+        asked = self._under_way[request.token] = TaskCall(ends, made(contenders, *given, ends), over)
+        return asked.begin()
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         contenders = self._contenders(request.ttl)
         self._finish(request.key, contenders)
-        self._tasks.drop(request)
+        self._drop(request)
         return run(contenders.request(request, self._deadline(deadline)))
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
         # After close() this would open a session that nobody closes.
         if self._sessions.closed:
             return False
-        self._tasks.drop(request)
+        self._drop(request)
         return run(self._contenders(request.ttl).cancel(request, self._deadline(deadline)))
 
     def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
@@ -160,9 +180,7 @@ class ZooKeeperBackend:
         )
 
     def locked(self, key: str) -> bool:
-        contenders = self._any_contenders()
-        self._finish(key, contenders)
-        return contenders.locked(key, self._deadline())
+        return bool(run(self._inspector(key).queue(key, self._deadline())))
 
     def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         """See `distlock.backends.inspectable.Inspectable`.
@@ -170,17 +188,10 @@ class ZooKeeperBackend:
         The first node counts as the holder, even before it has acknowledged the lock. The remaining lease is
         not known, only the upper limit: so many seconds after its process ends.
         """
-        contenders = self._any_contenders()
-        self._finish(key, contenders)
-        standing = contenders.inspector.standing(key, self._deadline(deadline))
-        if standing is None:
-            return KeyState()
-        return key_state(standing, contenders.status, key, self._deadline(deadline))
+        return self._inspector(key).key_state(key, partial(self._deadline, deadline))
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
-        contenders = self._any_contenders()
-        self._finish(key, contenders)
-        return contenders.inspector.request_release(key, self._deadline(deadline))
+        return self._inspector(key).request_release(key, self._deadline(deadline))
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         return self._any_contenders().inspector.break_hold(key, number, self._deadline(deadline))
@@ -208,7 +219,7 @@ class ZooKeeperBackend:
         )
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
-        return self._any_contenders().status.all(before, lambda: self._deadline(deadline))
+        return self._any_contenders().status.all(before, partial(self._deadline, deadline))
 
     def make_latch(
         self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
@@ -230,15 +241,49 @@ class ZooKeeperBackend:
 
     def unmade(self) -> Finding | None:
         """See `distlock.backends.inspectable.MadeByUse`."""
-        return _unmade(self._any_contenders(), self._deadline())
+        if self._any_contenders().inspector.is_made(self._deadline()):
+            return None
+        return Finding(
+            "warning",
+            "nodes",
+            f"Nothing has been locked at {self._address.shown} yet.",
+            "The first lock makes the nodes that are missing. If the site has locked something already, "
+            "compare hosts and path with those in its settings.",
+        )
 
     def examine(self) -> Iterator[Finding]:
-        return _examine(self._any_contenders())
+        """See `distlock.backends.inspectable.Examinable`."""
+        hosts, session = self._address.hosts.split(","), self._any_contenders().session
+        if len(hosts) == 1:
+            yield Finding(
+                "warning",
+                "ensemble",
+                f"One host is named, {hosts[0]}: while it is away no lock can be taken.",
+                "Name three or five hosts of one ensemble: zookeeper://h1,h2,h3/shop.",
+            )
+        else:
+            yield Finding("ok", "ensemble", f"{len(hosts)} hosts are named.")
+        granted = session.client.session_timeout
+        said = f"The ensemble grants {granted:g} s, and ttl is {session.ttl:g} s."
+        if granted > 2 * session.ttl:
+            yield Finding(
+                "warning",
+                "session",
+                f"{said} A process that crashes keeps its locks so long.",
+                "Lower minSessionTimeout or tickTime on the servers.",
+            )
+        else:
+            yield Finding("ok", "session", said)
 
     def _begin(self) -> None:
         """Start as a new contender, without sessions and threads."""
         self.process = secrets.token_hex(8)
         self._publishing = None
+
+    def _drop(self, request: LockRequest) -> None:
+        """End the call for *request* of a loop that hangs, so that it sends nothing after the next call."""
+        if (asked := self._under_way.get(request.token)) is not None:
+            asked.drop()
 
     def _finish(self, key: str, contenders: Contenders) -> None:
         """Wait for pending releases of *key* in other sessions than that of *contenders*."""
@@ -246,6 +291,12 @@ class ZooKeeperBackend:
             for other, _ in list(self._sessions.values()):
                 if other is not contenders:
                     other.releases.finish(key, self._deadline())
+
+    def _inspector(self, key: str) -> QueueInspector:
+        """Return what reads the queue of *key*, once what we have sent for it was carried out."""
+        contenders = self._any_contenders()
+        self._finish(key, contenders)
+        return contenders.inspector
 
     def _any_contenders(self) -> Contenders:
         """Return any contenders, for calls that do not depend on the session."""
@@ -263,49 +314,21 @@ class ZooKeeperBackend:
         return self._sessions.of(ttl, self._weak_sink)
 
 
-def _unmade(contenders: Contenders, deadline: Deadline) -> Finding | None:
-    """Return a warning if no lock was ever acquired there."""
-    if contenders.inspector.is_made(deadline):
-        return None
-    return Finding(
-        "warning",
-        "nodes",
-        f"Nothing has been locked at {contenders.session.address.shown} yet.",
-        "The first lock makes the nodes that are missing. If the site has locked something already, compare "
-        "hosts and path with those in its settings.",
-    )
+def _sent(ends: float) -> Begun:
+    """Return the result of a call that waits for no reply."""
+    sent = Begun(asyncio.get_running_loop(), ends)
+    sent.set_result(None)
+    return sent
 
 
-def _examine(contenders: Contenders) -> Iterator[Finding]:
-    """Yield the findings about the ensemble, by way of the session of *contenders*."""
-    hosts = contenders.session.address.hosts.split(",")
-    if len(hosts) == 1:
-        yield Finding(
-            "warning",
-            "ensemble",
-            f"One host is named, {hosts[0]}: while it is away no lock can be taken.",
-            "Name three or five hosts of one ensemble: zookeeper://h1,h2,h3/shop.",
-        )
-    else:
-        yield Finding("ok", "ensemble", f"{len(hosts)} hosts are named.")
-    ttl, granted = contenders.session.ttl, contenders.session.client.session_timeout
-    said = f"The ensemble grants {granted:g} s, and ttl is {ttl:g} s."
-    if granted > 2 * ttl:
-        yield Finding(
-            "warning",
-            "session",
-            f"{said} A process that crashes keeps its locks so long.",
-            "Lower minSessionTimeout or tickTime on the servers.",
-        )
-    else:
-        yield Finding("ok", "session", said)
-
-
-#: The methods that event loops call without a thread.
-_TASK_METHODS: dict[Callable[..., Any], Callable[..., Begun | None]] = {
-    getattr(ZooKeeperBackend, name): getattr(ZooKeeperTaskCalls, name)
-    for name in (
-        *("request", "cancel", "post", "downgrade"),
-        *("make_latch", "count_latch_down", "delete_latch", "look_at_latches"),
-    )
+#: The methods that event loops call without a thread, and those of contenders or latches that do the same.
+_BEGUN: dict[Callable[..., Any], Callable[..., Any]] = {
+    ZooKeeperBackend.request: Contenders.request,
+    ZooKeeperBackend.cancel: Contenders.cancel,
+    ZooKeeperBackend.post: Contenders.post,
+    ZooKeeperBackend.downgrade: Contenders.downgrade,
+    ZooKeeperBackend.make_latch: ZooKeeperLatches.make,
+    ZooKeeperBackend.count_latch_down: ZooKeeperLatches.count,
+    ZooKeeperBackend.delete_latch: ZooKeeperLatches.delete,
+    ZooKeeperBackend.look_at_latches: ZooKeeperLatches.look,
 }

@@ -18,39 +18,15 @@ from kazoo.protocol.serialization import Delete, Exists, GetChildren2, GetData
 
 from distlock import clock
 from distlock.backends.base import PERMIT, Acquired, Busy, LockRequest, Queued, Sink
+from distlock.backends.zookeeper import inspection, nodes, waiting
 from distlock.backends.zookeeper.exchanges import Deadline, Exchanges, ZooKeeperReply, run
 from distlock.backends.zookeeper.failures import Broken, unavailable
-from distlock.backends.zookeeper.inspection import (
-    QueueInspector,
-    ZooKeeperStatus,
-    is_wanted,
-    reading,
-    rewrite,
-)
+from distlock.backends.zookeeper.inspection import QueueInspector, ZooKeeperStatus
 from distlock.backends.zookeeper.latches import ZooKeeperLatches
 from distlock.backends.zookeeper.leftovers import Leftovers, LockNodes, ZooKeeperReleases
-from distlock.backends.zookeeper.nodes import (
-    Node,
-    check_sequence,
-    contender_prefix,
-    followed,
-    in_order,
-    in_the_way,
-    lock_path,
-    next_sequence,
-    other_limit,
-    sequence_of,
-)
+from distlock.backends.zookeeper.nodes import Node
 from distlock.backends.zookeeper.session import ZooKeeperSession, make_nodes
-from distlock.backends.zookeeper.waiting import (
-    Foreign,
-    Waiters,
-    Watcher,
-    look_at,
-    queue_of,
-    refuse_foreign,
-    to_take,
-)
+from distlock.backends.zookeeper.waiting import Foreign, Waiters, Watcher
 
 
 class Contenders:
@@ -70,8 +46,8 @@ class Contenders:
         self._base = base
         self._sink = sink
         self._waiters = Waiters(session, ack_window, sink)
-        self.inspector = QueueInspector(session, base)
         self.status = ZooKeeperStatus(session, base)
+        self.inspector = QueueInspector(session, base, self.status)
         self.latches = ZooKeeperLatches(session, base, sink)
 
     # -- the calls of the engine -----------------------------------------------------------------
@@ -125,8 +101,9 @@ class Contenders:
             return answers
         requests = [self.session.client.barrier(self._base)]
         requests += [self._watched(node) for _, node in looks]
-        for (number, node), answer in zip(looks, self.session.ask(requests, deadline)[1:], strict=True):
-            if isinstance(answer, NoNodeError) or self._checked(answer)[1].czxid != node.czxid:
+        _, *said = self.session.ask(requests, deadline, KazooException)
+        for (number, node), answer in zip(looks, said, strict=True):
+            if isinstance(answer, NoNodeError) or self.session.checked(answer)[1].czxid != node.czxid:
                 self._drop(node)
             else:
                 answers[number] = self._keep(node, began)
@@ -154,15 +131,12 @@ class Contenders:
         node = self.current(request.token)
         if node is None or not (node.held or (yield from self._may_enter(node, deadline))):
             return False
-        if not (yield from rewrite(self.session, node.path, reading, deadline)):
+        if not (yield from inspection.rewrite(self.session, node.path, inspection.reading, deadline)):
             self._drop(node)
             return False
         # False if the session ended meanwhile.
         node.held = self.current(request.token) is node
         return node.held
-
-    def locked(self, key: str, deadline: Deadline) -> bool:
-        return bool(run(self.inspector.queue(key, deadline)))
 
     # -- for the janitor -------------------------------------------------------------------------
 
@@ -235,8 +209,10 @@ class Contenders:
             self._drop(node)
             return None
         self._waiters.forget(node)
-        other = other_limit(names, request.limit) if request.mode == PERMIT else 0
-        return node.hold(request, followed(names[place + 1 :]), other) if self._keep(node, began) else None
+        other = nodes.other_limit(names, request.limit) if request.mode == PERMIT else 0
+        if not self._keep(node, began):
+            return None
+        return node.hold(request, nodes.followed(names[place + 1 :]), other)
 
     def _watched(self, node: Node) -> GetData:
         """Return the request that reads *node* and watches it for a break or a requested release."""
@@ -247,12 +223,12 @@ class Contenders:
             self._note_wanted(request, answer.get()[0])
 
     def _note_wanted(self, request: LockRequest, data: bytes) -> None:
-        if is_wanted(data):
+        if inspection.is_wanted(data):
             self._sink.release_requested(request.key, request.token)
 
     def _rivals(self, node: Node, before: Sequence[str]) -> Sequence[str]:
         """Return those of *before* that keep *node* out, as far as we know."""
-        rivals = in_the_way(before, node.name)
+        rivals = nodes.in_the_way(before, node.name)
         return () if rivals == [node.opened] else rivals
 
     def _may_enter(self, node: Node, deadline: Deadline) -> Exchanges[bool]:
@@ -274,8 +250,7 @@ class Contenders:
                 return (yield from self._waiters.wait(node, before, rivals, deadline))
             if (yield from self._waiters.lets_in(node, rivals, deadline)):
                 return None
-            (head,) = yield from self.session.asking([look_at(node, before[0])], deadline)
-            refuse_foreign(self.session.address, node, before[0], head)
+            yield from waiting.refuse_foreign_head(self.session, node, before[0], deadline)
         except Foreign:
             yield from self._leave(node, deadline)
             raise
@@ -287,15 +262,15 @@ class Contenders:
         pending, node.acknowledgement = node.acknowledgement, None
         answers = None if pending is None else pending.answers()
         if answers is None:
-            answers = yield from self.session.asking(to_take(node, self.session.client, look), deadline)
+            requests = waiting.to_take(node, self.session.client, look)
+            answers = yield from self.session.asking(requests, deadline, NoNodeError, BadVersionError)
         answer, *seen = answers
         if isinstance(answer, NoNodeError):
             return []
-        if not isinstance(answer, BadVersionError):
-            self._checked(answer)
         if not seen:
             return [node.name]
-        return queue_of(self.session.address, node.request.key, node.parent, self._checked(seen[0]))
+        names = self.session.checked(seen[0])
+        return waiting.queue_of(self.session.address, node.request.key, node.parent, names)
 
     def _join(
         self, request: LockRequest, began: float, deadline: Deadline
@@ -306,23 +281,23 @@ class Contenders:
             found = yield from self._find_again(request, stray, began, deadline)
             if found is not None:
                 return found, None
-        parent = lock_path(self._base, request.key)
+        parent = nodes.lock_path(self._base, request.key)
         there = self.lock_nodes.take(parent)
         while True:
             yield from self.session.connecting(deadline)
             wire, owner = self.session.client, self.session.id
-            requests = [GetChildren2(parent, None), wire.contender(parent, contender_prefix(request))]
+            requests = [GetChildren2(parent, None), wire.contender(parent, nodes.contender_prefix(request))]
             if not there:
                 requests.insert(0, wire.container(parent))
             try:
-                answers = yield from self.session.exchanging(requests, deadline)
+                answers = yield from self.session.exchanging(requests, deadline, KazooException)
             except BaseException:
                 self.leftovers.add(request.token, request.key, new=True)
                 raise
             errors = [answer for answer in answers if isinstance(answer, KazooException)]
             for error in errors:
                 if not isinstance(error, NodeExistsError | NoNodeError):
-                    raise unavailable(self.session.address, error)
+                    self.session.checked(error)
             *_, listed, made = answers
             if made not in errors:
                 break
@@ -351,8 +326,8 @@ class Contenders:
         if isinstance(listed, KazooException):
             return None
         names, stat = listed
-        node.earlier = in_order(names)
-        if len(node.earlier) < len(names) or sequence_of(node.name) != next_sequence(stat):
+        node.earlier = nodes.in_order(names)
+        if len(node.earlier) < len(names) or nodes.sequence_of(node.name) != nodes.next_sequence(stat):
             return None
         return [*node.earlier, node.name]
 
@@ -363,12 +338,10 @@ class Contenders:
         try:
             for path in (yield from self.leftovers.find(request.token, request.key, deadline)):
                 (stat,) = yield from self.session.asking([Exists(path, None)], deadline)
-                if isinstance(stat, KazooException):
-                    raise unavailable(self.session.address, stat)
                 if new and stat is not None and stat.ephemeralOwner == self.session.id:
                     return self._found(request, path, stat.ephemeralOwner, stat.czxid, began)
                 # It was lost before, or belongs to a former session.
-                yield from self.session.asking([Delete(path, -1)], deadline)
+                yield from self.session.asking([Delete(path, -1)], deadline, KazooException)
         except BaseException:
             self.leftovers.add(request.token, request.key, new)
             raise
@@ -376,7 +349,7 @@ class Contenders:
 
     def _found(self, request: LockRequest, path: str, owner: int, czxid: int, began: float) -> Node:
         parent, _, name = path.rpartition("/")
-        check_sequence(name)
+        nodes.check_sequence(name)
         return Node(request, parent, name, owner, czxid, began)
 
     def _leave(self, node: Node, deadline: Deadline) -> Exchanges[bool]:
@@ -395,11 +368,6 @@ class Contenders:
         self._waiters.forget(node)
         self.nodes.pop(node.request.token, None)
 
-    def _checked(self, answer: Any) -> Any:
-        if isinstance(answer, KazooException):
-            raise unavailable(self.session.address, answer)
-        return answer
-
     def _delete(
         self, path: str, request: LockRequest, deadline: Deadline, owner: int | None = None
     ) -> Exchanges[bool]:
@@ -408,7 +376,8 @@ class Contenders:
         try:
             while True:
                 try:
-                    (answer,) = yield from self.session.exchanging([Delete(path, -1)], deadline)
+                    deletion = [Delete(path, -1)]
+                    (answer,) = yield from self.session.exchanging(deletion, deadline, KazooException)
                     break
                 except Broken:
                     deadline = deadline.extended()
@@ -422,8 +391,7 @@ class Contenders:
         if isinstance(answer, NoNodeError):
             # If its session lives, our first attempt has deleted it.
             return tried and owner == self.session.id
-        if isinstance(answer, KazooException):
-            raise unavailable(self.session.address, answer)
+        self.session.checked(answer)
         return True
 
     def _put_aside(self, parent: str) -> None:

@@ -1,19 +1,23 @@
 """A call of the backend as a generator of waits, so that threads and event loops share one implementation.
 
 The generator yields what it waits for, and a driver carries that out: `run` in the caller's thread, or
-`distlock.backends.zookeeper.tasks` for an event loop.
+`TaskCall` for an event loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from kazoo.exceptions import OperationTimeoutError
 
-from distlock import clock
+from distlock import clock, reentrance
+from distlock.backends.optional import REPEAT, Begun
+from distlock.errors import BackendUnavailable
 
 T = TypeVar("T")
 
@@ -139,3 +143,99 @@ class Deadline(float):
         """Return itself, or a new deadline if this one passed while the process was stopped."""
         late = clock.now() > self + _STOPPED
         return Deadline(self.patience, self.latest, self.hard) if late else self
+
+
+class TaskCall(Begun):
+    """A call that an event loop has begun. kazoo's thread continues it as replies come, without the loop.
+
+    It ends with the answer, or with the connection, which is given up when the server has said nothing for
+    its `io_timeout`. It sends nothing after its own end, and others do not wait for it
+    (`distlock.engine.commands.Call.is_over`). *over* is called at its end.
+    """
+
+    __slots__ = ("_awaited", "_exchanges", "_mutex", "_over", "_timer", "_when_over")
+
+    def __init__(
+        self, ends: float, exchanges: Exchanges[Any], over: Callable[[], object] = lambda: None
+    ) -> None:
+        super().__init__(asyncio.get_running_loop(), ends)
+        self._exchanges = exchanges
+        self._when_over = over
+        self._mutex = threading.Lock()
+        self._awaited: ZooKeeperReply | None = None
+        self._over = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> Begun:
+        """Send what the call sends first, and return the call."""
+        with self._mutex:
+            # Another thread may have ended it already.
+            if not self._over:
+                self._go_on(None)
+        if not self._over:
+            left = self.ends - clock.now()
+            self._timer = self.get_loop().call_later(left, reentrance.call, self._time_is_over)
+        return self
+
+    def drop(self) -> None:
+        """End the call: it sends nothing any more, and its outcome is unknown. Any thread may call this."""
+        with self._mutex:
+            if not self._over:
+                self._exchanges.close()
+                self._end(self.set_exception, BackendUnavailable("It was given up before it was answered."))
+
+    def _time_is_over(self) -> None:
+        with self._mutex:
+            if not self._over:
+                self._go_on(self._awaited is not None and self._awaited.ready())
+
+    def _heard(self, answer: ZooKeeperReply) -> None:
+        """Continue with *answer*. kazoo's thread calls this."""
+        with self._mutex:
+            if answer is self._awaited and not self._over:
+                self._go_on(clock.now() < self.ends)
+
+    def _go_on(self, said: bool | None) -> None:
+        """Continue until the next wait. *said*: whether the answer has come; None at the beginning."""
+        try:
+            while True:
+                step = next(self._exchanges) if said is None else self._exchanges.send(said)
+                if isinstance(step, Block):
+                    self._exchanges.close()
+                    self._end(self.set_result, REPEAT)
+                    return
+                self._awaited = step.answer
+                step.answer.on_ready(self._heard)
+                said = step.answer.ready()
+                if not said and step.seconds > 0:
+                    return
+        except StopIteration as stop:
+            self._end(self.set_result, stop.value)
+        except Exception as error:
+            self._end(self.set_exception, error)
+        except BaseException:
+            self._exchanges.close()
+            self._end(self.set_result, REPEAT)
+            raise
+
+    def _end(self, end: Callable[[Any], None], answer: Any) -> None:
+        self._over, self._awaited = True, None
+        self._when_over()
+        if self._is_in_its_loop():
+            self._tell(end, answer)
+            return
+        # A closed loop can't be notified.
+        with suppress(RuntimeError):
+            self.get_loop().call_soon_threadsafe(self._tell, end, answer)
+
+    def _is_in_its_loop(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self.get_loop()
+        except RuntimeError:
+            return False
+
+    def _tell(self, end: Callable[[Any], None], answer: Any) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.done():
+            end(answer)

@@ -11,28 +11,15 @@ from typing import Any, NamedTuple
 
 from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Create, Delete, Exists, GetChildren, GetData, SetData
+from kazoo.protocol.serialization import Create, Delete, Exists, GetData, SetData
 
 from distlock import clock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
+from distlock.backends.zookeeper import nodes
 from distlock.backends.zookeeper.exchanges import Deadline, Exchanges, run
 from distlock.backends.zookeeper.failures import Broken, unavailable
-from distlock.backends.zookeeper.nodes import (
-    READING,
-    entered,
-    first_number_of,
-    in_order,
-    is_ours,
-    is_reader,
-    lock_path,
-    permits_of,
-    prefix_of,
-    process_of,
-    reading_number_of,
-    wants_permits,
-)
-from distlock.backends.zookeeper.session import ZooKeeperSession, make_nodes
+from distlock.backends.zookeeper.session import ZooKeeperSession, children, make_nodes
 from distlock.backends.zookeeper.waiting import queue_of, says_that_it_reads
 from distlock.errors import BackendUnavailable
 
@@ -57,9 +44,10 @@ class QueueState(NamedTuple):
 class QueueInspector:
     """Reads queues, for operators and for renewals of other clients' holds. Thread-safe."""
 
-    def __init__(self, session: ZooKeeperSession, base: str) -> None:
+    def __init__(self, session: ZooKeeperSession, base: str, status: ZooKeeperStatus) -> None:
         self._session = session
         self._base = base
+        self._status = status
 
     def queue(self, key: str, deadline: Deadline, fresh: bool = False) -> Exchanges[list[str]]:
         """Return the names of the contenders for *key*, the first one first.
@@ -72,95 +60,113 @@ class QueueInspector:
         Raises:
             Foreign: The lock's node has a child that is no contender.
         """
-        names = yield from self._children(key, deadline, fresh)
-        return queue_of(self._session.address, key, lock_path(self._base, key), names)
-
-    def _children(self, key: str, deadline: Deadline, fresh: bool = False) -> Exchanges[list[str]]:
-        requests: list[Any] = [GetChildren(lock_path(self._base, key), None)]
-        if fresh:
-            requests.insert(0, self._session.client.barrier(self._base))
-        *_, listed = yield from self._session.asking(requests, deadline)
-        names: list[str] = [] if isinstance(listed, NoNodeError) else self._checked(listed)
-        return names
+        path = nodes.lock_path(self._base, key)
+        names = yield from children(self._session, path, deadline, self._base if fresh else "")
+        return queue_of(self._session.address, key, path, names)
 
     def is_made(self, deadline: Deadline) -> bool:
         """Return whether the folder exists that the first lock makes."""
-        (stat,) = self._session.ask([Exists(self._base, None)], deadline)
-        return self._checked(stat) is not None
+        return self._session.ask([Exists(self._base, None)], deadline) != [None]
 
     def is_held(self, request: LockRequest, deadline: Deadline) -> bool:
         """Return whether another client has the lock with this token. Its session keeps the hold alive."""
-        parent, prefix = lock_path(self._base, request.key), prefix_of(request.token)
+        parent, prefix = nodes.lock_path(self._base, request.key), nodes.prefix_of(request.token)
         # Another program's child does not end the hold, so `queue` would be too strict.
-        names = in_order(run(self._children(request.key, deadline, fresh=True)))
+        names = nodes.in_order(run(children(self._session, parent, deadline, self._base)))
         mine = next((name for name in names if name.startswith(prefix)), None)
         if mine is None:
             return False
         paths = [f"{parent}/{mine}", f"{parent}/{names[0]}"]
-        stat, first = self._session.ask([Exists(paths[0], None), GetData(paths[1], None)], deadline)
+        stat, first = self._session.ask(
+            [Exists(paths[0], None), GetData(paths[1], None)], deadline, KazooException
+        )
         opened = names[0] if not isinstance(first, KazooException) and says_that_it_reads(first) else ""
-        if mine not in names[: entered(names, opened)]:
+        if mine not in names[: nodes.entered(names, opened)]:
             return False
         # A node of our own session that we don't know was given up, and is about to be deleted.
-        return self._checked(stat) is not None and stat.ephemeralOwner != self._session.id
+        return self._session.checked(stat) is not None and stat.ephemeralOwner != self._session.id
 
     def standing(self, key: str, deadline: Deadline) -> QueueState | None:
         """Return the queue for *key*, or None if it is empty."""
-        parent = lock_path(self._base, key)
+        parent = nodes.lock_path(self._base, key)
         while names := run(self.queue(key, deadline)):
             first = [GetData(f"{parent}/{name}", None) for name in names[:_SOME]]
-            for place, answer in enumerate(self._session.ask(first, deadline)):
+            for place, answer in enumerate(self._session.ask(first, deadline, NoNodeError)):
                 if not isinstance(answer, NoNodeError):
-                    return _standing(names[place:], self._checked(answer))
+                    return _standing(names[place:], answer)
             if clock.now() >= deadline:
                 moving = KazooTimeoutError(f"the queue below {parent} moves faster than it can be read")
                 raise unavailable(self._session.address, moving)
         return None
+
+    def key_state(self, key: str, by: Callable[[], Deadline]) -> KeyState:
+        """Return the state of *key*, with what the processes publish of it. *by* returns a deadline."""
+        standing = self.standing(key, by())
+        if standing is None:
+            return KeyState()
+        holding, waiting = standing.names[: standing.holders], standing.names[standing.holders :]
+        first, last = holding[: 1 + MOST_SHOWN], waiting[:MOST_SHOWN]
+        processes = [nodes.process_of(name) for name in (*first, *last)]
+        holder, *seen = self._status.of(processes, key, by())
+        out, limit = nodes.permits_of(holding)
+        return KeyState(
+            holder,
+            standing.number,
+            standing.lifetime,
+            seen[len(first) - 1 :],
+            len(waiting),
+            mode=standing.mode,
+            others=len(holding) - 1,
+            beside=seen[: len(first) - 1],
+            out=out,
+            limit=limit,
+        )
 
     def request_release(self, key: str, deadline: Deadline) -> bool:
         """Request the release of all holds of *key*. Return False if there are none."""
         standing = self.standing(key, deadline)
         if standing is None:
             return False
-        holders = standing.names[: standing.holders]
-        return write_request(self._session, lock_path(self._base, key), holders, deadline)
+        parent, told = nodes.lock_path(self._base, key), []
+        for name in standing.names[: standing.holders]:
+            # This acknowledges a hand-off, too: if that contender hangs, its hold ends with its session.
+            change = _wanted if nodes.is_ours(name) else _revoked
+            told.append(run(rewrite(self._session, f"{parent}/{name}", change, deadline)))
+        return any(told)
 
     def break_hold(self, key: str, number: int, deadline: Deadline) -> bool:
         """Delete the node of *key* whose hold begins with *number*. No other node ever has its name."""
         standing = self.standing(key, deadline)
         if standing is None:
             return False
-        parent = lock_path(self._base, key)
+        parent = nodes.lock_path(self._base, key)
         names = standing.names[: standing.holders]
-        found = self._session.ask([GetData(f"{parent}/{name}", None) for name in names], deadline)
+        requests = [GetData(f"{parent}/{name}", None) for name in names]
+        found = self._session.ask(requests, deadline, NoNodeError)
         for name, said in zip(names, found, strict=True):
-            if not isinstance(said, NoNodeError) and _number(name, self._checked(said)) == number:
+            if not isinstance(said, NoNodeError) and _number(name, said) == number:
                 # Not repeated if the connection breaks, because then nobody knows who deleted it.
-                (answer,) = self._session.exchange([Delete(f"{parent}/{name}", -1)], deadline)
-                if not isinstance(answer, NoNodeError):
-                    self._checked(answer)
-                    return True
+                deletion = [Delete(f"{parent}/{name}", -1)]
+                (answer,) = run(self._session.exchanging(deletion, deadline, NoNodeError))
+                return not isinstance(answer, NoNodeError)
         return False
-
-    def _checked(self, answer: Any) -> Any:
-        if isinstance(answer, KazooException):
-            raise unavailable(self._session.address, answer)
-        return answer
 
 
 def _standing(names: Sequence[str], said: tuple[bytes, Any]) -> QueueState:
     """Return the state of the queue *names*, if the server has *said* this of the first of them."""
     first, reads = names[0], says_that_it_reads(said)
-    mode: Mode = READ if reads or is_reader(first) else PERMIT if wants_permits(first) else EXCLUSIVE
-    holders = entered(names, opened=first if reads else "")
+    mode: Mode = (
+        READ if reads or nodes.is_reader(first) else PERMIT if nodes.wants_permits(first) else EXCLUSIVE
+    )
+    holders = nodes.entered(names, opened=first if reads else "")
     return QueueState(names, holders, _number(first, said), mode, _lifetime(said[0]))
 
 
 def _number(name: str, said: tuple[bytes, Any]) -> int:
     """Return the first fence of the hold of the node *name*, of which the server has *said* this."""
-    if is_reader(name) or says_that_it_reads(said):
-        return reading_number_of(said[1].czxid)
-    return first_number_of(said[1].czxid, 1)
+    if nodes.is_reader(name) or says_that_it_reads(said):
+        return nodes.reading_number_of(said[1].czxid)
+    return nodes.first_number_of(said[1].czxid, 1)
 
 
 def _lifetime(data: bytes) -> float:
@@ -172,26 +178,6 @@ def _lifetime(data: bytes) -> float:
     return seconds if seconds > 0 else math.inf
 
 
-def key_state(standing: QueueState, status: ZooKeeperStatus, key: str, deadline: Deadline) -> KeyState:
-    """Return *standing* with what the processes of the first contenders publish of *key*."""
-    holding, waiting = standing.names[: standing.holders], standing.names[standing.holders :]
-    first, last = holding[: 1 + MOST_SHOWN], waiting[:MOST_SHOWN]
-    holder, *seen = status.of([process_of(name) for name in (*first, *last)], key, deadline)
-    out, limit = permits_of(holding)
-    return KeyState(
-        holder,
-        standing.number,
-        standing.lifetime,
-        seen[len(first) - 1 :],
-        len(waiting),
-        mode=standing.mode,
-        others=len(holding) - 1,
-        beside=seen[: len(first) - 1],
-        out=out,
-        limit=limit,
-    )
-
-
 #: Marks a requested release in a node of ours, and in one of Curator's.
 _WANTED, _REVOKED = b" wanted", b"__REVOKE__"
 
@@ -201,61 +187,40 @@ def is_wanted(data: bytes) -> bool:
     return _WANTED in data or data.startswith(_REVOKED)
 
 
-def write_request(session: ZooKeeperSession, parent: str, names: Sequence[str], deadline: Deadline) -> bool:
-    """Write the request for a release into the nodes *names*. Return False if they are all gone.
-
-    This acknowledges a hand-off, too: if that contender hangs, its hold ends with its session.
-    """
-    words = [_wanted if is_ours(name) else _revoked for name in names]
-    told = [
-        run(rewrite(session, f"{parent}/{name}", word, deadline))
-        for name, word in zip(names, words, strict=True)
-    ]
-    return any(told)
-
-
 def rewrite(
     session: ZooKeeperSession, path: str, change: Callable[[bytes], bytes], deadline: Deadline
 ) -> Exchanges[bool]:
     """Replace the node's data by what *change* makes of it. Return False if the node is gone."""
     while True:
-        (found,) = yield from session.asking([GetData(path, None)], deadline)
+        (found,) = yield from session.asking([GetData(path, None)], deadline, NoNodeError)
         if isinstance(found, NoNodeError):
             return False
-        said, stat = _checked(session, found)
+        said, stat = found
         if (new := change(said)) == said:
             return True
-        (answer,) = yield from session.asking([SetData(path, new, stat.version)], deadline)
-        if isinstance(answer, NoNodeError):
-            return False
+        written = [SetData(path, new, stat.version)]
+        (answer,) = yield from session.asking(written, deadline, NoNodeError, BadVersionError)
         if not isinstance(answer, BadVersionError):
-            _checked(session, answer)
-            return True
+            return not isinstance(answer, NoNodeError)
         if clock.now() >= deadline:
             raise unavailable(session.address, KazooTimeoutError(f"others write to {path} all the time"))
 
 
 def reading(data: bytes) -> bytes:
     """Return *data* of a writer's node after a downgrade."""
-    return data if data.endswith(READING) else data + READING
+    return data if data.endswith(nodes.READING) else data + nodes.READING
 
 
 def _wanted(data: bytes) -> bytes:
     if is_wanted(data):
         return data
-    if data.endswith(READING):
-        return data.removesuffix(READING) + _WANTED + READING
+    if data.endswith(nodes.READING):
+        return data.removesuffix(nodes.READING) + _WANTED + nodes.READING
     return data + _WANTED
 
 
 def _revoked(_: bytes) -> bytes:
     return _REVOKED
-
-
-def _checked(session: ZooKeeperSession, answer: Any) -> Any:
-    if isinstance(answer, KazooException):
-        raise unavailable(session.address, answer)
-    return answer
 
 
 _FOLDER = "%processes"
@@ -336,10 +301,8 @@ class ZooKeeperStatus:
 
     def all(self, before: str, by: Callable[[], Deadline]) -> Iterator[SeenProcess]:
         """Yield what is published of the keys that begin with *before*. *by* returns a request's deadline."""
-        (listed,) = self._session.ask([GetChildren(self._folder, None)], by())
-        names = [] if isinstance(listed, NoNodeError) else sorted(self._checked(listed))
         process, about = "", None
-        for name in names:
+        for name in sorted(run(children(self._session, self._folder, by()))):
             # The node of a process sorts before the nodes of its rows.
             if "-" not in name:
                 process, (about,) = name, self._read([name], by())
@@ -372,53 +335,44 @@ class ZooKeeperStatus:
         """Delete all nodes that this process has published."""
         if self._remains:
             names = [self._process, *(self._name(number) for number in range(_NODES))]
-            requests = [Delete(f"{self._folder}/{name}", -1) for name in names]
-            for answer in self._session.ask(requests, deadline):
-                if not isinstance(answer, NoNodeError):
-                    self._checked(answer)
+            self._session.ask([Delete(f"{self._folder}/{name}", -1) for name in names], deadline, NoNodeError)
         self._rows.clear()
         self._owner, self._remains = None, False
 
     def _write(self, said: Sequence[tuple[str, str]], deadline: Deadline) -> None:
         requests = [SetData(f"{self._folder}/{name}", data.encode(), -1) for name, data in said]
         if requests:
-            for answer in self._session.ask(requests, deadline):
-                self._checked(answer)
+            self._session.ask(requests, deadline)
 
     def _create(self, said: Sequence[tuple[str, str]], deadline: Deadline) -> None:
         acl = self._session.client.acl
         requests = [Create(f"{self._folder}/{name}", data.encode(), acl, _EPHEMERAL) for name, data in said]
         if not requests:
             return
-        answers = self._session.ask(requests, deadline)
+        answers = self._session.ask(requests, deadline, NoNodeError, NodeExistsError)
         if any(isinstance(answer, NoNodeError) for answer in answers):
             run(make_nodes(self._session, self._folder, deadline))
-            answers = self._session.ask(requests, deadline)
+            answers = self._session.ask(requests, deadline, NodeExistsError)
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, NodeExistsError):
                 # A first attempt or a former session of ours has made it.
-                _, answer = self._session.ask([Delete(request.path, -1), request], deadline)
-            self._checked(answer)
+                _, answer = self._session.ask([Delete(request.path, -1), request], deadline, KazooException)
+                self._session.checked(answer)
 
     def _read(self, names: Sequence[str], deadline: Deadline) -> list[Any]:
         """Return what the nodes *names* have, or None for each that does not exist."""
-        answers = self._session.ask([GetData(f"{self._folder}/{name}", None) for name in names], deadline)
+        requests = [GetData(f"{self._folder}/{name}", None) for name in names]
+        answers = self._session.ask(requests, deadline, NoNodeError)
         found: list[Any] = []
         for name, answer in zip(names, answers, strict=True):
             try:
-                gone = isinstance(answer, NoNodeError)
-                found.append(None if gone else json.loads(self._checked(answer)[0]))
+                found.append(None if isinstance(answer, NoNodeError) else json.loads(answer[0]))
             except ValueError as error:
                 raise BackendUnavailable(
                     f"ZooKeeper at {self._session.address.shown} has something in {self._folder}/{name} that "
                     f"distlock did not write ({error}). Delete that node."
                 ) from error
         return found
-
-    def _checked(self, answer: Any) -> Any:
-        if isinstance(answer, KazooException):
-            raise unavailable(self._session.address, answer)
-        return answer
 
 
 def _number_of(key: str) -> int:

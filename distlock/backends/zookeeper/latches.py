@@ -21,32 +21,17 @@ import secrets
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kazoo.exceptions import (
-    BadVersionError,
-    KazooException,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
-)
-from kazoo.protocol.serialization import (
-    CheckVersion,
-    Create,
-    Delete,
-    GetChildren,
-    GetChildren2,
-    GetData,
-    SetData,
-    Transaction,
-)
+from kazoo import exceptions
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.protocol import serialization as wire
+from kazoo.protocol.serialization import Create, Delete, GetChildren, GetData, SetData
 
 from distlock import clock
 from distlock.backends.base import Sink
 from distlock.backends.latches import LatchRecord, LatchState
 from distlock.backends.zookeeper.exchanges import Deadline, Exchanges
-from distlock.backends.zookeeper.failures import Broken, unavailable
-from distlock.backends.zookeeper.session import ZooKeeperSession, make_nodes
+from distlock.backends.zookeeper.failures import Broken
+from distlock.backends.zookeeper.session import ZooKeeperSession, children, make_nodes
 from distlock.backends.zookeeper.waiting import Watcher
 from distlock.errors import BackendUnavailable
 from distlock.names import encode
@@ -54,6 +39,15 @@ from distlock.names import encode
 _FOLDER = "%latches"
 _OPEN = "open"
 _MADE = "made-"
+#: The refusals of a write that say that another caller was faster, and those of the operations beside it.
+_CHANGED = (
+    exceptions.BadVersionError,
+    exceptions.NodeExistsError,
+    exceptions.NoNodeError,
+    exceptions.NotEmptyError,
+    exceptions.RolledBackError,
+    exceptions.RuntimeInconsistency,
+)
 #: How many other latches `make` looks at, to delete expired ones.
 _SWEPT = 20
 #: How many latches are read at once.
@@ -107,8 +101,7 @@ class ZooKeeperLatches:
             else:
                 # The latch before it has expired, and may have been open.
                 marks = yield from self._marks(path, deadline)
-                (closed,) = yield from self._ask([Delete(f"{path}/{_OPEN}", -1)], deadline)
-                self._told(closed, NoNodeError)
+                yield from self._ask([Delete(f"{path}/{_OPEN}", -1)], deadline, NoNodeError)
                 write = [*map(_is_there, marks), SetData(path, made.written(), kept.version)]
             if (stat := (yield from self._write(write, deadline))) is not None:
                 return _LatchNode(made, ttl, stat.version, stat.czxid).state()
@@ -135,8 +128,7 @@ class ZooKeeperLatches:
 
     def _say_that_it_is_open(self, path: str, deadline: Deadline) -> Exchanges[None]:
         said = Create(f"{path}/{_OPEN}", b"", self._session.client.acl, 0)
-        (answer,) = yield from self._ask([said], deadline)
-        self._told(answer, NodeExistsError, NoNodeError)
+        yield from self._ask([said], deadline, NodeExistsError, NoNodeError)
 
     def delete(self, key: str, life: str, deadline: Deadline) -> Exchanges[bool]:
         path = self._path(key)
@@ -152,8 +144,7 @@ class ZooKeeperLatches:
 
     def _delete(self, path: str, marks: Sequence[str], version: int, deadline: Deadline) -> Exchanges[bool]:
         """Delete the latch at *path*. Return False if it has changed, or if the outcome is unknown."""
-        (closed,) = yield from self._ask([Delete(f"{path}/{_OPEN}", -1)], deadline)
-        self._told(closed, NoNodeError)
+        yield from self._ask([Delete(f"{path}/{_OPEN}", -1)], deadline, NoNodeError)
         deletions = [*(Delete(mark, -1) for mark in marks), Delete(path, version)]
         return (yield from self._write(deletions, deadline)) is not None
 
@@ -163,16 +154,10 @@ class ZooKeeperLatches:
         if isinstance(listed, NoNodeError):
             # A latch that was made since then has another child.
             return None, []
-        return self._kept(path, answer, now), self._marks_in(path, listed)
+        return self._kept(path, answer, now), _marks_in(path, self._session.checked(listed))
 
     def _marks(self, path: str, deadline: Deadline) -> Exchanges[list[str]]:
-        (listed,) = yield from self._ask([GetChildren(path, None)], deadline)
-        return self._marks_in(path, listed)
-
-    def _marks_in(self, path: str, listed: Any) -> list[str]:
-        if isinstance(listed, NoNodeError):
-            return []
-        return [f"{path}/{name}" for name in self._checked(listed) if name.startswith(_MADE)]
+        return _marks_in(path, (yield from children(self._session, path, deadline)))
 
     def _write(self, operations: Sequence[Any], deadline: Deadline) -> Exchanges[Any]:
         """Carry out all of *operations* at once, or none. They are sent once.
@@ -180,17 +165,16 @@ class ZooKeeperLatches:
         Returns what the server says to the last one. None: none was carried out, or nobody knows.
         """
         try:
-            (answer,) = yield from self._session.exchanging([Transaction(operations)], deadline)
+            (said,) = yield from self._session.exchanging([wire.Transaction(operations)], deadline)
         except Broken:
             if clock.now() >= deadline:
                 raise
             return None
-        said = self._checked(answer)
         # If one operation is refused, the others have errors, too.
         refused = [one for one in said if isinstance(one, KazooException)]
         for one in refused:
-            if not isinstance(one, RolledBackError | RuntimeInconsistency):
-                self._told(one, NodeExistsError, NoNodeError, BadVersionError, NotEmptyError)
+            if not isinstance(one, _CHANGED):
+                self._session.checked(one)
         return None if refused else said[-1]
 
     def look(
@@ -209,12 +193,10 @@ class ZooKeeperLatches:
         """Read *paths*. Watch them if *watched* has their keys."""
         # A count does not trigger the watch on the children. The read sees a latch that opens before that.
         watches = [
-            GetChildren2(path, Watcher(self._changed, key, self._changed))
+            wire.GetChildren2(path, Watcher(self._changed, key, self._changed))
             for path, key in zip(paths, watched, strict=False)
         ]
-        now, listed, answers = yield from self._get(paths, deadline, watches)
-        for answer in listed:
-            self._told(answer, NoNodeError)
+        now, _, answers = yield from self._get(paths, deadline, watches)
         return [self._kept(path, answer, now) for path, answer in zip(paths, answers, strict=True)]
 
     def _get(
@@ -222,15 +204,15 @@ class ZooKeeperLatches:
     ) -> Exchanges[tuple[int, Sequence[Any], Sequence[Any]]]:
         """Return the server's time in milliseconds, its answers to *before*, and the data of *paths*."""
         asked = [SetData(self._folder, b"", -1), *before, *(GetData(path, None) for path in paths)]
-        said, *answers = yield from self._ask(asked, deadline)
+        said, *answers = yield from self._ask(asked, deadline, KazooException)
         if isinstance(said, NoNodeError):
             return 0, [said] * len(before), [said] * len(paths)
-        return self._checked(said).mtime, answers[: len(before)], answers[len(before) :]
+        return self._session.checked(said).mtime, answers[: len(before)], answers[len(before) :]
 
     def _kept(self, path: str, answer: Any, now: int) -> _LatchNode | None:
         if isinstance(answer, NoNodeError):
             return None
-        text, stat = self._checked(answer)
+        text, stat = self._session.checked(answer)
         try:
             record = LatchRecord.read(text)
         except ValueError as error:
@@ -245,14 +227,13 @@ class ZooKeeperLatches:
         self._sink.notified(key)
 
     def _make_folder(self, deadline: Deadline) -> Exchanges[None]:
-        (stat,) = yield from self._ask([SetData(self._folder, b"", -1)], deadline)
+        (stat,) = yield from self._ask([SetData(self._folder, b"", -1)], deadline, NoNodeError)
         if isinstance(stat, NoNodeError):
             yield from make_nodes(self._session, self._folder, deadline)
 
     def _sweep(self, deadline: Deadline) -> Exchanges[None]:
         """Delete some expired latches, which no session takes along."""
-        (listed,) = yield from self._ask([GetChildren(self._folder, None)], deadline)
-        names = self._checked(listed)
+        names = yield from children(self._session, self._folder, deadline)
         some = [f"{self._folder}/{name}" for name in random.sample(names, min(len(names), _SWEPT))]
         now, _, answers = yield from self._get(some, deadline)
         for path, found in zip(some, answers, strict=True):
@@ -267,27 +248,21 @@ class ZooKeeperLatches:
     def _path(self, key: str) -> str:
         return f"{self._folder}/{encode(key)}"
 
-    def _ask(self, requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
+    def _ask(
+        self, requests: Sequence[Any], deadline: Deadline, *expected: type[KazooException]
+    ) -> Exchanges[list[Any]]:
         """Repeat a write until its outcome is known. Raises `BackendUnavailable` after *deadline*."""
         if clock.now() >= deadline:
             raise BackendUnavailable(
                 f"ZooKeeper at {self._session.address.shown} was written to by too many at once to count in "
                 "time. Nothing is lost: try again."
             )
-        return (yield from self._session.asking(requests, deadline))
-
-    def _told(self, answer: Any, *expected: type[KazooException]) -> bool:
-        """Return whether it was carried out; False if the server refused it as *expected*."""
-        if isinstance(answer, expected):
-            return False
-        self._checked(answer)
-        return True
-
-    def _checked(self, answer: Any) -> Any:
-        if isinstance(answer, KazooException):
-            raise unavailable(self._session.address, answer)
-        return answer
+        return (yield from self._session.asking(requests, deadline, *expected))
 
 
-def _is_there(path: str) -> CheckVersion:
-    return CheckVersion(path, -1)
+def _marks_in(path: str, names: Sequence[str]) -> list[str]:
+    return [f"{path}/{name}" for name in names if name.startswith(_MADE)]
+
+
+def _is_there(path: str) -> wire.CheckVersion:
+    return wire.CheckVersion(path, -1)

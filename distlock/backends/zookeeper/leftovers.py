@@ -14,14 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.protocol.serialization import Delete, GetChildren
+from kazoo.protocol.serialization import Delete
 
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.zookeeper.exchanges import Deadline, Exchanges, ZooKeeperReply, run
-from distlock.backends.zookeeper.failures import unavailable
 from distlock.backends.zookeeper.nodes import lock_path, prefix_of
-from distlock.backends.zookeeper.session import ZooKeeperSession
+from distlock.backends.zookeeper.session import ZooKeeperSession, children
 
 
 class Leftovers:
@@ -49,15 +48,9 @@ class Leftovers:
 
     def find(self, token: str, key: str, deadline: Deadline) -> Exchanges[list[str]]:
         """Return the paths of the nodes of *token*, after all earlier requests were carried out."""
-        parent = lock_path(self._base, key)
-        barrier = self._session.client.barrier(self._base)
-        _, listed = yield from self._session.asking([barrier, GetChildren(parent, None)], deadline)
-        if isinstance(listed, NoNodeError):
-            return []
-        if isinstance(listed, KazooException):
-            raise unavailable(self._session.address, listed)
-        prefix = prefix_of(token)
-        return [f"{parent}/{name}" for name in listed if name.startswith(prefix)]
+        parent, prefix = lock_path(self._base, key), prefix_of(token)
+        names = yield from children(self._session, parent, deadline, barrier=self._base)
+        return [f"{parent}/{name}" for name in names if name.startswith(prefix)]
 
     def sweep(self, deadline: Deadline) -> None:
         """Look for the nodes of all tokens, and delete them."""
@@ -72,7 +65,7 @@ class Leftovers:
     def _delete(self, deadline: Deadline) -> None:
         for path in list(self._doomed):
             # Kept until the server has answered, because a forgotten node would block the queue.
-            self._session.ask([Delete(path, -1)], deadline)
+            self._session.ask([Delete(path, -1)], deadline, KazooException)
             self._doomed.discard(path)
 
 

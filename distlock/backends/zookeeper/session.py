@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from kazoo.exceptions import AuthFailedError, KazooException, NodeExistsError
+from kazoo.exceptions import AuthFailedError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.serialization import Create2, Exists
+from kazoo.protocol.serialization import Create2, Exists, GetChildren
 from kazoo.protocol.states import KazooState, KeeperState
 
 from distlock import clock
@@ -79,19 +79,17 @@ class ZooKeeperSession:
             return True
         return clock.now() - self._away_since > 2 * max(self.client.session_timeout, self.ttl)
 
-    def exchange(self, requests: Sequence[Any], deadline: Deadline) -> list[Any]:
-        """Run `exchanging` in the caller's thread."""
-        return run(self.exchanging(requests, deadline))
-
-    def ask(self, requests: Sequence[Any], deadline: Deadline) -> list[Any]:
+    def ask(self, requests: Sequence[Any], deadline: Deadline, *expected: type[KazooException]) -> list[Any]:
         """Run `asking` in the caller's thread."""
-        return run(self.asking(requests, deadline))
+        return run(self.asking(requests, deadline, *expected))
 
-    def exchanging(self, requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
-        """Send *requests* in one packet and return the answers. A refusal is a `KazooException` among them.
+    def exchanging(
+        self, requests: Sequence[Any], deadline: Deadline, *expected: type[KazooException]
+    ) -> Exchanges[list[Any]]:
+        """Send *requests* in one packet and return the answers, among them refusals of the *expected* types.
 
-        Raises `Broken` where the connection broke, and `BackendUnavailable` where there was no answer until
-        *deadline*. Then nothing is known of what they did.
+        Raises `Broken` if the connection broke, and `BackendUnavailable` if there was no answer until
+        *deadline*. Then nothing is known of what they did. Raises `BackendUnavailable` for other refusals.
         """
         yield from self.connecting(deadline)
         began = clock.now()
@@ -111,21 +109,29 @@ class ZooKeeperSession:
                     said.append(answer.get())
                 except LOSSES:
                     raise
-                except KazooException as error:
+                except expected as error:
                     said.append(error)
-        except (*LOSSES, KazooTimeoutError) as error:
+        except (KazooException, KazooTimeoutError) as error:
             raise unavailable(self.address, error) from error
         return said
 
-    def asking(self, requests: Sequence[Any], deadline: Deadline) -> Exchanges[list[Any]]:
+    def asking(
+        self, requests: Sequence[Any], deadline: Deadline, *expected: type[KazooException]
+    ) -> Exchanges[list[Any]]:
         """As `exchanging`, but repeat *requests* on the next connection if this one breaks."""
         while True:
             try:
-                return (yield from self.exchanging(requests, deadline))
+                return (yield from self.exchanging(requests, deadline, *expected))
             except Broken:
                 deadline = deadline.extended()
                 if clock.now() >= deadline:
                     raise
+
+    def checked(self, answer: Any) -> Any:
+        """Return *answer*. Raises `BackendUnavailable` if it is a refusal."""
+        if isinstance(answer, KazooException):
+            raise unavailable(self.address, answer)
+        return answer
 
     def send(self, request: Any) -> None:
         """Send *request* without waiting for the reply, if there is a connection."""
@@ -266,6 +272,18 @@ def make_nodes(session: ZooKeeperSession, path: str, deadline: Deadline) -> Exch
     stats = yield from session.asking([Exists(path, None) for path in paths], deadline)
     for path, stat in zip(paths, stats, strict=True):
         if stat is None:
-            (stat,) = yield from session.asking([Create2(path, b"", session.client.acl, 0)], deadline)
-        if isinstance(stat, KazooException) and not isinstance(stat, NodeExistsError):
-            raise unavailable(session.address, stat)
+            yield from session.asking([Create2(path, b"", session.client.acl, 0)], deadline, NodeExistsError)
+
+
+def children(
+    session: ZooKeeperSession, path: str, deadline: Deadline, barrier: str = ""
+) -> Exchanges[list[str]]:
+    """Return the names of the children of the node *path*; [] if it does not exist.
+
+    *barrier*: a node that is written to before, so that the answer is not from an old state; "": none is.
+    """
+    requests: list[Any] = [session.client.barrier(barrier)] if barrier else []
+    requests.append(GetChildren(path, None))
+    *_, listed = yield from session.asking(requests, deadline, KazooException)
+    names: list[str] = [] if isinstance(listed, NoNodeError) else session.checked(listed)
+    return names

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from kazoo.protocol.serialization import Delete
 
-from distlock.backends.base import Sink
+from distlock.backends.base import LockRequest, Sink
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.contenders import Contenders
 from distlock.backends.zookeeper.exchanges import Deadline
@@ -17,6 +17,8 @@ from distlock.backends.zookeeper.nodes import FOLDER
 from distlock.backends.zookeeper.session import ZooKeeperSession
 from distlock.errors import ConfigurationError, LockError
 from distlock.reentrance import Flag, call
+
+logger = logging.getLogger(__name__)
 
 #: Sessions cost threads, and more different ttls than this are most likely a mistake.
 _MOST_SESSIONS = 8
@@ -146,21 +148,17 @@ class ZooKeeperSessions(dict[float, tuple[Contenders, Janitor]]):
                 self.closed = False
             return found[0]
 
-    def ready(self, ttl: float, key: str) -> Contenders | None:
-        """Return the contenders for *ttl*, or None if a request for *key* would have to wait first."""
-        found = self.get(ttl)
-        if found is None or not _is_ready(found[0]):
-            return None
-        if any(
-            contenders is not found[0] and contenders.releases.awaits(key)
-            for contenders, _ in list(self.values())
-        ):
-            return None
-        return found[0]
-
-    def any_ready(self) -> Contenders | None:
-        """Return the contenders of any connected session."""
-        return next((contenders for contenders, _ in list(self.values()) if _is_ready(contenders)), None)
+    def ready(self, request: LockRequest | None) -> Contenders | None:
+        """Return the contenders for *request*, or any if it is None; None if the call would have to wait."""
+        ours = [contenders for contenders, _ in list(self.values())]
+        for one in ours:
+            if one.session.connected and not one.session.dead:
+                if request is None:
+                    return one
+                if one.session.ttl == request.ttl:
+                    others = (other for other in ours if other is not one)
+                    return None if any(other.releases.awaits(request.key) for other in others) else one
+        return None
 
     def take_out(self) -> list[Janitor]:
         """Remove all sessions. Return their janitors, which the caller closes."""
@@ -186,10 +184,3 @@ class ZooKeeperSessions(dict[float, tuple[Contenders, Janitor]]):
             with suppress(KeyError):
                 _, (_, janitor) = self.popitem()
                 janitor.leave_alone()
-
-
-def _is_ready(contenders: Contenders) -> bool:
-    return contenders.session.connected and not contenders.session.dead
-
-
-logger = logging.getLogger(__name__)

@@ -30,22 +30,11 @@ from kazoo.protocol.states import EventType, WatchedEvent
 
 from distlock import clock
 from distlock.backends.base import READ, Queued, Sink
+from distlock.backends.zookeeper import nodes
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.client import ZooKeeperClient
 from distlock.backends.zookeeper.exchanges import Deadline, Exchanges, ZooKeeperReply
-from distlock.backends.zookeeper.failures import unavailable
-from distlock.backends.zookeeper.nodes import (
-    POLL,
-    READING,
-    Node,
-    entered,
-    in_order,
-    in_the_way,
-    is_ours,
-    is_reader,
-    silent,
-    wants_permits,
-)
+from distlock.backends.zookeeper.nodes import Node
 from distlock.backends.zookeeper.session import ZooKeeperSession
 from distlock.errors import BackendUnavailable, shown_as
 
@@ -67,16 +56,14 @@ def remove_unresponsive(
         When to look again, in seconds; 0 if the queue has changed; None if all of them have acknowledged.
     """
     assert node.clear is not None
-    looks = [name for name in names if name not in node.clear and is_ours(name)]
+    looks = [name for name in names if name not in node.clear and nodes.is_ours(name)]
     if not looks:
         return None
     now, pause, hanging = clock.now(), math.inf, []
-    stats = yield from session.asking([look_at(node, name) for name in looks], deadline)
+    stats = yield from session.asking([Exists(f"{node.parent}/{name}", None) for name in looks], deadline)
     for name, stat in zip(looks, stats, strict=True):
         if stat is None:
             pause = 0.0
-        elif isinstance(stat, KazooException):
-            raise unavailable(session.address, stat)
         elif stat.version:
             node.clear.add(name)
         elif (left := node.suspects.setdefault(name, now) + window - now) > 0:
@@ -84,22 +71,24 @@ def remove_unresponsive(
         else:
             hanging.append(Delete(f"{node.parent}/{name}", 0))
     if hanging:
-        answers = yield from session.asking(hanging, deadline)
-        for answer in answers:
-            if isinstance(answer, KazooException) and not isinstance(answer, NoNodeError | BadVersionError):
-                raise unavailable(session.address, answer)
+        yield from session.asking(hanging, deadline, NoNodeError, BadVersionError)
         return 0.0
     return None if pause == math.inf else pause
 
 
-def look_at(node: Node, name: str) -> Exists:
-    """Return the request for the stat of *name*, a child in the queue of *node*: see `refuse_foreign`."""
-    return Exists(f"{node.parent}/{name}", None)
+def refuse_foreign_head(
+    session: ZooKeeperSession, node: Node, head: str, deadline: Deadline
+) -> Exchanges[None]:
+    """Raise `Foreign` if *head*, the first node of the queue of *node*, belongs to no session."""
+    request = [Exists(f"{node.parent}/{head}", None)]
+    (stat,) = yield from session.asking(request, deadline, KazooException)
+    if not isinstance(stat, KazooException):
+        refuse_foreign(session.address, node, head, stat)
 
 
 def refuse_foreign(address: ZooKeeperAddress, node: Node, name: str, stat: Any) -> None:
-    """Raise `Foreign` if *name*, which has *stat* on the server, belongs to no session."""
-    if stat is None or isinstance(stat, KazooException) or stat.ephemeralOwner not in _NOBODY:
+    """Raise `Foreign` if *name*, which has *stat* on the server, belongs to no session. None: it is gone."""
+    if stat is None or stat.ephemeralOwner not in _NOBODY:
         return
     path = f"{node.parent}/{name}"
     raise Foreign(
@@ -115,7 +104,7 @@ def queue_of(address: ZooKeeperAddress, key: str, parent: str, names: Sequence[s
     Raises:
         Foreign: A child is no contender. Its program doesn't wait for ours, so both would have the lock.
     """
-    queue = in_order(names)
+    queue = nodes.in_order(names)
     if len(queue) < len(names):
         path = f"{parent}/{min(set(names).difference(queue))}"
         raise Foreign(
@@ -146,8 +135,8 @@ class Waiters:
         node.called, node.acknowledgement = False, None
         if node.clear is None:
             # A contender that came behind others has to acknowledge the lock.
-            node.clear, node.earlier = silent(node.earlier, before), ()
-        heads = before[: entered(before)]
+            node.clear, node.earlier = nodes.silent(node.earlier, before), ()
+        heads = before[: nodes.entered(before)]
         pause = yield from remove_unresponsive(self._session, node, heads, self._ack_window, deadline)
         if pause == 0.0:
             return None
@@ -161,18 +150,17 @@ class Waiters:
             # The engine asks before the watch has notified it.
             return None
         else:
-            (head,) = yield from self._session.asking([look_at(node, before[0])], deadline)
-            refuse_foreign(self._session.address, node, before[0], head)
+            yield from refuse_foreign_head(self._session, node, before[0], deadline)
         if pause is None:
-            pause = POLL * (0.75 + 0.25 * random.random())  # noqa: S311 - spreads clients, hides nothing
+            pause = nodes.POLL * (0.75 + 0.25 * random.random())  # noqa: S311 - spreads clients, hides nothing
         return Queued(pause)
 
     def lets_in(self, node: Node, rivals: Sequence[str], deadline: Deadline) -> Exchanges[bool]:
         """Return whether *rivals*, before the reader *node*, are one writer that reads by now."""
-        if len(rivals) != 1 or not is_reader(node.name):
+        if len(rivals) != 1 or not nodes.is_reader(node.name):
             return False
         asked = [GetData(f"{node.parent}/{rivals[0]}", None)]
-        (answer,) = yield from self._session.asking(asked, deadline)
+        (answer,) = yield from self._session.asking(asked, deadline, KazooException)
         if isinstance(answer, KazooException) or not says_that_it_reads(answer):
             return False
         node.opened = rivals[0]
@@ -184,12 +172,11 @@ class Waiters:
             # Others are before us in any case, so nobody has to wait for the answer.
             self._ask(node, watch)
             return True
-        (answer,) = yield from self._session.exchanging([self._request(node, watch)], deadline)
+        request = [self._request(node, watch)]
+        (answer,) = yield from self._session.exchanging(request, deadline, NoNodeError)
         if isinstance(answer, NoNodeError):
             node.watched, node.called = 0, True
             return False
-        if isinstance(answer, KazooException):
-            raise unavailable(self._session.address, answer)
         if watch.path != node.parent:
             refuse_foreign(self._session.address, node, watch.path.rpartition("/")[2], answer[1])
         if watch.opens(answer):
@@ -253,7 +240,7 @@ class Waiters:
     def _note(self, node: Node, watch: NodeWatch) -> None:
         """*watch* has let *node* in."""
         node.called = True
-        if is_reader(node.name):
+        if nodes.is_reader(node.name):
             # Most likely it is gone. It reads if it is still there.
             node.opened = watch.path.rpartition("/")[2]
 
@@ -282,20 +269,20 @@ class NodeWatch(NamedTuple):
 def watch_for(node: Node, before: Sequence[str], rivals: Sequence[str]) -> NodeWatch:
     """Return what *node* watches, if *rivals* of those *before* keep it out."""
     path = f"{node.parent}/{rivals[-1]}"
-    if is_reader(node.name):
+    if nodes.is_reader(node.name):
         last = len(rivals) == 1
         return NodeWatch(path, GetData, says_that_it_reads, last, takes=last)
-    if not wants_permits(node.name):
+    if not nodes.wants_permits(node.name):
         last = len(rivals) == 1
         return NodeWatch(path, GetChildren2, _never, last)
     line = NodeWatch(node.parent, GetChildren2, lambda answer: _has_room(answer, node.name), True)
-    return line if entered(before) == len(before) else NodeWatch(path, GetData, _has_entered, then=line)
+    return line if nodes.entered(before) == len(before) else NodeWatch(path, GetData, _has_entered, then=line)
 
 
 def says_that_it_reads(answer: Any) -> bool:
     """Return whether *answer* is about the node of a writer that reads by now."""
     data: bytes = answer[0]
-    return data.endswith(READING)
+    return data.endswith(nodes.READING)
 
 
 def _never(_: Any) -> bool:
@@ -308,9 +295,9 @@ def _has_entered(answer: Any) -> bool:
 
 
 def _has_room(answer: Any, name: str) -> bool:
-    names = in_order(answer[0])
+    names = nodes.in_order(answer[0])
     # A node that was deleted has to be notified, too.
-    return name not in names or not in_the_way(names[: names.index(name)], name)
+    return name not in names or not nodes.in_the_way(names[: names.index(name)], name)
 
 
 #: Seconds after which an early acknowledgement is repeated. A hold lives from its request on, and the

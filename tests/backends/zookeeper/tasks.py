@@ -51,7 +51,7 @@ def line_of(locks: distlock.Locks) -> Any:
 
 def is_calling(locks: distlock.Locks) -> bool:
     """Whether a call of a task is under way."""
-    return bool(backend_of(locks)._tasks._under_way)
+    return bool(backend_of(locks)._under_way)
 
 
 def settled(locks: distlock.Locks) -> None:

@@ -133,15 +133,15 @@ def test_who_comes_in_the_moment_of_a_hand_over_does_not_take_the_next_one_for_t
     two.queue(second)
     three.connect()
     session = three.line().session
-    exchange = session.exchange
+    ask_at_once = session.ask
 
-    def and_then_it_is_handed_off(requests: Sequence[Any], deadline: Any) -> Generator[Any, Any, list[Any]]:
+    def and_then_it_is_handed_off(requests: Sequence[Any], *more: Any) -> Generator[Any, Any, list[Any]]:
         monkeypatch.undo()
         *looks, create = requests
-        answers = exchange(looks, deadline)
+        answers = ask_at_once(looks, *more)
         if crowded:
             four.queue(fourth)
-        answers += exchange([create], deadline)
+        answers += ask_at_once([create], *more)
         assert one.release(first)
         return answers
         yield
@@ -169,15 +169,15 @@ def test_who_comes_right_behind_one_that_found_the_lock_free_waits_and_does_not_
     assert held or one.release(first)
     three.connect()
     session = three.line().session
-    exchange = session.exchange
+    ask_at_once = session.ask
 
-    def with_others_in_between(requests: Sequence[Any], deadline: Any) -> Generator[Any, Any, list[Any]]:
+    def with_others_in_between(requests: Sequence[Any], *more: Any) -> Generator[Any, Any, list[Any]]:
         monkeypatch.undo()
         *looks, create = requests
-        answers = exchange(looks, deadline)
+        answers = ask_at_once(looks, *more)
         assert one.release(first) is held
         two.hold(second)
-        return answers + exchange([create], deadline)
+        return answers + ask_at_once([create], *more)
         yield
 
     monkeypatch.setattr(session, "exchanging", with_others_in_between)

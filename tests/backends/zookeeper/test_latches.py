@@ -158,12 +158,12 @@ def test_what_is_written_late_changes_no_later_latch_of_its_name(
         for _ in range(counts):
             latches.count(key)
 
-    def exchanging(self: ZooKeeperSession, requests: Any, deadline: Any) -> Any:
+    def exchanging(self: ZooKeeperSession, requests: Any, *more: Any) -> Any:
         if self is session and isinstance(requests[-1], SetData | Delete | Transaction):
             monkeypatch.undo()
             assert latches.latches.delete_latch(key, lives[-1])
             begin()
-        return (yield from exchange(self, requests, deadline))
+        return (yield from exchange(self, requests, *more))
 
     begin()
     assert one.left(key) == 3 - counts
