@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -182,10 +182,13 @@ class Sink(Protocol):
 
 
 class WeakSink:
-    """A sink with a weak reference to *sink*, so that a backend's threads keep no dropped client alive."""
+    """A sink with a weak reference to *sink*, so that a backend's threads keep no dropped client alive.
 
-    def __init__(self, sink: Sink) -> None:
-        self._sink = weakref.ref(sink)
+    Without a *sink*, which a backend has not got before `Backend.open`, it does nothing.
+    """
+
+    def __init__(self, sink: Sink | None = None) -> None:
+        self._sink: Callable[[], Sink | None] = weakref.ref(sink) if sink is not None else lambda: None
 
     def notified(self, key: str) -> None:
         if (sink := self._sink()) is not None:

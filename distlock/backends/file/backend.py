@@ -5,28 +5,24 @@ from __future__ import annotations
 import math
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
 from distlock import clock
 from distlock.backends.base import READ, Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
-from distlock.backends.file import health
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.entries import QueueEntry, Spot, other_limit
-from distlock.backends.file.health import examine, unmade
-from distlock.backends.file.presence import (
-    CallForOurs,
-    Presence,
-    PresenceCall,
-    close_in_thread,
-    forget_in_children,
-)
+from distlock.backends.file.entries import QueueEntry, Spot, other_limit, spot_of
+from distlock.backends.file.presence import Presence, close_in_thread, forget_in_children
 from distlock.backends.file.queues import HIGHEST_FLOOR
 from distlock.backends.file.record_locks import name_of
+from distlock.backends.file.tree import refuse_unusable
 from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import check_seconds
+
+T = TypeVar("T")
 
 #: Seconds between polls, in case a notification is lost or a process is stopped.
 POLL = 1.0
@@ -52,123 +48,57 @@ class FileBackend:
         permits=True,
         latch=True,
     )
-    #: See `distlock.backends.optional.LooksAhead`.
-    refuse_unusable = staticmethod(health.refuse_unusable)
 
     def __init__(self, url: str, *, busy_timeout: float = 2.0, ack_window: float = 0.5) -> None:
         self._patience = check_seconds("busy_timeout", busy_timeout, most=60)
         self._ack_window = check_seconds("ack_window", ack_window, most=60)
         self._directory = Directory(url)
-        self._sink: Sink | None = None
+        self._weak_sink = WeakSink()
         self._presence: Presence | None = None
         self._finalizer: weakref.finalize[[Presence], FileBackend] | None = None
         self._mutex = threading.Lock()
         forget_in_children(self)
 
+    @staticmethod
+    def refuse_unusable(url: str) -> None:
+        """See `distlock.backends.optional.LooksAhead`."""
+        refuse_unusable(Directory(url))
+
     def open(self, sink: Sink) -> None:
         # Only the backend may keep the sink alive.
         self._sink = sink
+        self._weak_sink = WeakSink(sink)
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
-        with self._call() as presence:
-            answer = self._request(presence, request, deadline)
-            presence.insist(request.token)
-            return answer
+        return self._during(lambda presence: self._request(presence, request, deadline))
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        with self._call_for_ours() as presence:
-            if presence is None:
-                return False
-            spot = presence.queues.spot(request.key)
-            line = presence.queues.entries(spot)
-            mine = presence.ours.find(request, line)
-            if mine is None:
-                presence.drop(request.token)
-                return False
-            if mine.held or (
-                not presence.queues.before(mine, line)
-                and presence.take(request, spot, mine, self._left(deadline)) is not None
-            ):
-                presence.insist(request.token)
-                return True
-            presence.withdraw(request.token, mine)
-            # The contenders before us may have left meanwhile, and have notified us.
-            presence.wake_front(spot)
-            return False
+        return self._about_ours(lambda presence: self._cancel(presence, request, deadline), False)
 
     def renew(self, requests: Sequence[LockRequest]) -> list[bool]:
-        with self._call_for_ours() as presence:
-            if presence is None:
-                return [False] * len(requests)
-            held = [presence.ours.holds(request, self._patience) for request in requests]
-            for request in presence.release_requests.of(
-                [request for request, ours in zip(requests, held, strict=True) if ours]
-            ):
-                if self._sink is not None:
-                    self._sink.release_requested(request.key, request.token)
-            presence.insist()
-            return held
+        return self._about_ours(lambda presence: self._renew(presence, requests), [False] * len(requests))
 
     def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        with self._call_for_ours() as presence:
-            if presence is None:
-                return False
-            spot = presence.queues.spot(request.key)
-            while (mine := presence.ours.own(request, spot)) is not None:
-                if presence.withdraw(request.token, mine):
-                    # The lock is free, even if nobody can be notified.
-                    with suppress(OSError):
-                        presence.wake_next(spot, mine)
-                    return True
-                # It is gone, or another thread has just renamed its file.
-            return False
+        return self._about_ours(lambda presence: presence.release(request), False)
 
     def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        """See `distlock.backends.optional.Reads`."""
-        with self._call_for_ours() as presence:
-            if presence is None:
-                return False
-            spot = presence.queues.spot(request.key)
-            mine = presence.ours.own(request, spot)
-            if mine is None or not presence.ours.downgrade(request, spot, mine, self._left(deadline)):
-                return False
-            presence.insist(request.token)
-            with suppress(OSError):
-                presence.wake_front(spot)
-            return True
+        return self._about_ours(lambda presence: presence.downgrade(request, self._left(deadline)), False)
 
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
-        with self._call() as presence:
-            if not presence.ours.holds(request, self._patience):
-                return None
-            if number > HIGHEST_FLOOR:
-                raise ConfigurationError(
-                    f"A database has seen the fence {number}, and files count to 2**61: another lock "
-                    "service gave it out. Raise FENCE_EPOCH (epoch= of connect), on all servers: numbers "
-                    "begin anew."
-                )
-            lifted = presence.ours.raise_fence(
-                request, presence.queues.spot(request.key), number, self._patience
-            )
-            presence.insist(request.token)
-            return Acquired(lifted) if lifted is not None else None
+        return self._during(lambda presence: self._raise_fence(presence, request, number))
 
     def locked(self, key: str) -> bool:
-        if self.unmade():
-            return False
-        with self._call() as presence:
-            return presence.inspector.locked(key, self._patience)
+        return self._look(lambda presence: presence.inspector.locked(key, self._patience), False)
 
     def unmade(self) -> Finding | None:
         """See `distlock.backends.inspectable.MadeByUse`."""
-        return unmade(self._directory) if self._presence is None else None
+        return self._directory.unmade() if self._presence is None else None
 
     def examine(self) -> Iterator[Finding]:
         if self.unmade():
-            health.refuse_unusable_directory(self._directory)
+            refuse_unusable(self._directory)
             return iter(())
-        with self._call():
-            return iter(list(examine(self._directory.root)))
+        return self._during(lambda _: iter(list(self._directory.examine())))
 
     @property
     def process(self) -> str:
@@ -181,28 +111,17 @@ class FileBackend:
 
         The first in line counts as the holder, also while it has not taken the lock yet.
         """
-        if self.unmade():
-            return KeyState()
-        with self._call() as presence:
-            return presence.inspector.key_state(key, self._left(deadline))
+        return self._look(
+            lambda presence: presence.inspector.key_state(key, self._left(deadline)), KeyState()
+        )
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
-        """See `distlock.backends.optional.Notifies`."""
-        if self.unmade():
-            return False
-        with self._call() as presence:
-            return presence.inspector.request_release(key, self._left(deadline))
+        return self._look(
+            lambda presence: presence.inspector.request_release(key, self._left(deadline)), False
+        )
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        if self.unmade():
-            return False
-        with self._call() as presence:
-            if not presence.inspector.break_hold(key, number, self._left(deadline)):
-                return False
-            with suppress(OSError):
-                # It is broken, even if nobody can be notified.
-                presence.wake_front(presence.queues.spot(key))
-            return True
+        return self._look(lambda presence: presence.break_hold(key, number, self._left(deadline)), False)
 
     def announce(
         self,
@@ -215,61 +134,39 @@ class FileBackend:
         lease: float = 0.0,
     ) -> bool:
         """See `distlock.backends.inspectable.Inspectable`. It ends with its process, too."""
-        with self._call() as presence:
-            if self._sink is not None and (presence.ours.is_broken() or presence.release_requests.has_news()):
-                # Holds without a lease have no renewals that would find it out.
-                self._sink.missed_notifications()
-            return presence.status.say((host, pid), rows, gone, life)
+        return self._during(lambda presence: presence.publish((host, pid), rows, gone, life))
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
-        if self.unmade():
-            return
-        with self._call() as presence:
-            speaking = presence.inspector.speaking()
+        speaking: list[int] = self._look(lambda presence: presence.inspector.speaking(), [])
         for contender in speaking:
-            with self._call() as presence:
-                said = presence.inspector.said_by(contender, before)
-            yield from said
+            yield from self._during(partial(_said_by, contender, before))
 
     def make_latch(
         self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
     ) -> LatchState:
-        with self._call() as presence:
-            return presence.latches.make(key, total, ttl, maker, self._left(deadline))
+        return self._during(
+            lambda presence: presence.latches.make(key, total, ttl, maker, self._left(deadline))
+        )
 
     def count_latch_down(
         self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
     ) -> LatchState | None:
-        if self.unmade():
-            return None
-        with self._call() as presence:
-            return presence.latches.count(key, by, part, life, self._left(deadline))
+        return self._look(
+            lambda presence: presence.latches.count(key, by, part, life, self._left(deadline)), None
+        )
 
     def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
-        if self.unmade():
-            return False
-        with self._call() as presence:
-            return presence.latches.delete(key, life, self._left(deadline))
+        return self._look(lambda presence: presence.latches.delete(key, life, self._left(deadline)), False)
 
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
     ) -> list[LatchState | None]:
-        if self.unmade():
-            return [None] * len(keys)
-        with self._call() as presence:
-            look = self._watched if watch else self._latch_state
-            return [look(presence, key, deadline) for key in keys]
+        def look(presence: Presence) -> list[LatchState | None]:
+            if watch:
+                return [presence.watch_latch(key, self._left(deadline)) for key in keys]
+            return [presence.latches.look(key) for key in keys]
 
-    def _latch_state(self, presence: Presence, key: str, deadline: float) -> LatchState | None:
-        return presence.latches.look(key)
-
-    def _watched(self, presence: Presence, key: str, deadline: float) -> LatchState | None:
-        # Listen before anybody can notify us.
-        presence.listen(key)
-        state = presence.latches.watch(key, presence.contender, self._left(deadline))
-        if state is None or not state.left:
-            presence.listen_no_more(key)
-        return state
+        return self._look(look, [None] * len(keys))
 
     def close(self) -> None:
         with self._mutex:
@@ -295,11 +192,43 @@ class FileBackend:
             # At exit the end of the process does the same.
             self._finalizer.atexit = False
 
-    def _call(self) -> PresenceCall:
-        return PresenceCall(self._connected, self._directory)
+    def _during(self, call: Callable[[Presence], T]) -> T:
+        """Return what *call* returns for the presence, whose descriptors stay until then despite a close."""
+        return self._finished(self._begun(), call)
 
-    def _call_for_ours(self) -> CallForOurs:
-        return CallForOurs(self._call())
+    def _look(self, call: Callable[[Presence], T], nothing: T) -> T:
+        """As `_during`, but return *nothing* where nobody has locked anything: a look makes no directory."""
+        return nothing if self.unmade() else self._during(call)
+
+    def _about_ours(self, call: Callable[[Presence], T], nothing: T) -> T:
+        """As `_during`, for our own entries, but return *nothing* if the directory can't be used any more.
+
+        What we have stays for as long as this process lives, so no error may be the last word: rights that
+        were taken away may be given back.
+        """
+        try:
+            presence = self._begun()
+        except ConfigurationError:
+            return nothing
+        try:
+            return self._finished(presence, call)
+        except ConfigurationError as error:
+            raise BackendUnavailable(str(error)) from error
+
+    def _begun(self) -> Presence:
+        with self._directory.explained():
+            return self._connected()
+
+    def _finished(self, presence: Presence, call: Callable[[Presence], T]) -> T:
+        """Carry out *call*, which `_begun` has begun."""
+        try:
+            try:
+                presence.locks.heal()
+                return call(presence)
+            finally:
+                presence.end()
+        except OSError as error:
+            raise self._directory.explain(error) from error
 
     def _connected(self) -> Presence:
         """Return the presence in the directory that exists now, with a call begun."""
@@ -316,7 +245,7 @@ class FileBackend:
                 presence.desert()
                 presence = None
             if presence is None:
-                presence = Presence(self._directory, WeakSink(self._sink) if self._sink is not None else None)
+                presence = Presence(self._directory, self._weak_sink)
                 self._presence = presence
                 self._kept(presence)
             # It is open, because `close` removes it first, under the same mutex.
@@ -324,14 +253,19 @@ class FileBackend:
             return presence
 
     def _request(self, presence: Presence, request: LockRequest, deadline: float) -> Acquired | Queued | Busy:
-        spot = presence.queues.spot(request.key)
+        answer = self._attempt(presence, request, deadline)
+        presence.insist(request.token)
+        return answer
+
+    def _attempt(self, presence: Presence, request: LockRequest, deadline: float) -> Acquired | Queued | Busy:
+        spot = spot_of(request.key)
         listening = False
         while True:
             line = presence.queues.entries(spot) if request.token in presence.ours.entries else []
             mine = presence.ours.find(request, line)
             if mine is None:
                 # It is new, or was deleted while this process was stopped.
-                mine, line = presence.join(request, spot, self._left(deadline))
+                mine, line = presence.join(request, self._left(deadline))
             if mine is None:
                 return Busy()
             before = [] if mine.held else presence.queues.before(mine, line)
@@ -359,6 +293,43 @@ class FileBackend:
             # Look once more, because those that left before we listened have not notified us.
             listening = True
 
+    def _cancel(self, presence: Presence, request: LockRequest, deadline: float) -> bool:
+        spot = spot_of(request.key)
+        line = presence.queues.entries(spot)
+        mine = presence.ours.find(request, line)
+        if mine is None:
+            presence.drop(request.token)
+            return False
+        if mine.held or (
+            not presence.queues.before(mine, line)
+            and presence.take(request, spot, mine, self._left(deadline)) is not None
+        ):
+            presence.insist(request.token)
+            return True
+        # The contenders before us may have left meanwhile, and have notified us.
+        self._leave(presence, request, spot, mine)
+        return False
+
+    def _renew(self, presence: Presence, requests: Sequence[LockRequest]) -> list[bool]:
+        held = [presence.ours.holds(request, self._patience) for request in requests]
+        ours = [request for request, has in zip(requests, held, strict=True) if has]
+        for request in presence.release_requests.of(ours):
+            self._weak_sink.release_requested(request.key, request.token)
+        presence.insist()
+        return held
+
+    def _raise_fence(self, presence: Presence, request: LockRequest, number: int) -> Acquired | None:
+        if not presence.ours.holds(request, self._patience):
+            return None
+        if number > HIGHEST_FLOOR:
+            raise ConfigurationError(
+                f"A database has seen the fence {number}, and files count to 2**61: another lock service "
+                "gave it out. Raise FENCE_EPOCH (epoch= of connect), on all servers: numbers begin anew."
+            )
+        lifted = presence.ours.raise_fence(request, number, self._patience)
+        presence.insist(request.token)
+        return Acquired(lifted) if lifted is not None else None
+
     def _left(self, deadline: float) -> float:
         """Return how many seconds to wait for a process that writes."""
         return min(self._patience, max(0.0, deadline - clock.now()))
@@ -367,3 +338,7 @@ class FileBackend:
         presence.withdraw(request.token, mine)
         presence.wake_front(spot)
         return Busy()
+
+
+def _said_by(contender: int, before: str, presence: Presence) -> list[SeenProcess]:
+    return presence.inspector.said_by(contender, before)

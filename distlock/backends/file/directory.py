@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from distlock.backends.inspectable import Finding
 from distlock.errors import BackendUnavailable, ConfigurationError, shown_as
 
 #: The format of the files. Each format has a folder of its own.
@@ -19,6 +20,9 @@ FORMAT = "v2"
 
 #: The file of which every contender locks a byte.
 STATE = "state"
+
+#: A health check warns of fewer free files and bytes than these.
+_FILES, _BYTES = 10_000, 64 * 1024**2
 
 #: Errors that no repetition cures.
 _HOPELESS = {
@@ -59,14 +63,38 @@ class Directory:
                 "Name a local directory, or use a lock service for several hosts, for example redis://."
             )
 
-    def is_missing(self) -> bool:
-        """Return whether nobody has locked anything there yet. Raises the errors of `explain`."""
+    def unmade(self) -> Finding | None:
+        """Return a warning if nobody has locked anything there yet. Raises the errors of `explain`."""
         with self.explained():
             try:
                 os.lstat(self.root)
             except FileNotFoundError:
-                return True
-            return False
+                there = os.path.lexists(self.path)
+            else:
+                return None
+        about = "is there, and nothing has been locked in it yet" if there else "is not there"
+        return Finding(
+            "warning",
+            "directory",
+            f"The lock directory {self.path} {about}.",
+            "The first lock makes what is missing. If the site has locked something already, compare the "
+            "path with the one in its settings: a container has directories of its own.",
+        )
+
+    def examine(self) -> Iterator[Finding]:
+        """Yield the findings about the directory, which exists. Raises OSError."""
+        yield Finding("ok", "hosts", f"{self.root} serves the processes of this host, or of this container.")
+        told = os.statvfs(self.root)
+        left, files = told.f_bavail * told.f_frsize, told.f_favail
+        said = f"{left / 1024**2:.0f} MiB are left"
+        # Some file systems don't count files.
+        if counted := told.f_files > 0:
+            said += f", and {files} files"
+        if left < _BYTES or (counted and files < _FILES):
+            remedy = "Make room, or move the locks: a full disk lets nobody lock."
+            yield Finding("warning", "space", f"{said}.", remedy)
+        else:
+            yield Finding("ok", "space", f"{said}.")
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -249,34 +277,10 @@ def user_of(uid: int) -> str:
         return f"the user {uid}"
 
 
-NETWORK = frozenset(
-    {
-        "9p",
-        "acfs",
-        "afs",
-        "beegfs",
-        "ceph",
-        "cifs",
-        "coda",
-        "gfs",
-        "gfs2",
-        "glusterfs",
-        "gpfs",
-        "lustre",
-        "ncpfs",
-        "nfs",
-        "nfs4",
-        "ocfs2",
-        "orangefs",
-        "pvfs2",
-        "smb2",
-        "smb3",
-        "smbfs",
-        "vboxsf",
-        "virtiofs",
-        "vmhgfs",
-        "wekafs",
-    }
+#: The types of the file systems that other hosts may share.
+_NETWORK = re.compile(
+    "9p|acfs|afs|beegfs|ceph|cifs|coda|gfs|gfs2|glusterfs|gpfs|lustre|ncpfs|nfs|nfs4|ocfs2|orangefs|pvfs2|"
+    "smb2|smb3|smbfs|vboxsf|virtiofs|vmhgfs|wekafs"
 )
 
 #: FUSE mostly reaches other hosts (sshfs, s3fs, glusterfs, rclone). These file systems are local.
@@ -291,7 +295,7 @@ def is_network(file_system: str) -> bool:
     """Return whether other hosts may share a mount of type *file_system*."""
     if file_system.startswith("fuse."):
         return file_system not in LOCAL_FUSE
-    return file_system in NETWORK
+    return _NETWORK.fullmatch(file_system) is not None
 
 
 def file_system_of(path: str, mountinfo: str) -> str | None:

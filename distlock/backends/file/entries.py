@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, takewhile
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 from distlock.backends.file.record_locks import SHARDS, contender_of, name_of
@@ -66,17 +66,16 @@ class QueueEntry(NamedTuple):
         """The name that notifications use for it."""
         return f"{self.proof}{self.wants.text}"
 
+    def joined(self, spot: Spot, ticket: int, held: bool) -> QueueEntry:
+        """Return the entry with its *ticket* and its file's name; *held* if it has the lock at once."""
+        # Both states have the same length, so a full directory does not keep anybody from taking the lock.
+        name = f"{spot.prefix}{ticket:016d}~{name_of(self.contender)}~{self.sign}~{_HELD if held else _WAITS}"
+        return self._replace(ticket=ticket, held=held, name=name)
 
-class Newcomer(NamedTuple):
-    """A contender that is about to join a queue."""
-
-    contender: int
-    proof: str
-    span: int
-    wait: bool
-    wants: Wants
-    #: As of an entry, so that `is_front` takes both.
-    held: bool = False
+    def holding(self, number: int | None = None) -> QueueEntry:
+        """Return the entry as a holder; *number* is its first fence, if that is not its ticket."""
+        state = _HELD if number is None else f"{_LIFTED}{number}"
+        return self._replace(held=True, name=f"{self.name.rsplit('~', 2)[0]}~{self.sign}~{state}")
 
 
 class Spot(NamedTuple):
@@ -123,18 +122,9 @@ def spot_of_entry(entry: QueueEntry) -> Spot:
     return Spot(int(entry.folder, 16), entry.folder, "~".join(entry.name.split("~")[:2]) + "~")
 
 
-def joining(spot: Spot, ticket: int, mine: Newcomer, held: bool) -> QueueEntry:
-    """Return the entry of *mine*; *held* if it has the lock at once."""
-    sign = f"{mine.proof}{mine.wants.text}"
-    name = _name(spot, ticket, mine.contender, sign, _HELD if held else _WAITS)
-    return QueueEntry(ticket, mine.contender, mine.proof, mine.wants, held, spot.folder, name)
-
-
-def holding(spot: Spot, entry: QueueEntry, number: int | None = None) -> QueueEntry:
-    """Return *entry* as a holder; *number* is its first fence, if that is not its ticket."""
-    state = _HELD if number is None else f"{_LIFTED}{number}"
-    name = _name(spot, entry.ticket, entry.contender, entry.sign, state)
-    return entry._replace(held=True, name=name)
+def newcomer(request: LockRequest, contender: int, spot: Spot) -> QueueEntry:
+    """Return the entry of a contender that is about to join a queue. It has no ticket and no file yet."""
+    return QueueEntry(0, contender, proof_of(request.token), wants_of(request), False, spot.folder, "")
 
 
 def parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[QueueEntry]:
@@ -159,11 +149,6 @@ def _entry(folder: str, name: str) -> QueueEntry | None:
     return None
 
 
-def _name(spot: Spot, ticket: int, contender: int, sign: str, state: str) -> str:
-    # Both have the same length, so that a full directory does not keep anybody from taking the lock.
-    return f"{spot.prefix}{ticket:016d}~{name_of(contender)}~{sign}~{state}"
-
-
 @lru_cache(maxsize=4096)
 def _shard_and_prefix(key: str) -> tuple[int, str]:
     digest = hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=16).hexdigest()
@@ -172,19 +157,7 @@ def _shard_and_prefix(key: str) -> tuple[int, str]:
     return int(digest[:2], 16) % SHARDS, f"{text}~{digest}~"
 
 
-class _Stands(Protocol):
-    """An entry or a newcomer."""
-
-    @property
-    def wants(self) -> Wants: ...
-    @property
-    def held(self) -> bool: ...
-
-
-_S = TypeVar("_S", bound=_Stands)
-
-
-def front(living: Iterable[_S]) -> Iterator[_S]:
+def front(living: Iterable[QueueEntry]) -> Iterator[QueueEntry]:
     """Yield those of the *living* that have the lock or may take it, in order."""
     living = iter(living)
     first = next(living, None)
@@ -198,12 +171,12 @@ def front(living: Iterable[_S]) -> Iterator[_S]:
         yield from takewhile(lambda entry: entry.wants.mode == READ, living)
 
 
-def is_front(last: _Stands, living: Iterable[_Stands]) -> bool:
+def is_front(last: QueueEntry, living: Iterable[QueueEntry]) -> bool:
     """Return whether *last*, behind the *living*, may take the lock."""
     return any(entry is last for entry in front(chain(living, (last,))))
 
 
-def other_limit(mine: _Stands, line: Iterable[_Stands]) -> int:
+def other_limit(mine: QueueEntry, line: Iterable[QueueEntry]) -> int:
     """Return a limit of somebody in *line* that differs from that of *mine*; 0 if there is none."""
     if mine.wants.mode != PERMIT:
         return 0
@@ -211,7 +184,7 @@ def other_limit(mine: _Stands, line: Iterable[_Stands]) -> int:
     return next((limit for limit in limits if limit != mine.wants.limit), 0)
 
 
-def _permitted(line: list[_S]) -> Iterator[_S]:
+def _permitted(line: list[QueueEntry]) -> Iterator[QueueEntry]:
     out = sum(entry.wants.permits for entry in line if entry.held)
     room = True
     for entry in line:

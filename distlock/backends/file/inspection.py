@@ -14,7 +14,7 @@ from typing import NamedTuple
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.file import notifications
-from distlock.backends.file.entries import QueueEntry, front, proof_of
+from distlock.backends.file.entries import QueueEntry, front, proof_of, spot_of
 from distlock.backends.file.queues import FileQueues
 from distlock.backends.file.record_locks import RecordLocks, contender_of, name_of
 from distlock.backends.file.tree import NEW, Tree, read_file, write_file
@@ -31,7 +31,7 @@ class Inspector:
 
     def key_state(self, key: str, patience: float) -> KeyState:
         """Return the living contenders for *key*."""
-        line = self._queues.exact_entries(self._queues.spot(key), patience)
+        line = self._queues.exact_entries(spot_of(key), patience)
         living = [entry for entry in line if self._locks.alive(entry.contender)]
         have = list(front(living))
         queue = [self._seen_process(entry.contender, key) for entry in living if entry not in have]
@@ -52,7 +52,7 @@ class Inspector:
 
     def locked(self, key: str, patience: float) -> bool:
         """Return whether a living contender for *key* exists."""
-        spot = self._queues.spot(key)
+        spot = spot_of(key)
         # A look that finds nobody has to be repeated exactly, because a file may be being renamed.
         return self._anybody(self._queues.entries(spot)) or self._anybody(
             self._queues.exact_entries(spot, patience)
@@ -60,14 +60,14 @@ class Inspector:
 
     def break_hold(self, key: str, number: int, patience: float) -> bool:
         """Delete the hold of *key* whose first fence is *number*, and notify its process."""
-        broken = self._queues.break_hold(self._queues.spot(key), number, patience)
+        broken = self._queues.break_hold(spot_of(key), number, patience)
         if broken is not None:
             notifications.send(self._tree, broken.contender, notifications.BROKEN)
         return broken is not None
 
     def request_release(self, key: str, patience: float) -> bool:
         """Request the release of *key* from all holders. Return False if there are none."""
-        line = self._queues.exact_entries(self._queues.spot(key), patience)
+        line = self._queues.exact_entries(spot_of(key), patience)
         have = list(front([entry for entry in line if self._locks.alive(entry.contender)]))
         for entry in have:
             want(self._tree, entry)

@@ -1,32 +1,26 @@
-"""A backend's presence in one directory: its contender, its entries and its listener."""
+"""A backend's presence in one directory: its contender, its entries, its listener, and what it cleans up."""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from distlock.backends.base import LockRequest, Sink
 from distlock.backends.file import notifications, record_locks
-from distlock.backends.file.directory import Directory
-from distlock.backends.file.entries import (
-    Newcomer,
-    QueueEntry,
-    Spot,
-    front,
-    proof_of,
-    spot_of_entry,
-    wants_of,
-)
-from distlock.backends.file.inspection import Inspector, ReleaseRequests, StatusFile
+from distlock.backends.file.directory import Directory, Distrusted
+from distlock.backends.file.entries import QueueEntry, Spot, front, proof_of, spot_of, spot_of_entry
+from distlock.backends.file.inspection import PROCESSES, WANTED, Inspector, ReleaseRequests, StatusFile
 from distlock.backends.file.latches import LatchFiles
-from distlock.backends.file.leftovers import Sweeper
-from distlock.backends.file.queues import FileQueues, Holds, Unresponsive
-from distlock.backends.file.tree import Tree
-from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.backends.file.queues import SUFFIX, FileQueues, Holds, Unresponsive
+from distlock.backends.file.tree import NEW, WAKE, Tree
+from distlock.backends.inspectable import StatusRow
+from distlock.backends.latches import LatchState
+from distlock.errors import BackendUnavailable
 from distlock.reentrance import call
 
 
@@ -38,7 +32,7 @@ class Presence:
     written.
     """
 
-    def __init__(self, directory: Directory, sink: Sink | None) -> None:
+    def __init__(self, directory: Directory, sink: Sink) -> None:
         # Checked before anything is made there, and again for a directory that was made meanwhile.
         directory.refuse_network()
         self._tree = Tree(directory)
@@ -100,15 +94,11 @@ class Presence:
         """Return whether the directory is still the one that has our locks."""
         return self.locks.current() and self._tree.intact()
 
-    def join(
-        self, request: LockRequest, spot: Spot, patience: float
-    ) -> tuple[QueueEntry | None, list[QueueEntry]]:
+    def join(self, request: LockRequest, patience: float) -> tuple[QueueEntry | None, list[QueueEntry]]:
+        """Join the queue: see `FileQueues.join`."""
         self._sweeper.go_on()
         self.drop(request.token)
-        newcomer = Newcomer(
-            self.contender, proof_of(request.token), request.span, request.wait, wants_of(request)
-        )
-        mine, line = self.queues.join(spot, newcomer, patience)
+        mine, line = self.queues.join(request, self.contender, patience)
         if mine is not None:
             self.ours.entries[request.token] = mine
         return mine, line
@@ -136,6 +126,58 @@ class Presence:
         self.wake_front(spot)
         return 0.0
 
+    def release(self, request: LockRequest) -> bool:
+        """Delete the entry of our hold. Return False if it is not ours."""
+        spot = spot_of(request.key)
+        while (mine := self.ours.own(request, spot)) is not None:
+            if self.withdraw(request.token, mine):
+                # The lock is free, even if nobody can be notified. Behind us there is mostly nobody.
+                with suppress(OSError):
+                    if not self.queues.left_alone(spot, mine):
+                        self.wake_front(spot)
+                return True
+            # It is gone, or another thread has just renamed its file.
+        return False
+
+    def downgrade(self, request: LockRequest, patience: float) -> bool:
+        """See `distlock.backends.optional.Reads`."""
+        spot = spot_of(request.key)
+        mine = self.ours.own(request, spot)
+        if mine is None or not self.ours.downgrade(request, spot, mine, patience):
+            return False
+        self.insist(request.token)
+        with suppress(OSError):
+            self.wake_front(spot)
+        return True
+
+    def break_hold(self, key: str, number: int, patience: float) -> bool:
+        """See `distlock.backends.inspectable.Breaks`."""
+        if not self.inspector.break_hold(key, number, patience):
+            return False
+        # It is broken, even if nobody can be notified.
+        with suppress(OSError):
+            self.wake_front(spot_of(key))
+        return True
+
+    def publish(
+        self, about: tuple[str, int], rows: Sequence[StatusRow], gone: Sequence[str], life: float
+    ) -> bool:
+        """Publish our status, and look after our holds, which have no renewals."""
+        if self.ours.is_broken() or self.release_requests.has_news():
+            self._sink.missed_notifications()
+        return self.status.say(about, rows, gone, life)
+
+    def watch_latch(self, key: str, patience: float) -> LatchState | None:
+        """Return the state of the latch *key*. While it is closed, notifications count for it."""
+        listener = self._listening()
+        # Listen before anybody can notify us.
+        if listener is not None:
+            listener.expect(proof_of(key), key)
+        state = self.latches.watch(key, self.contender, patience)
+        if listener is not None and (state is None or not state.left):
+            listener.forget(proof_of(key))
+        return state
+
     def await_turn(self, key: str, mine: QueueEntry, before: Sequence[QueueEntry]) -> bool:
         """Watch for the release and death of all *before* us. Return False if a death can't be watched."""
         listener = self._listening()
@@ -144,16 +186,6 @@ class Presence:
         listener.expect(mine.sign, key)
         # All of them, because one that dies after we looked would break the chain of notifications.
         return False not in [listener.watch(entry.contender, self.locks.pid) for entry in before]
-
-    def listen(self, key: str) -> None:
-        """Have notifications with the proof of *key* count for *key*."""
-        listener = self._listening()
-        if listener is not None:
-            listener.expect(proof_of(key), key)
-
-    def listen_no_more(self, key: str) -> None:
-        if self._listener is not None:
-            self._listener.forget(proof_of(key))
 
     def hold(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> int:
         """Note that our entry has the lock. Return the first fence of the hold."""
@@ -178,11 +210,6 @@ class Presence:
         for entry in front(self.queues.living(self.queues.entries(spot))):
             if not entry.held:
                 notifications.send(self._tree, entry.contender, entry.sign)
-
-    def wake_next(self, spot: Spot, mine: QueueEntry) -> None:
-        """As `wake_front`, after the release of *mine*, behind which there is mostly nobody."""
-        if not self.queues.left_alone(spot, mine):
-            self.wake_front(spot)
 
     def close(self) -> None:
         """Release everything once no call is under way. May be called twice."""
@@ -241,80 +268,18 @@ class Presence:
                 self.wake_front(spot_of_entry(mine))
 
     def _listening(self) -> notifications.FileListener | None:
-        """Return the listener, started if needed; None if the backend was never opened."""
+        """Return the listener, started if needed; None after a close."""
         with self._mutex:
             if self._listener is not None and not self._listener.reachable():
                 self._listener.close()
                 self._listener = None
-            if self._listener is None and self._sink is not None and self._closed is None:
+            if self._listener is None and self._closed is None:
                 self._listener = notifications.FileListener(self._tree, self.contender, self._sink)
             return self._listener
 
     def _unlisten(self, mine: QueueEntry) -> None:
         if self._listener is not None:
             self._listener.forget(mine.sign)
-
-
-class PresenceCall:
-    """The presence during one call. Its descriptor stays until the call has ended, even after a close."""
-
-    __slots__ = ("_begun", "_directory", "_presence")
-
-    def __init__(self, begun: Callable[[], Presence], directory: Directory) -> None:
-        """*begun* returns the presence, with a call begun."""
-        self._begun = begun
-        self._directory = directory
-
-    def __enter__(self) -> Presence:
-        try:
-            self._presence = presence = self._begun()
-        except OSError as error:
-            raise self._directory.explain(error) from error
-        try:
-            presence.locks.heal()
-        except BaseException:
-            presence.end()
-            raise
-        return presence
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
-            self._presence.end()
-        except OSError as at_end:
-            error = error or at_end
-        if isinstance(error, OSError):
-            raise self._directory.explain(error) from error
-
-
-class CallForOurs:
-    """A call about our own entries. It gives None if they went with a directory that can't be used any more.
-
-    What we have stays for as long as this process lives, so no error may be the last word: rights that were
-    taken away may be given back.
-    """
-
-    __slots__ = ("_begun", "_call")
-
-    def __init__(self, call: PresenceCall) -> None:
-        self._call = call
-
-    def __enter__(self) -> Presence | None:
-        self._begun = False
-        try:
-            presence = self._call.__enter__()
-        except ConfigurationError:
-            return None
-        self._begun = True
-        return presence
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        try:
-            if self._begun:
-                self._call.__exit__(kind, error, traceback)
-        except ConfigurationError as told:
-            error = told
-        if isinstance(error, ConfigurationError):
-            raise BackendUnavailable(str(error)) from error
 
 
 class _Forked(Protocol):
@@ -342,3 +307,66 @@ def _forget_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+#: Seconds that one call may spend on deleting leftovers.
+_BUDGET = 0.002
+
+
+class Sweeper:
+    """Deletes what crashed contenders left: entries, seeds, FIFOs, published status. A few with each call."""
+
+    def __init__(self, tree: Tree, locks: record_locks.RecordLocks, line: FileQueues) -> None:
+        self._tree = tree
+        self._locks = locks
+        self._queues = line
+        self._steps: Iterator[None] | None = None
+        self._turn = threading.Lock()
+
+    def begin(self) -> None:
+        """Start a round, which the next calls carry out."""
+        if self._steps is None:
+            self._steps = self._round()
+
+    def go_on(self) -> None:
+        """Continue the round for a moment."""
+        if self._steps is None or not self._turn.acquire(blocking=False):
+            return
+        try:
+            end = time.monotonic() + _BUDGET
+            for _ in self._steps:
+                if time.monotonic() > end:
+                    return
+            self._steps = None
+        except (OSError, Distrusted):
+            self._steps = None  # A later round will do; the caller's lock can't wait.
+        finally:
+            self._turn.release()
+
+    def _round(self) -> Iterator[None]:
+        known: dict[int, bool] = {}
+        for folder, suffix in ((WAKE, ""), (".", SUFFIX), (PROCESSES, ""), (PROCESSES, NEW), (WANTED, "")):
+            names: list[str] = []
+            with suppress(FileNotFoundError):
+                names = self._tree.names(folder, self._tree.root)
+            for name in names:
+                with suppress(ValueError):
+                    whose = name.removesuffix(suffix).partition("~")[0]
+                    if name.endswith(suffix) and self._dead(record_locks.contender_of(whose), known):
+                        # distlock makes no directory of such a name.
+                        with suppress(FileNotFoundError, IsADirectoryError):
+                            os.unlink(f"{folder}/{name}", dir_fd=self._tree.root)
+                yield
+        for line in self._queues.lines_of_shards():
+            for entry in line:
+                if self._dead(entry.contender, known):
+                    with suppress(IsADirectoryError):
+                        self._queues.leave(entry)
+                yield
+            yield
+
+    def _dead(self, contender: int, known: dict[int, bool]) -> bool:
+        """Return whether *contender* is dead, by one look a round: it may have thousands of entries."""
+        if contender not in known:
+            known[contender] = not self._locks.alive(contender)
+        return known[contender]

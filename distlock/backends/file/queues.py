@@ -25,13 +25,11 @@ from distlock.backends.base import READ, LockRequest
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.entries import (
     READING,
-    Newcomer,
     QueueEntry,
     Spot,
     front,
-    holding,
     is_front,
-    joining,
+    newcomer,
     parsed,
     proof_of,
     spot_of,
@@ -130,8 +128,6 @@ class EmptyShards:
 class FileQueues:
     """The queues of all keys in one lock directory."""
 
-    spot = staticmethod(spot_of)
-
     def __init__(
         self, directory: Directory, tree: Tree, locks: RecordLocks, now: Callable[[], int] = microseconds
     ) -> None:
@@ -174,12 +170,16 @@ class FileQueues:
         living = list(self.living(line))
         return len(list(front(living))) < len(living)
 
-    def join(self, spot: Spot, mine: Newcomer, patience: float) -> tuple[QueueEntry | None, list[QueueEntry]]:
+    def join(
+        self, request: LockRequest, contender: int, patience: float
+    ) -> tuple[QueueEntry | None, list[QueueEntry]]:
         """Join the end of the queue, once, and take the lock if it is free.
 
-        Return our entry, or None if *mine* does not wait, and the queue before us. Its contenders may leave
-        at any moment, but nobody joins it.
+        Return our entry, or None if *request* does not wait, and the queue before us. Its contenders may
+        leave at any moment, but nobody joins it.
         """
+        spot = spot_of(request.key)
+        mine = newcomer(request, contender, spot)
         with self._locks.writing(spot.shard, patience):
             # While we are the only writer nobody joins, and a contender that leaves only brings us forward.
             counter = self._tickets.counter(spot.shard)
@@ -189,13 +189,13 @@ class FileQueues:
                 if entry.proof == mine.proof and entry.contender == mine.contender:
                     return entry, line
             free = not line or is_front(mine, self.living(line))
-            if not free and not mine.wait:
+            if not free and not request.wait:
                 return None, line
-            ticket = self._tickets.take(spot.shard, counter, mine.span)
-            entry = joining(spot, ticket, mine, held=free)
+            ticket = self._tickets.take(spot.shard, counter, request.span)
+            entry = mine.joined(spot, ticket, held=free)
             self._create(entry)
             if not names:
-                self._empty_shards.came(spot.shard, ticket, ticket + mine.span)
+                self._empty_shards.came(spot.shard, ticket, ticket + request.span)
             return entry, line
 
     def take(self, spot: Spot, mine: QueueEntry, patience: float) -> QueueEntry | None:
@@ -203,7 +203,7 @@ class FileQueues:
         with self._locks.writing(spot.shard, patience):
             for entry in front(self.living(self.entries(spot))):
                 if (entry.ticket, entry.contender) == (mine.ticket, mine.contender):
-                    return entry if entry.held else self._rename(entry, holding(spot, entry))
+                    return entry if entry.held else self._rename(entry, entry.holding())
             return None
 
     def downgrade(self, spot: Spot, mine: QueueEntry, span: int, patience: float) -> QueueEntry | None:
@@ -216,7 +216,7 @@ class FileQueues:
                 if (entry.ticket, entry.contender) == (mine.ticket, mine.contender):
                     if entry.wants.mode == READ:
                         return entry
-                    reading = holding(spot, entry._replace(wants=READING), entry.number + span - 1)
+                    reading = entry._replace(wants=READING).holding(entry.number + span - 1)
                     return self._rename(entry, reading)
             return None
 
@@ -278,7 +278,7 @@ class FileQueues:
         Return None if the hold is gone.
         """
         with self._locks.writing(spot.shard, patience), suppress(FileNotFoundError):
-            return self._rename(mine, holding(spot, mine, self._tickets.lift(spot.shard, span, above)))
+            return self._rename(mine, mine.holding(self._tickets.lift(spot.shard, span, above)))
         return None
 
     def _names(self, spot: Spot) -> list[str]:
@@ -418,7 +418,7 @@ class Holds:
         if mine is not None and self._queues.there(mine):
             return True
         # Another thread may be renaming its file.
-        line = self._queues.exact_entries(self._queues.spot(request.key), patience)
+        line = self._queues.exact_entries(spot_of(request.key), patience)
         proof = proof_of(request.token)
         if any(entry.proof == proof and entry.held for entry in self._queues.living(line)):
             return True
@@ -438,7 +438,7 @@ class Holds:
         self.entries[request.token] = self.held[request.token] = mine
         return self._numbers[request.token]
 
-    def raise_fence(self, request: LockRequest, spot: Spot, number: int, patience: float) -> int | None:
+    def raise_fence(self, request: LockRequest, number: int, patience: float) -> int | None:
         """Raise the fence of *request*'s hold, and all later ones, above *number*. Return its first fence.
 
         Return None if we have no such hold.
@@ -446,7 +446,7 @@ class Holds:
         mine, lifted = self.held.get(request.token), self._numbers.get(request.token)
         if mine is None or lifted is None or lifted > number:
             return lifted
-        raised = self._queues.lift(spot, mine, request.span, number, patience)
+        raised = self._queues.lift(spot_of(request.key), mine, request.span, number, patience)
         return self._renamed(request.token, raised) if raised is not None else None
 
     def downgrade(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> bool:

@@ -18,7 +18,6 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable
 from types import FrameType
 
 from distlock.backends.file.directory import STATE, Directory
@@ -66,7 +65,9 @@ class RecordLocks:
         """Forget the parent's locks, in a forked child. The descriptor stays usable."""
         self.users = 0
         self._contenders: set[int] = set()
-        self._writers = Writers(self.descriptor, self._stalled)
+        #: The writing threads of this process, by shard: record locks do not exclude them.
+        self.inside: dict[int, Writing] = {}
+        self._healing = threading.Lock()
 
     def current(self) -> bool:
         """Return whether the directory still has our state file. Somebody may have deleted or replaced it."""
@@ -127,13 +128,27 @@ class RecordLocks:
 
     def writing(self, shard: int, patience: float) -> Writing:
         """Return a block whose thread is the only writer of *shard*, or gives up after *patience* seconds."""
-        return Writing(self._writers, shard, patience)
+        return Writing(self, shard, patience)
 
     def heal(self) -> None:
         """Release what interrupted writers of this process still have."""
-        self._writers.heal()
+        if self.inside:
+            for writer in self.inside.copy().values():
+                if writer.gone():
+                    self.abandon(writer)
 
-    def _stalled(self, patience: float, ours: bool) -> BackendUnavailable:
+    def abandon(self, writer: Writing) -> None:
+        """Release the shard of *writer*. May be called twice."""
+        with self._healing:
+            if self.inside.get(writer.shard) is writer:
+                # No other thread can have it yet, so this may be interrupted and repeated.
+                try:
+                    fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, writer.shard)
+                finally:
+                    del self.inside[writer.shard]
+
+    def stalled(self, patience: float, ours: bool) -> BackendUnavailable:
+        """Return the error after *patience* seconds behind another writer; *ours*: of this process."""
         who = "Another thread of this process" if ours else "Another process"
         why = (
             "the disk does not answer, or a signal handler asks inside of the call that it interrupted."
@@ -214,35 +229,6 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 HELD_BY_OTHERS = {errno.EACCES, errno.EAGAIN}
 
 
-class Writers:
-    """The writing threads of this process: at most one for each shard."""
-
-    def __init__(self, descriptor: int, stalled: Callable[[float, bool], Exception]) -> None:
-        self.descriptor = descriptor
-        #: Makes the error after a wait of some seconds; True: for this very process.
-        self.stalled = stalled
-        # Record locks do not exclude the threads of one process.
-        self.inside: dict[int, Writing] = {}
-        self._healing = threading.Lock()
-
-    def heal(self) -> None:
-        """Release what interrupted writers had."""
-        if self.inside:
-            for writer in self.inside.copy().values():
-                if writer.gone():
-                    self.abandon(writer)
-
-    def abandon(self, writer: Writing) -> None:
-        """Release the shard of *writer*. May be called twice."""
-        with self._healing:
-            if self.inside.get(writer.shard) is writer:
-                # No other thread can have it yet, so this may be interrupted and repeated.
-                try:
-                    fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, writer.shard)
-                finally:
-                    del self.inside[writer.shard]
-
-
 class Writing:
     """A ``with`` block whose thread is the only writer of *shard*, or raises after *patience* seconds.
 
@@ -250,11 +236,11 @@ class Writing:
     ended, the writer is gone, and the next one releases the shard.
     """
 
-    __slots__ = ("_frame", "_patience", "_writers", "shard")
+    __slots__ = ("_frame", "_locks", "_patience", "shard")
 
-    def __init__(self, writers: Writers, shard: int, patience: float) -> None:
+    def __init__(self, locks: RecordLocks, shard: int, patience: float) -> None:
         self.shard = shard
-        self._writers = writers
+        self._locks = locks
         self._patience = patience
         self._frame: FrameType | None = None
 
@@ -267,7 +253,7 @@ class Writing:
             raise
 
     def __exit__(self, *exc_info: object) -> None:
-        self._writers.abandon(self)
+        self._locks.abandon(self)
         self._frame = None
 
     def gone(self) -> bool:
@@ -287,21 +273,21 @@ class Writing:
         pause = 0.00005  # Others write for some 20 µs.
         while True:
             # One atomic step, so that the current writer is always known.
-            first = self._writers.inside.setdefault(self.shard, self)
+            first = self._locks.inside.setdefault(self.shard, self)
             if first is self:
                 if self._lock():
                     return
             elif first.gone():
-                self._writers.abandon(first)
+                self._locks.abandon(first)
                 continue
             if time.monotonic() >= deadline:
-                raise self._writers.stalled(self._patience, first is not self)
+                raise self._locks.stalled(self._patience, first is not self)
             time.sleep(pause)
             pause = min(pause * 2, 0.005)
 
     def _lock(self) -> bool:
         try:
-            fcntl.lockf(self._writers.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self.shard)
+            fcntl.lockf(self._locks.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self.shard)
         except OSError as error:
             if error.errno not in HELD_BY_OTHERS:
                 raise

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from distlock.backends.file.directory import (
     FORMAT,
+    STATE,
     Below,
     Directory,
     Distrusted,
@@ -272,3 +273,42 @@ def read_file(tree: Tree, folder: str, name: str) -> tuple[bytes, os.stat_result
                 continue
             tree.require_file(status, f"{folder}/{name}")
             return file.read(), status
+
+
+class _Missing(Exception):
+    """The directory would be made by its first use."""
+
+
+def refuse_unusable(directory: Directory) -> None:
+    """Raise what the first use of *directory* by this user would raise.
+
+    That is a `ConfigurationError` with the remedy, or `BackendUnavailable` for what may pass.
+    """
+    with suppress(_Missing), directory.explained():
+        tree = Tree(directory, mkdir=_would_make)
+        try:
+            for name in (".", QUEUE, WAKE):
+                _require(os.W_OK | os.X_OK, name, tree.root, os.path.normpath(f"{directory.root}/{name}"))
+            # Only looked at, because closing a descriptor of it would drop all locks of this process there.
+            with suppress(FileNotFoundError):
+                tree.require_file(os.lstat(STATE, dir_fd=tree.root), STATE)
+                _require(os.R_OK | os.W_OK, STATE, tree.root, directory.state)
+        finally:
+            tree.close()
+
+
+def _would_make(name: str, _: int, *, dir_fd: int) -> None:
+    """Stand in for `os.mkdir`: raise in the place of making anything."""
+    try:
+        os.lstat(name, dir_fd=dir_fd)
+    except FileNotFoundError:
+        _require(os.W_OK | os.X_OK, ".", dir_fd, name)
+        raise _Missing from None
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+
+
+def _require(rights: int, name: str, directory: int, shown: str) -> None:
+    if os.access(name, rights, dir_fd=directory, effective_ids=True):
+        return
+    code = errno.EROFS if os.fstatvfs(directory).f_flag & os.ST_RDONLY else errno.EACCES
+    raise OSError(code, os.strerror(code), shown)

@@ -15,12 +15,11 @@ from distlock.backends.file.directory import Directory
 from distlock.backends.file.entries import (
     READING,
     WHOLE,
-    Newcomer,
     QueueEntry,
     Spot,
     front,
     is_front,
-    proof_of,
+    spot_of,
     wants,
 )
 from distlock.backends.file.queues import FileQueues
@@ -61,9 +60,7 @@ def locks(lock_directory: Directory, tree: Tree) -> Iterator[RecordLocks]:
 def take(line: FileQueues, locks: RecordLocks, key: str, span: int = 1) -> int:
     """A fence for *key*, used and given back."""
     contender = locks.enter()
-    entry, _ = line.join(
-        line.spot(key), Newcomer(contender, proof_of("token"), span, wait=True, wants=WHOLE), patience=2.0
-    )
+    entry, _ = line.join(LockRequest(key, "token", 10.0, span), contender, patience=2.0)
     assert entry is not None
     line.leave(entry)
     locks.leave(contender)
@@ -227,28 +224,28 @@ def test_a_writer_that_was_stopped_halfway_makes_calls_fail_on_time(
     lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str
 ) -> None:
     line = FileQueues(lock_directory, tree, locks)
-    spot = line.spot(key)
-    newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True, wants=WHOLE)
+    spot = spot_of(key)
+    newcomer = LockRequest(key, "token", 10.0, 1)
     with (
         ThreadPoolExecutor(1) as pool,
         locks.writing(spot.shard, patience=2.0),
         pytest.raises(BackendUnavailable, match="Another thread of this process"),
     ):
-        pool.submit(line.join, spot, newcomer, 0.05).result()
+        pool.submit(line.join, newcomer, locks.enter(), 0.05).result()
 
 
 def test_a_writer_that_was_interrupted_where_no_exit_helps_is_passed_over(
     lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str
 ) -> None:
     line = FileQueues(lock_directory, tree, locks)
-    spot = line.spot(key)
+    spot = spot_of(key)
 
     def enter_and_never_leave() -> None:
         locks.writing(spot.shard, patience=2.0).__enter__()
 
     enter_and_never_leave()
-    newcomer = Newcomer(locks.enter(), proof_of("token"), 1, wait=True, wants=WHOLE)
-    assert line.join(spot, newcomer, 0.0)[0] is not None
+    newcomer = LockRequest(key, "token", 10.0, 1)
+    assert line.join(newcomer, locks.enter(), 0.0)[0] is not None
 
 
 # -- whose turn it is -------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ def test_no_call_outlasts_its_deadline_behind_a_writer_that_was_stopped(
         mine, second = ask(key), ask(key)
         one.held(mine)
         patient.queued(second)
-        peer().do("stop_writing_halfway", key)
+        peer().do("stop_writing_halfway")
         one.backend.release(mine)
         began = clock.now()
         for call, it in [
@@ -199,7 +199,7 @@ def test_a_wait_behind_a_writer_that_was_stopped_ends_on_time(
     locks = distlock.connect(url, prefix="shop", busy_timeout=60)
     one.held(ask(key))
     halfway = peer()
-    halfway.do("stop_writing_halfway", key)
+    halfway.do("stop_writing_halfway")
     began = clock.now()
     with pytest.raises(BackendUnavailable, match="was stopped in the middle"):
         locks.lock("product_1").acquire(timeout=0.3)
