@@ -193,6 +193,30 @@ class Finding:
     remedy: str = ""
 
 
+#: The share of a server's connections above which a health check warns.
+_NEARLY_ALL = 0.9
+
+
+def connections(
+    here: int, most: int, ours: int, setting: str, lower: bool = True, shown: str = ""
+) -> Finding:
+    """Return a finding about the connections of a server.
+
+    Args:
+        here: How many are open.
+        most: How many the server allows; 0 if that is unknown.
+        ours: How many one of our processes opens at most.
+        setting: The server's setting for *most*.
+        lower: Whether the option max_connections bounds *ours*.
+        shown: What to show for *ours*, by default the number.
+    """
+    said = f"{here} of at most {most or '?'} are open; one process opens up to {shown or ours}."
+    if not most or here + ours <= most * _NEARLY_ALL:
+        return Finding("ok", "connections", said)
+    or_lower = ", or lower max_connections in OPTIONS" if lower else ""
+    return Finding("warning", "connections", said, f"Raise {setting} of the server{or_lower}.")
+
+
 @runtime_checkable
 class Examinable(Protocol):
     """A backend with a health check of its lock service."""

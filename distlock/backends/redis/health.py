@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from distlock.backends.inspectable import Finding
+from distlock.backends.inspectable import Finding, connections
 from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.scripts import command
@@ -19,7 +19,7 @@ Send = Callable[..., object]
 _APART = 2.0
 #: The format before `FORMAT`; processes that used it in the last so many seconds are reported.
 _FORMER, _LATELY = "dl:1", 60.0
-#: From this share of the memory, or of the connections, on, there is a warning.
+#: From this share of the memory on, there is a warning.
 _NEARLY_ALL = 0.9
 
 
@@ -57,7 +57,9 @@ def examine(
     yield from _memory(info)
     yield _persistence(info, send)
     yield from _clock(send)
-    yield _connections(info, most_connections, listens)
+    here, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
+    shown = f"{most_connections} and one" if listens else ""
+    yield connections(here, most, most_connections + listens, "maxclients", listens, shown)
 
 
 def over_several(found: Mapping[str, Sequence[Finding]]) -> Iterator[Finding]:
@@ -190,17 +192,6 @@ def _clock(send: Send) -> Iterator[Finding]:
                 )
             else:
                 yield Finding("ok", "clock", "The server's clock and the one here agree.")
-
-
-def _connections(info: dict[str, str], most_connections: int, listens: bool) -> Finding:
-    here, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
-    up_to = f"{most_connections} and one" if listens else str(most_connections)
-    said = f"{here} of at most {most or '?'} are open; one process opens up to {up_to}."
-    if most and here + most_connections + listens > most * _NEARLY_ALL:
-        or_lower = ", or lower max_connections in OPTIONS" if listens else ""
-        remedy = f"Raise maxclients of the server{or_lower}."
-        return Finding("warning", "connections", said, remedy)
-    return Finding("ok", "connections", said)
 
 
 logger = logging.getLogger(__name__)

@@ -6,33 +6,25 @@ import math
 import os
 import random
 import secrets
+import select
 import socket
 import time
 import weakref
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
 from distlock.backends.inspectable import MOST_SHOWN, Finding, KeyState, SeenProcess, StatusRow
-from distlock.backends.sql.dialect import (
-    Dialect,
-    Execute,
-    RowMissing,
-    Rows,
-    ServerError,
-    ServerLock,
-    SessionLost,
-    SessionStatus,
-)
-from distlock.backends.sql.session import POLL, SQLSession
+from distlock.backends.sql.connection import Rows, SessionLost, poll
+from distlock.backends.sql.dialect import Dialect, Execute, ServerLock, SessionStatus
+from distlock.backends.sql.session import POLL, SessionHold, SQLSession
 from distlock.backends.sql.sessions import SessionPool
 from distlock.clock import now
-from distlock.errors import BackendUnavailable, LockError
+from distlock.errors import LockError
 from distlock.numbers import LONG, check_count, check_seconds
+
+T = TypeVar("T")
 
 #: Seconds between two polls of a waiter for which there is no session to wait in.
 _NO_SESSION = 0.1
@@ -40,7 +32,7 @@ _NO_SESSION = 0.1
 _QUEUED_SOON = 0.001
 
 
-class SQLBackend(ABC):
+class SQLBackend:
     """One process's locks in the server at *url*.
 
     Args:
@@ -53,16 +45,11 @@ class SQLBackend(ABC):
     """
 
     capabilities = Capabilities(several_processes=True, lease=True, fence=True, inspect=True)
-    #: The exceptions of the database's library, beside those of a `ServerConnection`.
-    library_errors: ClassVar[type[Exception]]
+    #: The SQL of the database.
+    dialect: ClassVar[type[Dialect]]
     #: Names this process: see `distlock.backends.inspectable.Inspectable`.
     process: str
     _pool: SessionPool
-
-    @staticmethod
-    @abstractmethod
-    def make_dialect(url: str, pools_sessions: bool) -> Dialect:
-        """Return the dialect of the server at *url*. Connects to nothing."""
 
     def __init__(
         self,
@@ -76,7 +63,7 @@ class SQLBackend(ABC):
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
         self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
         check_count("max_connections", max_connections)
-        self._dialect = self.make_dialect(url, pools_sessions)
+        self._dialect = self.dialect(url, pools_sessions)
         self._max_connections = max_connections
         self._begin()
 
@@ -90,7 +77,7 @@ class SQLBackend(ABC):
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         deadline = self._by(deadline)
-        with self._translating_errors():
+        with self._dialect.translating_errors():
             if (session := self._pool.of(request)) is not None:
                 # If the session has ended, its lock is free and its place in the queue is lost: try anew.
                 with suppress(SessionLost), self._using(session, deadline):
@@ -98,7 +85,7 @@ class SQLBackend(ABC):
                         return Queued(POLL)
                     if session.has(request) and (held := session.accept(request, deadline)) is not None:
                         return held
-            lock = self._lock_of(request.key, deadline, make=True)
+            lock = self._dialect.lock_of(request.key, self._executing(deadline), make=True)
             assert lock is not None
             session = self._pool.for_hold(request, deadline)
             with self._using(session, deadline):
@@ -118,19 +105,14 @@ class SQLBackend(ABC):
         return Queued(POLL)
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        deadline = self._by(deadline)
-        with self._translating_errors():
-            session = self._pool.of(request)
-            if session is None:
-                return False
-            with suppress(SessionLost), self._using(session, deadline):
-                if session.waiting is not None and not self._end_wait(session, deadline):
-                    return False
-                hold = session.holds.get(request.key)
-                if hold is None or hold.granted:
-                    return hold is not None
-                session.release(hold, deadline)
+        def leave(session: SQLSession, deadline: float) -> bool:
+            hold = self._hold_in(session, request, deadline)
+            if hold is None or hold.granted:
+                return hold is not None
+            session.release(hold, deadline)
             return False
+
+        return self._call(leave, request, deadline) or False
 
     def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
         answers: dict[SQLSession, bool | None] = {}
@@ -141,7 +123,7 @@ class SQLBackend(ABC):
                 # A session that hangs must not delay the renewal of holds in other sessions.
                 deadline = now() + min(self._io_timeout, max(0.1, session.ttl / 6))
                 try:
-                    with self._translating_errors(), self._using(session, deadline):
+                    with self._dialect.translating_errors(), self._using(session, deadline):
                         session.ping(deadline)
                     answers[session] = True
                 except LockError as error:
@@ -154,17 +136,11 @@ class SQLBackend(ABC):
         return renewed
 
     def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        deadline = self._by(deadline)
-        with self._translating_errors():
-            session = self._pool.of(request)
-            if session is None:
-                return False
-            with suppress(SessionLost), self._using(session, deadline):
-                if session.waiting is not None and not self._end_wait(session, deadline):
-                    return False
-                hold = session.holds.get(request.key)
-                return hold is not None and session.release(hold, deadline)
-            return False
+        def release(session: SQLSession, deadline: float) -> bool:
+            hold = self._hold_in(session, request, deadline)
+            return hold is not None and session.release(hold, deadline)
+
+        return self._call(release, request, deadline) or False
 
     def has_ended(self, request: LockRequest) -> bool:
         """Return whether the session is over: see `distlock.backends.optional.SeesEnd`."""
@@ -172,52 +148,55 @@ class SQLBackend(ABC):
         return session is None or session.has_ended()
 
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
-        deadline = self._by(math.inf)
-        with self._translating_errors():
-            session = self._pool.of(request)
-            if session is None:
+        def raise_fence(session: SQLSession, deadline: float) -> Acquired | None:
+            hold = session.holds.get(request.key)
+            if hold is None or not hold.granted or not hold.number:
                 return None
-            with suppress(SessionLost), self._using(session, deadline):
-                hold = session.holds.get(request.key)
-                if hold is None or not hold.granted or not hold.number:
-                    return None
-                return session.raise_fence(hold, number, deadline)
-            return None
+            return session.raise_fence(hold, number, deadline)
+
+        return self._call(raise_fence, request, math.inf)
+
+    def _call(
+        self, call: Callable[[SQLSession, float], T], request: LockRequest, deadline: float
+    ) -> T | None:
+        """Return the result of *call* with the session of *request*; None if that has ended."""
+        deadline = self._by(deadline)
+        with self._dialect.translating_errors():
+            if (session := self._pool.of(request)) is not None:
+                with suppress(SessionLost), self._using(session, deadline):
+                    return call(session, deadline)
+        return None
 
     def locked(self, key: str) -> bool:
-        deadline = self._by(math.inf)
-        with self._translating_errors():
-            lock = self._lock_of(key, deadline, make=False)
-            if lock is None:
-                return False
-            with self._main_session(deadline) as session:
-                return self._dialect.is_locked(session.executing(deadline), lock)
+        execute = self._executing(self._by(math.inf))
+        with self._dialect.translating_errors():
+            lock = self._dialect.lock_of(key, execute, make=False)
+            return lock is not None and self._dialect.is_locked(execute, lock)
 
     def prepare(self) -> str:
         """Make the tables: see `distlock.backends.optional.Prepares`."""
-        deadline = self._by(math.inf)
-        with self._translating_errors(), self._main_session(deadline) as session:
-            return self._dialect.prepare(session.executing(deadline))
+        with self._dialect.translating_errors():
+            return self._dialect.prepare(self._executing(self._by(math.inf)))
 
     def examine(self) -> Iterator[Finding]:
         """Return findings: see `distlock.backends.inspectable.Examinable`."""
-        deadline = self._by(math.inf)
-        with self._translating_errors(), self._main_session(deadline) as session:
-            return iter([*self._dialect.examine(session.executing(deadline), 1 + self._max_connections)])
+        with self._dialect.translating_errors():
+            found = self._dialect.examine(self._executing(self._by(math.inf)), 1 + self._max_connections)
+            return iter([*found])
 
     def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
-        with self._translating_errors():
+        with self._dialect.translating_errors():
             found = list(self._dialect.sessions_of(self._executing(deadline), key))
         holder = next((one for one in found if one.waited is None), None)
         queue = [self._process_of(one) for one in found if one.waited is not None]
-        state = KeyState(queue=queue[:MOST_SHOWN], waiting=len(queue))
+        shown, waiting = queue[:MOST_SHOWN], len(queue)
         if holder is None:
-            return state
+            return KeyState(queue=shown, waiting=waiting)
         ended_by = self._dialect.ending(holder.session)
-        return replace(state, holder=self._process_of(holder), number=None, remaining=None, ended_by=ended_by)
+        return KeyState(self._process_of(holder), None, None, shown, waiting, ended_by=ended_by)
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
-        with self._translating_errors():
+        with self._dialect.translating_errors():
             for one in self._dialect.sessions_below(self._executing(deadline), before):
                 yield self._process_of(one)
 
@@ -247,27 +226,28 @@ class SQLBackend(ABC):
             session.start_waiting()
         while not session.connection.is_answered():
             # The server may have granted the lock, and not said so yet: this call has to return it.
-            with self._main_session(deadline) as main:
-                granted = self._dialect.has_granted(
-                    main.executing(deadline), session.waiting[1], session.number
-                )
+            execute = self._executing(deadline)
+            granted = self._dialect.has_granted(execute, session.waiting[1], session.number)
             if granted is not None or now() >= deadline:
                 return bool(granted)
             # Until the server handles the statement, the session is not in its queue, and later requests
             # would be served first.
-            session.connection.wait_readable(_QUEUED_SOON)
+            poll(session.connection.fileno, select.POLLIN, _QUEUED_SOON)
         return True
+
+    def _hold_in(self, session: SQLSession, request: LockRequest, deadline: float) -> SessionHold | None:
+        """End the wait of *request* if it still waits. Return its hold. In a block of `_using`."""
+        if session.waiting is not None and not self._end_wait(session, deadline):
+            return None
+        return session.holds.get(request.key)
 
     def _end_wait(self, session: SQLSession, deadline: float) -> bool:
         """End the wait of *session*. Return whether it has the lock. In a block of `_using`."""
         assert session.waiting is not None
         if not session.connection.is_answered():
             try:
-                with self._main_session(deadline) as main:
-                    cancelled = self._dialect.cancel_wait(
-                        main.executing(deadline), session.waiting[1], session.number
-                    )
-                if cancelled:
+                execute = self._executing(deadline)
+                if self._dialect.cancel_wait(execute, session.waiting[1], session.number):
                     return session.finish_cancelled_wait(deadline)
             except BaseException:
                 # If the server still grants it, the lock is free when the server notices that the session is
@@ -276,9 +256,6 @@ class SQLBackend(ABC):
                 raise
         session.finish_wait(deadline)
         return True
-
-    def _lock_of(self, key: str, deadline: float, make: bool) -> ServerLock | None:
-        return self._dialect.lock_of(key, partial(self._execute, deadline=deadline), make)
 
     def _process_of(self, one: SessionStatus) -> SeenProcess:
         if one.waited is None:
@@ -291,18 +268,15 @@ class SQLBackend(ABC):
 
     def _executing(self, deadline: float) -> Execute:
         """Return what executes statements in the main session, which other threads may use in between."""
-        # Each call has its own timeout, because there may be many of them.
-        return lambda text: self._execute(text, self._by(deadline))
 
-    def _execute(self, text: str, deadline: float) -> list[Rows]:
-        with self._main_session(deadline) as session:
-            return session.call(text, deadline)
+        def execute(text: str) -> list[Rows]:
+            # Each call has its own timeout, because there may be many of them.
+            by = self._by(deadline)
+            session = self._pool.main(by)
+            with self._using(session, by):
+                return session.connection.call(text, by)
 
-    @contextmanager
-    def _main_session(self, deadline: float) -> Iterator[SQLSession]:
-        session = self._pool.main(deadline)
-        with self._using(session, deadline):
-            yield session
+        return execute
 
     @contextmanager
     def _using(self, session: SQLSession, deadline: float) -> Iterator[None]:
@@ -313,17 +287,6 @@ class SQLBackend(ABC):
         finally:
             if session.closed:
                 self._pool.lose(session)
-
-    @contextmanager
-    def _translating_errors(self) -> Iterator[None]:
-        """Turn exceptions of the block into the errors that callers get."""
-        try:
-            yield
-        except (ServerError, SessionLost, TimeoutError, self.library_errors) as error:
-            if isinstance(error, RowMissing):
-                self._dialect.forget()
-            raised = self._dialect.error_for(error)
-            raise raised from (error if isinstance(raised, BackendUnavailable) else None)
 
     def _by(self, deadline: float) -> float:
         """Return when a call ends that begins now and may last until *deadline*."""

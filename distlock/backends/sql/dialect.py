@@ -1,37 +1,37 @@
-"""What the two databases have in common: locks, connections, errors, and the protocol of a dialect."""
+"""What the databases have in common: locks, their errors with remedies, and what a dialect has to do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from distlock.backends.inspectable import Finding
-from distlock.errors import LockError
+from distlock.backends.sql.connection import Rows, ServerConnection, ServerError, SessionLost
+from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 
-#: The rows of one statement.
-Rows = list[list[str | None]]
 #: Executes statements in one session, and returns the rows of each.
 Execute = Callable[[str], list[Rows]]
 
-#: The share of the server's connections above which the health check warns.
-_NEARLY_ALL = 0.9
-
-
-class ServerError(Exception):
-    """The server answered with an error."""
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
+_PREPARE = (
+    "Run 'distlock prepare' once, with this URL but a user that may make tables in --url or DISTLOCK_URL."
+)
+_OLD_ROW = "the row of this name is gone"
+#: The remedies of failures that all databases share: see `Dialect.remedies`.
+_REMEDIES = (
+    ("refused", "See whether it runs and can be reached from here."),
+    ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
+    (_OLD_ROW, "The table was emptied or made anew: try again."),
+    ("no answer", "See whether it is overloaded or the network drops packets; io_timeout bounds the wait."),
+)
 
 
 class RowMissing(ServerError):
     """The server's row of the name is gone, or belongs to another name."""
 
-
-class SessionLost(Exception):
-    """The session broke, or ended. The locks that it held are free."""
+    def __init__(self) -> None:
+        super().__init__("", _OLD_ROW)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,52 +59,30 @@ class SessionStatus:
     pid: int = 0
 
 
-class ServerConnection(Protocol):
-    """One connection, used by one thread at a time, that never blocks beyond a deadline.
-
-    Its methods raise `TimeoutError`, `ServerError` or `SessionLost`. After a `TimeoutError` the answer is
-    still to come.
-    """
-
-    #: When the unanswered statements were sent; None: no answer is pending.
-    since: float | None
-    #: The descriptor of its socket, also when that is closed.
-    fileno: int
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether this side has closed it, as it may when an interrupt leaves half an answer."""
-
-    def call(self, statements: str, deadline: float) -> list[Rows]:
-        """Return the rows of each of the *statements*. First awaits the rest of an earlier answer."""
-
-    def send(self, statements: str) -> None: ...
-
-    def is_answered(self) -> bool:
-        """Return whether statements were sent and their answer arrives. Does not block."""
-
-    def wait_readable(self, seconds: float) -> None:
-        """Wait until bytes arrive, for *seconds* at most."""
-
-    def answer(self, deadline: float) -> list[Rows]:
-        """Return the rows of the statements that were sent. Raise the first error after reading all."""
-
-    def close(self) -> None: ...
-
-    def forget(self) -> None:
-        """Close our copy of the socket in a forked child, without ending the parent's session."""
-
-
 class Dialect(Protocol):
-    """The SQL of one database.
+    """The SQL of one database, for the server at *url*.
 
     A method that takes *execute* runs statements in one session, and raises what `ServerConnection` does.
+
+    *pools*: whether a proxy in between is known to pool whole sessions.
     """
 
+    #: What errors call the database.
+    database: ClassVar[str]
+    #: The exceptions of its library, beside those of a `ServerConnection`.
+    library_errors: ClassVar[type[Exception]]
+    #: The code of an error, or a part of its text, and the remedy. The first that fits is taken.
+    remedies: ClassVar[tuple[tuple[str, str], ...]]
+    #: The codes of errors that the site has to mend, what the server lacks then, and the remedy.
+    lacking: ClassVar[dict[str, tuple[str, str]]]
+    #: What a server without our tables lacks, and the remedy.
+    TABLES: ClassVar[tuple[str, str]] = ("what locks need", _PREPARE)
     #: The server and the database, for people, without a password.
     shown: str
-    #: A statement that asks nothing, and shows that the session is there.
-    ping: str
+    pools: bool
+
+    def __init__(self, url: str, pools: bool) -> None:
+        self.pools = pools
 
     def open(self, deadline: float, patience: float, waits: bool) -> tuple[ServerConnection, int]:
         """Return a session, and the server's id of it. Raise if the server can't keep locks.
@@ -174,14 +152,46 @@ class Dialect(Protocol):
         *sessions*: how many sessions one of our processes may open.
         """
 
+    @contextmanager
+    def translating_errors(self) -> Iterator[None]:
+        """Turn exceptions of the block into the errors that callers get."""
+        try:
+            yield
+        except (ServerError, SessionLost, TimeoutError, self.library_errors) as error:
+            if isinstance(error, RowMissing):
+                self.forget()
+            raised = self.error_for(error)
+            raise raised from (error if isinstance(raised, BackendUnavailable) else None)
+
     def error_for(self, error: BaseException) -> LockError:
         """Return the error that a caller gets for *error*."""
+        code = error.code if isinstance(error, ServerError) else ""
+        # libpq asks in a line of its own whether the server runs, and the remedy says that already.
+        lines = [line for line in str(error).splitlines() if not line.endswith("?")]
+        text = " ".join(" ".join(lines).split()).rstrip(".") or type(error).__name__
+        if code in self.lacking:
+            what, remedy = self.lacking[code]
+            return self.unfit(f"lacks {what}: {text}. {remedy}")
+        if isinstance(error, TimeoutError):
+            text = "no answer in time"
+        known = (*self.remedies, *_REMEDIES)
+        return self.unavailable(
+            text, next((do for what, do in known if what == code or what in text), "See the server's log.")
+        )
 
+    def unavailable(self, why: str, remedy: str) -> BackendUnavailable:
+        return BackendUnavailable(
+            f"The {self.database} server at {self.shown} can't be used: {why}. {remedy}"
+        )
 
-def connections(here: int, most: int, sessions: int) -> Finding:
-    """Return a finding: *here* of at most *most* are open, and a process of ours opens up to *sessions*."""
-    said = f"{here} of at most {most} are open; one process opens up to {sessions}."
-    if here + sessions > most * _NEARLY_ALL:
-        remedy = "Raise max_connections of the server, or lower max_connections in OPTIONS."
-        return Finding("warning", "connections", said, remedy)
-    return Finding("ok", "connections", said)
+    def unfit(self, why: str) -> ConfigurationError:
+        return ConfigurationError(f"The {self.database} server at {self.shown} {why}")
+
+    def pooled(self) -> ConfigurationError:
+        """Return the error for a proxy that may give the session of a lock to other clients."""
+        return ConfigurationError(
+            f"Between this process and the {self.database} server at {self.shown} stands a proxy: the server "
+            "answers from another session than the one that was opened. Where it pools transactions or "
+            "statements, a lock would be left in a session that others get. Put the server itself in the "
+            "URL, or, if the proxy pools whole sessions, say so: the option pools_sessions=True."
+        )

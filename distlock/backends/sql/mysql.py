@@ -1,26 +1,23 @@
-"""Locks in a MariaDB or MySQL server: those of GET_LOCK, in sessions of their own."""
+"""Locks in a MariaDB or MySQL server: those of GET_LOCK, in sessions of their own.
+
+The name of a lock is a digest, and a table counts its fences.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
+import re
 from collections.abc import Iterator
 
 from pymysql import Error
 
-from distlock.backends.inspectable import Finding
-from distlock.backends.sql import mysql_statements as statements
+from distlock.backends.inspectable import Finding, connections
 from distlock.backends.sql.backend import SQLBackend
-from distlock.backends.sql.dialect import Execute, Rows, ServerError, ServerLock, SessionStatus, connections
-from distlock.backends.sql.mysql_connection import (
-    MySQLAddress,
-    MySQLConnection,
-    error_for,
-    pooled,
-    replica,
-    too_old,
-    unencrypted,
-    version_numbers,
-)
-from distlock.errors import ConfigurationError, LockError
+from distlock.backends.sql.connection import Rows, ServerError
+from distlock.backends.sql.dialect import Dialect, Execute, ServerLock, SessionStatus
+from distlock.backends.sql.mysql_connection import MySQLAddress, MySQLConnection
+from distlock.errors import ConfigurationError
 
 #: The first MySQL in which a session may hold several locks. Every MariaDB in use says 10 or more.
 _OLDEST = (5, 7, 5)
@@ -30,52 +27,141 @@ _HANDSHAKE_IDS = 2**32
 _MOST = 2**62
 _NO_SUCH_THREAD = "1094"
 
+#: How long the server lets a session wait: a year, because this process ends waits itself.
+_WAIT = 31_536_000
+#: Seconds that a session without a hold may be idle. The pool closes it long before.
+_IDLE = 3600
 
-class MySQLDialect:
-    """The server at *url*, spoken to in its SQL: see `distlock.backends.sql.dialect.Dialect`.
+_TABLE = "distlock_name"
+#: The state of a session that waits for a lock of GET_LOCK, as the server calls it.
+_WAITS = "User lock"
 
-    *pools*: whether a proxy in between is known to pool whole sessions.
-    """
+_MAKE = (
+    f"CREATE TABLE IF NOT EXISTS {_TABLE} ("
+    "lock_name char(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL PRIMARY KEY, "
+    "name text CHARACTER SET utf8mb4 NOT NULL, "
+    "number bigint NOT NULL) ENGINE = InnoDB"
+)
+#: Returns a row if the table exists. `_MAKE` fails without the right to make tables, also if it exists.
+_IS_MADE = (
+    "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() "  # noqa: S608
+    f"AND table_name = '{_TABLE}'"
+)
+#: What a new session tells. Asked for alone, CONNECTION_ID() would be answered by some proxies themselves.
+_WHO = "SELECT VERSION(), CONNECTION_ID(), @@GLOBAL.read_only; SHOW SESSION STATUS LIKE 'Ssl_cipher'"
+#: What the health check asks. Any user may.
+_SETTINGS = (
+    "SHOW VARIABLES WHERE Variable_name IN "
+    "('version', 'innodb_flush_log_at_trx_commit', 'max_connections', 'wsrep_on'); "
+    "SHOW GLOBAL STATUS LIKE 'Threads_connected'"
+)
+# A user without the right PROCESS sees only their own sessions, and of other users' only the id.
+_HOLDERS = (
+    f"SELECT h.name, h.session, p.USER, p.HOST FROM (SELECT name, IS_USED_LOCK(lock_name) AS session "  # noqa: S608
+    f"FROM {_TABLE} WHERE {{which}} HAVING session IS NOT NULL) AS h "
+    "LEFT JOIN information_schema.PROCESSLIST AS p ON p.ID = h.session"
+)
+# A statement that waits begins with the name of its lock in quotes. Only MariaDB counts milliseconds.
+_WAITERS = (
+    "SELECT n.name, p.ID, p.USER, p.HOST, p.TIME FROM information_schema.PROCESSLIST AS p "  # noqa: S608
+    f"JOIN {_TABLE} AS n ON n.lock_name = "
+    "CONVERT(SUBSTRING_INDEX(SUBSTRING_INDEX(p.INFO, CHAR(39), 2), CHAR(39), -1) USING ascii) "
+    f"WHERE p.STATE = '{_WAITS}' AND {{which}} "
+    "ORDER BY n.name, /*M! p.TIME_MS DESC, */ p.TIME DESC, p.ID"
+)
 
-    ping = "SELECT 1"
+_LOGIN = "Check the user and the password."
+_FULL = "Raise max_connections on the server, or let fewer processes lock."
+_RIGHTS = "Grant this user SELECT, INSERT and UPDATE on distlock_name."
+_REPLICA = "It is a replica, or read only: put the primary in the URL."
+_USE_TLS = "add ssl_ca=/path/to/ca.pem to the URL."
+
+
+class MySQLDialect(Dialect):
+    """The SQL of MariaDB and MySQL: see `Dialect`."""
+
+    database = "MySQL"
+    library_errors = Error
+    lacking = {"1146": Dialect.TABLES, "1049": ("the database", "Check the URL.")}
+    remedies = (
+        ("1045", _LOGIN),
+        ("1698", _LOGIN),
+        ("1130", "Let this host in: see the hosts of the user on the server."),
+        ("1044", "Grant this user the database, and SELECT, INSERT and UPDATE on distlock_name."),
+        ("CREATE command denied", "To prepare it, be a user that may make tables."),
+        ("1142", _RIGHTS),
+        ("1143", _RIGHTS),
+        ("1040", _FULL),
+        ("1203", _FULL),
+        ("1226", "Raise what the server lets this user have, or let fewer processes lock."),
+        ("1205", "Somebody's transaction keeps a row of distlock_name locked: see SHOW FULL PROCESSLIST."),
+        ("3159", f"The server wants TLS: {_USE_TLS}"),
+        ("1290", _REPLICA),
+        ("1836", _REPLICA),
+        ("1317", "Somebody has ended the statement on the server: try again."),
+        ("CERTIFICATE_VERIFY_FAILED", "Check ssl_ca, and with ssl_verify_identity the name of the host."),
+        ("SSL", "Check the parameters ssl_… of the URL, and what the server has."),
+        ("'cryptography' package is required", f"Use TLS: {_USE_TLS}"),
+        ("Name or service not known", "Check the name of the host in the URL, and the resolver."),
+        ("No such file", "Check unix_socket in the URL."),
+    )
 
     def __init__(self, url: str, pools: bool) -> None:
+        super().__init__(url, pools)
         self._address = MySQLAddress(url)
-        self._pools = pools
         self.shown = self._address.shown
 
     def open(self, deadline: float, patience: float, waits: bool) -> tuple[MySQLConnection, int]:
         connection = MySQLConnection(self._address, deadline, patience)
         try:
-            [[[version, session, read_only]], ciphers] = connection.call(statements.WHO, deadline)
+            [[[version, session, read_only]], ciphers] = connection.call(_WHO, deadline)
+            assert version is not None
             assert session is not None
             number = int(session)
-            if version_numbers(str(version)) < _OLDEST:
-                raise too_old(self._address, str(version))
-            if number % _HANDSHAKE_IDS != connection.number % _HANDSHAKE_IDS and not self._pools:
-                raise pooled(self._address)
+            if tuple(map(int, re.findall(r"\d+", version.partition("-")[0]))) < _OLDEST:
+                raise self.unfit(
+                    f"is version {version}, in which a session can't hold several locks. Use MariaDB 10.11 "
+                    "or MySQL 8, or name another lock service, such as redis://."
+                )
+            if number % _HANDSHAKE_IDS != connection.number % _HANDSHAKE_IDS and not self.pools:
+                raise self.pooled()
             if read_only not in ("0", "OFF"):
-                raise replica(self._address)
+                why = "it is read only, as replicas are, whose locks the others don't see"
+                raise self.unavailable(why, "Put the primary in the URL.")
             if self._address.encrypted and not (ciphers and ciphers[0][1]):
-                raise unencrypted(self._address)
-            connection.call(statements.begin("MariaDB" in str(version), patience), deadline)
+                raise self.unfit(
+                    "speaks no TLS, which the URL asks for. Switch it on there, or take the parameters ssl_… "
+                    "out of the URL."
+                )
+            # A statement that waits for another transaction may not keep the locks of a process that hangs
+            # meanwhile. The site's own limits would end a wait for a lock.
+            unlimited = "max_statement_time" if "MariaDB" in version else "max_execution_time"
+            seconds = math.ceil(patience)
+            connection.call(
+                f"SET SESSION {unlimited} = 0, wait_timeout = {_IDLE}, "
+                f"innodb_lock_wait_timeout = {seconds}, lock_wait_timeout = {seconds}",
+                deadline,
+            )
         except BaseException:
             connection.close()
             raise
         return connection, number
 
     def lock_of(self, key: str, execute: Execute, make: bool) -> ServerLock | None:
-        return ServerLock(statements.lock_name(self._address.database, key), statements.literal(key))
+        return ServerLock(self._lock_name(key), _literal(key))
 
-    def forget(self) -> None:
-        """Do nothing: a lock is computed from its name."""
+    def _lock_name(self, key: str) -> str:
+        """Return the digest that names the lock: GET_LOCK takes 64 characters, and names are server-wide."""
+        # Some servers take Shop and shop for one database. The number is the format's.
+        return hashlib.sha256(f"distlock-1:{self._address.database.lower()}:{key}".encode()).hexdigest()
 
     def take(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int | None:
-        [*_, [[taken]]] = execute(statements.take(lock.id, ttl))
-        return _number(execute(statements.number(lock.id, lock.name, 0, span))) if taken == "1" else None
+        # The server does not let this overtake a session that waits.
+        [*_, [[taken]]] = execute(_get(lock, 0, ttl))
+        return _number_in(execute(_number(lock, 0, span))) if taken == "1" else None
 
     def accept(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int:
-        return _number(execute(statements.accept(lock.id, lock.name, ttl, span)))
+        return _number_in(execute(f"{_idle(ttl)}; {_number(lock, 0, span)}"))
 
     def raise_fence(self, execute: Execute, lock: ServerLock, have: int, number: int, span: int) -> int:
         if number > _MOST:
@@ -83,10 +169,10 @@ class MySQLDialect:
                 f"A database has seen the fence {number}, and the table of the MySQL server can't count "
                 "beyond it: raise FENCE_EPOCH (epoch= of connect), on all servers."
             )
-        return _number(execute(statements.number(lock.id, lock.name, number, span)))
+        return _number_in(execute(_number(lock, number, span)))
 
     def wait(self, lock: ServerLock, window: float) -> str:
-        return statements.wait(lock.id, window)
+        return _get(lock, _WAIT, window)
 
     def check_granted(self, answer: list[Rows]) -> None:
         if answer[-1] != [["1"]]:
@@ -94,18 +180,22 @@ class MySQLDialect:
             raise ServerError("1317", "the wait was interrupted")
 
     def release(self, execute: Execute, lock: ServerLock, last: bool) -> bool:
-        [[[answer]], *_] = execute(statements.release(lock.id, last))
+        stay = f"; {_idle(_IDLE)}" if last else ""
+        [[[answer]], *_] = execute(f"SELECT RELEASE_LOCK('{lock.id}'){stay}")
         return answer == "1"
 
     def has_granted(self, execute: Execute, lock: ServerLock, session: int) -> bool | None:
-        [[[state]]] = execute(statements.state_of(lock.id, session))
-        return {"granted": True, statements.WAITS: False}.get(state or "")
+        [[[state]]] = execute(
+            f"SELECT CASE WHEN IS_USED_LOCK('{lock.id}') = {session} THEN 'granted' ELSE "  # noqa: S608
+            f"(SELECT STATE FROM information_schema.PROCESSLIST WHERE ID = {session}) END"
+        )
+        return {"granted": True, _WAITS: False}.get(state or "")
 
     def cancel_wait(self, execute: Execute, lock: ServerLock, session: int) -> bool:
         if self.has_granted(execute, lock, session):
             return False
         try:
-            execute(statements.cancel_wait(session))
+            execute(f"KILL QUERY {session}")
         except ServerError as error:
             # If the session has ended, its own connection tells so.
             if error.code != _NO_SUCH_THREAD:
@@ -113,25 +203,27 @@ class MySQLDialect:
         return True
 
     def is_locked(self, execute: Execute, lock: ServerLock) -> bool:
-        return execute(statements.is_locked(lock.id)) == [[["1"]]]
+        return execute(f"SELECT IS_USED_LOCK('{lock.id}') IS NOT NULL") == [[["1"]]]
 
     def sessions_of(self, execute: Execute, key: str) -> Iterator[SessionStatus]:
-        which = f"lock_name = '{statements.lock_name(self._address.database, key)}'"
-        return statements.read_sessions(execute, which)
+        return _read_sessions(execute, f"lock_name = '{self._lock_name(key)}'")
 
     def sessions_below(self, execute: Execute, prefix: str) -> Iterator[SessionStatus]:
-        return statements.read_sessions_below(execute, prefix)
+        begins = f"LEFT(name, {len(prefix)}) COLLATE utf8mb4_bin = {_literal(prefix)}"
+        # The table has a row for each name that was ever locked, so this reads it in sixteen parts.
+        for digit in "0123456789abcdef":
+            yield from _read_sessions(execute, f"lock_name LIKE '{digit}%' AND {begins}")
 
     def ending(self, session: int) -> str:
         return f"KILL {session};"
 
     def prepare(self, execute: Execute) -> str:
-        if execute(statements.IS_MADE) == [[]]:
-            execute(statements.MAKE)
-        return f"The table {statements.TABLE} is there, in {self.shown}."
+        if execute(_IS_MADE) == [[]]:
+            execute(_MAKE)
+        return f"The table {_TABLE} is there, in {self.shown}."
 
     def examine(self, execute: Execute, sessions: int) -> Iterator[Finding]:
-        rows = [row for result in execute(statements.SETTINGS) for row in result]
+        rows = [row for result in execute(_SETTINGS) for row in result]
         settings = {str(name).lower(): value or "" for name, value in rows}
         version = settings["version"]
         maker = "MariaDB" if "MariaDB" in version else "MySQL"
@@ -154,10 +246,8 @@ class MySQLDialect:
                 "It is a node of a Galera cluster: processes that reach two nodes both have a lock.",
                 "Give all processes the same node, and fence what must not be done twice (fence=True).",
             )
-        yield connections(int(settings["threads_connected"]), int(settings["max_connections"]), sessions)
-
-    def error_for(self, error: BaseException) -> LockError:
-        return error_for(self._address, error)
+        here, most = int(settings["threads_connected"]), int(settings["max_connections"])
+        yield connections(here, most, sessions, "max_connections")
 
 
 class MySQLBackend(SQLBackend):
@@ -166,14 +256,49 @@ class MySQLBackend(SQLBackend):
     The server counts whole seconds: *ack_window* and the lease are rounded up.
     """
 
-    library_errors = Error
-
-    @staticmethod
-    def make_dialect(url: str, pools_sessions: bool) -> MySQLDialect:
-        return MySQLDialect(url, pools_sessions)
+    dialect = MySQLDialect
 
 
-def _number(answer: list[Rows]) -> int:
+def _literal(text: str) -> str:
+    """Return *text* as SQL that means the same in every sql_mode."""
+    return f"_utf8mb4 X'{text.encode().hex()}'"
+
+
+def _idle(seconds: float) -> str:
+    """Return the statement that ends the session after *seconds* without a statement, rounded up."""
+    return f"SET SESSION wait_timeout = {math.ceil(seconds)}"
+
+
+def _get(lock: ServerLock, longest: int, lease: float) -> str:
+    """Return the statements that wait up to *longest* seconds for the lock, and answer 1 if it is ours."""
+    # The lease begins with the lock, before this process knows of it.
+    return (
+        f"SET @distlock = GET_LOCK('{lock.id}', {longest}); "
+        f"SET SESSION wait_timeout = IF(@distlock, {math.ceil(lease)}, @@SESSION.wait_timeout); "
+        "SELECT @distlock"
+    )
+
+
+def _number(lock: ServerLock, above: int, span: int) -> str:
+    """Return the statements that answer the first of *span* unused fence numbers, all above *above*."""
+    return (
+        f"INSERT INTO {_TABLE} (lock_name, name, number) "  # noqa: S608
+        f"VALUES ('{lock.id}', {lock.name}, LAST_INSERT_ID({above + 1}) + {span}) "
+        f"ON DUPLICATE KEY UPDATE number = LAST_INSERT_ID(GREATEST(number, {above + 1})) + {span}; "
+        "SELECT LAST_INSERT_ID()"
+    )
+
+
+def _number_in(answer: list[Rows]) -> int:
     [*_, [[number]]] = answer
     assert number is not None
     return int(number)
+
+
+def _read_sessions(execute: Execute, which: str) -> Iterator[SessionStatus]:
+    """Yield the sessions at the locks whose rows of the table meet the condition *which*."""
+    holders, waiters = execute(f"{_HOLDERS}; {_WAITERS}".format(which=which))
+    for name, session, user, host, *waits in (*holders, *waiters):
+        about = f"{session} of MySQL" + (f", for {user} at {host}" if host else "")
+        waited = float(waits[0] or 0) if waits else None
+        yield SessionStatus(name or "", int(session or 0), waited, about)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 import select
 import socket
 import ssl
@@ -15,9 +13,9 @@ from pymysql.connections import Connection
 from pymysql.constants import CLIENT, COMMAND
 from pymysql.err import InterfaceError, MySQLError
 
-from distlock.backends.sql.dialect import Rows, ServerError, SessionLost
+from distlock.backends.sql.connection import ENDED, Rows, ServerConnection, ServerError, SessionLost, poll
 from distlock.clock import now
-from distlock.errors import BackendUnavailable, ConfigurationError, LockError
+from distlock.errors import ConfigurationError
 
 _HOW = "Write mysql://user:password@host:3306/database, special characters as %XX."
 _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
@@ -27,45 +25,8 @@ _TLS_PARAMETERS = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_veri
 #: The errors that end a session: 1053 the server shuts down, 1152 and 1927 somebody ended it, 2006 and 2013
 #: it broke, 4031 it was idle for too long.
 _ENDS = (1053, 1152, 1927, 2006, 2013, 4031)
-#: The events that say that the peer has ended. A system without POLLRDHUP sees some with the next renewal.
-_ENDED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 #: The kernel finds a peer that is gone, also while nothing is sent: seconds, seconds, count.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-
-_MAKE_TABLE = (
-    "Run 'distlock prepare' once, with this URL but a user that may make tables in --url or DISTLOCK_URL."
-)
-_TABLE_MISSING = "1146"
-_DATABASE_MISSING = "1049"
-_RAISE = "Raise max_connections on the server, or let fewer processes lock."
-_RIGHTS = "Grant this user SELECT, INSERT and UPDATE on distlock_name."
-
-#: The number of an error, or what the text says -> what to do about it. The first that fits is taken.
-_REMEDIES: tuple[tuple[str, str], ...] = (
-    ("1045", "Check the user and the password."),
-    ("1698", "Check the user and the password."),
-    ("1130", "Let this host in: see the hosts of the user on the server."),
-    ("1044", "Grant this user the database, and SELECT, INSERT and UPDATE on distlock_name."),
-    ("CREATE command denied", "To prepare it, be a user that may make tables."),
-    ("1142", _RIGHTS),
-    ("1143", _RIGHTS),
-    ("1040", _RAISE),
-    ("1203", _RAISE),
-    ("1226", "Raise what the server lets this user have, or let fewer processes lock."),
-    ("1205", "Somebody's transaction keeps a row of distlock_name locked: see SHOW FULL PROCESSLIST."),
-    ("3159", "The server wants TLS: add ssl_ca=/path/to/ca.pem to the URL."),
-    ("1290", "It is a replica, or read only: put the primary in the URL."),
-    ("1836", "It is a replica, or read only: put the primary in the URL."),
-    ("1317", "Somebody has ended the statement on the server: try again."),
-    ("CERTIFICATE_VERIFY_FAILED", "Check ssl_ca, and with ssl_verify_identity the name of the host."),
-    ("SSL", "Check the parameters ssl_… of the URL, and what the server has."),
-    ("'cryptography' package is required", "Use TLS: add ssl_ca=/path/to/ca.pem to the URL."),
-    ("Name or service not known", "Check the name of the host in the URL, and the resolver."),
-    ("refused", "See whether it runs and can be reached from here."),
-    ("No such file", "Check unix_socket in the URL."),
-    ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
-    ("no answer", "See whether it is overloaded or the network drops packets; io_timeout bounds the wait."),
-)
 
 
 def _flag(text: str) -> bool:
@@ -164,15 +125,14 @@ def _context(tls: dict[str, Any]) -> ssl.SSLContext:
     return context
 
 
-class MySQLConnection:
-    """One connection of PyMySQL: see `distlock.backends.sql.dialect.ServerConnection`.
+class MySQLConnection(ServerConnection):
+    """One connection of PyMySQL.
 
     The constructor connects to *address* until *deadline*. *patience*: seconds from the first byte of an
     answer to its last.
     """
 
     def __init__(self, address: MySQLAddress, deadline: float, patience: float) -> None:
-        self.since: float | None = None
         left = deadline - now()
         if left <= 0:
             raise TimeoutError
@@ -214,11 +174,6 @@ class MySQLConnection:
     def is_closed(self) -> bool:
         return not self._connection.open
 
-    def call(self, statements: str, deadline: float) -> list[Rows]:
-        self._drain(deadline)
-        self.send(statements)
-        return self.answer(deadline)
-
     def send(self, statements: str) -> None:
         self.since = now()
         try:
@@ -228,12 +183,9 @@ class MySQLConnection:
 
     def is_answered(self) -> bool:
         happened = self._poll(0.0)
-        if happened & _ENDED or (happened and self.since is None):
+        if happened & (ENDED | select.POLLHUP | select.POLLERR) or (happened and self.since is None):
             raise SessionLost("the server has ended the session")
         return bool(happened)
-
-    def wait_readable(self, seconds: float) -> None:
-        self._poll(seconds)
 
     def answer(self, deadline: float) -> list[Rows]:
         if not self._poll(deadline - now()):
@@ -258,22 +210,11 @@ class MySQLConnection:
         self.since = None
         return found
 
-    def _drain(self, deadline: float) -> None:
-        """Read the rest of an answer whose caller has timed out."""
-        if self.since is not None:
-            try:
-                self.answer(deadline)
-            except ServerError:
-                pass  # Its caller has an error already, which says that the outcome is unknown.
-
     def _poll(self, seconds: float) -> int:
         if self.is_closed:
             # The descriptor may belong to another file by now.
             raise SessionLost("the session was interrupted")
-        poller = select.poll()
-        poller.register(self.fileno, select.POLLIN | _ENDED)
-        found = poller.poll(max(0, math.ceil(min(seconds, 3600.0) * 1000)))
-        return found[0][1] if found else 0
+        return poll(self.fileno, select.POLLIN | ENDED, seconds)
 
     def close(self) -> None:
         if self.since is not None:
@@ -318,58 +259,3 @@ def _failure(error: MySQLError) -> Exception:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def error_for(address: MySQLAddress, error: BaseException) -> LockError:
-    """Return the error that a caller gets for *error*."""
-    code = error.code if isinstance(error, ServerError) else ""
-    text = " ".join(str(error).split()) or type(error).__name__
-    if code == _TABLE_MISSING:
-        return ConfigurationError(
-            f"The MySQL database at {address.shown} lacks what locks need: {text.rstrip('.')}. {_MAKE_TABLE}"
-        )
-    if code == _DATABASE_MISSING:
-        return ConfigurationError(
-            f"The MySQL server at {address.shown} lacks the database: {text.rstrip('.')}. Check the URL."
-        )
-    if isinstance(error, TimeoutError):
-        text = "no answer in time"
-    remedy = next((do for what, do in _REMEDIES if what == code or what in text), "See the server's log.")
-    return BackendUnavailable(
-        f"The MySQL server at {address.shown} can't be used: {text.rstrip('.')}. {remedy}"
-    )
-
-
-def version_numbers(version: str) -> tuple[int, ...]:
-    """Return ``10.11.6-MariaDB-log`` as (10, 11, 6)."""
-    return tuple(int(part) for part in re.findall(r"\d+", version.partition("-")[0]))
-
-
-def too_old(address: MySQLAddress, version: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"The MySQL server at {address.shown} is version {version}, in which a session can't hold several "
-        "locks. Use MariaDB 10.11 or MySQL 8, or name another lock service, such as redis://."
-    )
-
-
-def pooled(address: MySQLAddress) -> ConfigurationError:
-    return ConfigurationError(
-        f"Between this process and the MySQL server at {address.shown} stands a proxy: the server "
-        "answers from another session than the one that was opened. Where it pools transactions or "
-        "statements, a lock would be left in a session that others get. Put the server itself in the URL, "
-        "or, if the proxy pools whole sessions, say so: the option pools_sessions=True."
-    )
-
-
-def replica(address: MySQLAddress) -> BackendUnavailable:
-    return BackendUnavailable(
-        f"The MySQL server at {address.shown} can't be used: it is read only, as replicas are, whose locks "
-        "the others don't see. Put the primary in the URL."
-    )
-
-
-def unencrypted(address: MySQLAddress) -> ConfigurationError:
-    return ConfigurationError(
-        f"The MySQL server at {address.shown} speaks no TLS, which the URL asks for. Switch it on there, or "
-        "take the parameters ssl_… out of the URL."
-    )

@@ -1,26 +1,22 @@
-"""Locks in a PostgreSQL server: its advisory locks, in sessions of their own."""
+"""Locks in a PostgreSQL server: its advisory locks, in sessions of their own.
+
+A name's row in the table is the key of its advisory lock, and a sequence counts the fences.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 
 from psycopg import Error
 
-from distlock.backends.inspectable import Finding
-from distlock.backends.sql import postgresql_statements as statements
+from distlock.backends.inspectable import Finding, connections
 from distlock.backends.sql.backend import SQLBackend
-from distlock.backends.sql.dialect import Execute, Rows, ServerError, ServerLock, SessionStatus, connections
-from distlock.backends.sql.postgresql_connection import (
-    PostgreSQLAddress,
-    PostgreSQLConnection,
-    error_for,
-    pooled,
-    row_missing,
-    standby,
-    too_old,
-)
-from distlock.errors import ConfigurationError, LockError
+from distlock.backends.sql.connection import Rows, ServerError
+from distlock.backends.sql.dialect import Dialect, Execute, RowMissing, ServerLock, SessionStatus
+from distlock.backends.sql.postgresql_connection import APPLICATION, PostgreSQLAddress, PostgreSQLConnection
+from distlock.errors import ConfigurationError
 
 #: The first version with idle_session_timeout.
 _OLDEST = 140000
@@ -28,18 +24,92 @@ _OLDEST = 140000
 _CACHED = 10_000
 _BEYOND_BIGINT = "22003"
 
+#: The first half of the keys of our advisory locks: "dlk", and the number of the format. Advisory locks of
+#: the site's own code have another first half, or one long key.
+_CLASS = 0x646C6B31
+#: Fence numbers for each step of the sequence: how many one hold reserves.
+_SPAN = 1024
+#: The longest timeout that the server accepts, milliseconds.
+_LONGEST = 2**31 - 1
 
-class PostgreSQLDialect:
-    """The server at *url*, spoken to in its SQL: see `distlock.backends.sql.dialect.Dialect`.
+_TABLE = "distlock_name"
+_SEQUENCE = "distlock_number"
+_MAKE = (
+    f"CREATE TABLE IF NOT EXISTS {_TABLE} ("
+    "id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+    "name text NOT NULL UNIQUE, "
+    "above bigint NOT NULL DEFAULT 0); "
+    f"CREATE SEQUENCE IF NOT EXISTS {_SEQUENCE}"
+)
 
-    *pools*: whether a proxy in between is known to pool whole sessions.
-    """
+#: What the health check asks. Any user may.
+_SETTINGS = (
+    "SELECT current_setting('server_version'), current_setting('fsync'), "
+    "current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication), "
+    "(SELECT sum(numbackends) FROM pg_stat_database WHERE datname IS NOT NULL), "
+    "current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
+)
+#: Selects our locks from pg_locks, as l.
+_OURS = (
+    "l.locktype = 'advisory' "  # noqa: S608
+    "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
+    f"AND l.classid = {_CLASS} AND l.objsubid = 2"
+)
+_PROCESS = re.compile(rf"{APPLICATION}:(\d+)@(.+)")
 
-    ping = "SELECT 1"
+_LOGIN = "Check the user and the password."
+_LET_IN = "Let this user in: see pg_hba.conf on the server."
+_FULL = "Raise max_connections on the server, or let fewer processes lock."
+
+
+class PostgreSQLDialect(Dialect):
+    """The SQL of PostgreSQL: see `Dialect`."""
+
+    database = "PostgreSQL"
+    library_errors = Error
+    lacking = dict.fromkeys(("42P01", "3F000"), Dialect.TABLES)
+    remedies = (
+        ("28P01", _LOGIN),
+        ("28000", _LET_IN),
+        ("password authentication failed", _LOGIN),
+        ("no password supplied", "Put the password in the URL: postgresql://user:password@host/database."),
+        ("no pg_hba.conf entry", _LET_IN),
+        ("53300", _FULL),
+        ("too many connections", _FULL),
+        ("remaining connection slots", _FULL),
+        ("sorry, too many clients", _FULL),
+        ("53200", "Raise max_locks_per_transaction on the server: it has no room for more locks."),
+        (
+            "permission denied for schema",
+            "To prepare it, be a user that may make tables. To lock, this user needs USAGE on the schema.",
+        ),
+        (
+            "42501",
+            "Grant this user SELECT, INSERT and UPDATE on distlock_name, and USAGE on distlock_number.",
+        ),
+        ("25006", "It is a standby, or read only: put the primary in the URL."),
+        ("due to user request", "Somebody has ended the statement on the server: try again."),
+        ("57P03", "It is starting or stopping: try again."),
+        ("starting up", "It is starting: try again."),
+        (
+            "response to SSL negotiation",
+            "It does not speak as PostgreSQL does: check host and port in the URL.",
+        ),
+        ("does not support SSL", "Switch TLS on there (ssl = on), or write another sslmode in the URL."),
+        (' value: "', "Correct it in the URL."),
+        ("root certificate file", "Correct sslrootcert in the URL, or the file."),
+        ("does not match host name", "Write a host that the certificate names in the URL."),
+        (
+            "certificate verify failed",
+            "Name who signed its certificate in the URL: ?sslrootcert=/path/ca.pem.",
+        ),
+        ("does not exist", "Check user and database in the URL."),
+        ("could not translate", "Check the name of the host in the URL, and the resolver."),
+    )
 
     def __init__(self, url: str, pools: bool) -> None:
+        super().__init__(url, pools)
         self._address = PostgreSQLAddress(url)
-        self._pools = pools
         self.shown = self._address.shown
         #: By key.
         self._locks: dict[str, ServerLock] = {}
@@ -48,17 +118,35 @@ class PostgreSQLDialect:
         connection = PostgreSQLConnection(self._address.conninfo(), deadline)
         try:
             if connection.version < _OLDEST:
-                raise too_old(self._address, connection.version)
-            begin = statements.begin(0.0 if waits else patience)
-            [[[pid, standing_by]], *_] = connection.call(begin, deadline)
+                raise self.unfit(
+                    f"is version {connection.version // 10000}, which can't end the session of a process "
+                    "that hangs (idle_session_timeout). Use version 14 or newer, or name another lock "
+                    "service, such as redis://."
+                )
+            # These settings replace those that the site may have for the user or the database, which would
+            # end a wait, or read old fence numbers, or lose in a crash which numbers were given out.
+            [[[pid, standing_by]], *_] = connection.call(
+                "SELECT pg_backend_pid(), pg_is_in_recovery(); "
+                f"SET statement_timeout = {0 if waits else _milliseconds(patience)}; "
+                "SET lock_timeout = 0; SET default_transaction_isolation = 'read committed'; "
+                "SELECT set_config('synchronous_commit', 'local', false) "
+                "WHERE current_setting('synchronous_commit') = 'off'",
+                deadline,
+            )
             number = int(pid or 0)
-            if number != connection.pid and not self._pools:
-                raise pooled(self._address)
+            if number != connection.pid and not self.pools:
+                raise self.pooled()
             if standing_by == "t":
-                raise standby(self._address)
+                raise self.unavailable(
+                    "it is a standby, whose locks the others don't see",
+                    "Put the primary in the URL; of several hosts, target_session_attrs=read-write finds it.",
+                )
             if waits:
+                # This ends a session that waits within a second of the end of its process. A server whose
+                # operating system can't tell refuses it, and such a session keeps its connection until its
+                # lock comes.
                 with suppress(ServerError):
-                    connection.call(statements.NOTICE, deadline)
+                    connection.call("SET client_connection_check_interval = 1000", deadline)
         except BaseException:
             connection.close()
             raise
@@ -67,13 +155,13 @@ class PostgreSQLDialect:
     def lock_of(self, key: str, execute: Execute, make: bool) -> ServerLock | None:
         if (known := self._locks.get(key)) is not None:
             return known
-        name = statements.literal(key)
-        [rows] = execute(statements.find(name))
+        name = _literal(key)
+        find = f"SELECT id FROM {_TABLE} WHERE name = {name}"  # noqa: S608
+        insert = f"INSERT INTO {_TABLE} (name) VALUES ({name}) ON CONFLICT DO NOTHING RETURNING id"  # noqa: S608
+        [rows] = execute(find)
         if not rows and make:
-            [rows] = execute(statements.insert(name))
-            if not rows:
-                # Another process has just made it.
-                [rows] = execute(statements.find(name))
+            # If the insertion returns no row, another process has just made it.
+            rows = execute(insert)[0] or execute(find)[0]
         if not rows:
             return None
         if len(self._locks) >= _CACHED:
@@ -86,16 +174,19 @@ class PostgreSQLDialect:
         self._locks.clear()
 
     def take(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int | None:
-        taken, numbers = execute(statements.take(lock.id, lock.name, ttl))
-        return _number(numbers) if taken else None
+        # The server does not let this overtake a session that waits.
+        taking = f"SELECT {_idle(ttl)} WHERE pg_try_advisory_lock({_CLASS}, {lock.id})"
+        taken, numbers = execute(f"{taking}; {_number(lock)}")
+        return _number_in(numbers) if taken else None
 
     def accept(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int:
-        [_, numbers] = execute(statements.accept(lock.id, lock.name, ttl))
-        return _number(numbers)
+        [_, numbers] = execute(f"SELECT {_idle(ttl)}; {_number(lock)}")
+        return _number_in(numbers)
 
     def raise_fence(self, execute: Execute, lock: ServerLock, have: int, number: int, span: int) -> int:
+        update = f"UPDATE {_TABLE} SET above = above + {number - have} {_where(lock)}"  # noqa: S608
         try:
-            [*_, numbers] = execute(statements.raise_fence(lock.id, lock.name, number - have))
+            [*_, numbers] = execute(f"{update}; {_number(lock)}")
         except ServerError as error:
             if error.code != _BEYOND_BIGINT:
                 raise
@@ -103,47 +194,48 @@ class PostgreSQLDialect:
                 f"A database has seen the fence {number}, and PostgreSQL can't count beyond it: "
                 "raise FENCE_EPOCH (epoch= of connect), on all servers."
             ) from error
-        return _number(numbers)
+        return _number_in(numbers)
 
     def wait(self, lock: ServerLock, window: float) -> str:
-        return statements.wait(lock.id, window)
-
-    def check_granted(self, answer: list[Rows]) -> None:
-        """Do nothing: a wait that somebody ends is answered with an error."""
+        return f"SELECT {_idle(window)}; SELECT pg_advisory_lock({_CLASS}, {lock.id})"
 
     def release(self, execute: Execute, lock: ServerLock, last: bool) -> bool:
-        [[[answer]], *_] = execute(statements.release(lock.id, last))
+        stay = f"; SELECT {_idle(0)}" if last else ""
+        [[[answer]], *_] = execute(f"SELECT pg_advisory_unlock({_CLASS}, {lock.id}){stay}")
         return answer == "t"
 
     def has_granted(self, execute: Execute, lock: ServerLock, session: int) -> bool | None:
-        [rows] = execute(statements.state_of(session))
+        [rows] = execute(_state_of(session))
         return rows == [["t"]] if rows else None
 
     def cancel_wait(self, execute: Execute, lock: ServerLock, session: int) -> bool:
-        [[[outcome]]] = execute(statements.cancel_wait(session))
+        [[[outcome]]] = execute(
+            f"SELECT CASE WHEN EXISTS ({_state_of(session)} AND granted) THEN 'granted' "
+            f"WHEN pg_cancel_backend({session}) THEN 'called off' ELSE 'gone' END"
+        )
         return outcome != "granted"
 
     def is_locked(self, execute: Execute, lock: ServerLock) -> bool:
-        return bool(execute(statements.is_locked(lock.id))[0])
+        return bool(execute(f"SELECT FROM pg_locks l WHERE {_OURS} AND granted AND objid = {lock.id}")[0])
 
     def sessions_of(self, execute: Execute, key: str) -> Iterator[SessionStatus]:
-        return statements.read_sessions(execute, f"n.name = {statements.literal(key)}")
+        return _read_sessions(execute, f"n.name = {_literal(key)}")
 
     def sessions_below(self, execute: Execute, prefix: str) -> Iterator[SessionStatus]:
-        return statements.read_sessions(execute, f"starts_with(n.name, {statements.literal(prefix)})")
+        return _read_sessions(execute, f"starts_with(n.name, {_literal(prefix)})")
 
     def ending(self, session: int) -> str:
         return f"SELECT pg_terminate_backend({session});"
 
     def prepare(self, execute: Execute) -> str:
-        if execute(statements.IS_MADE) != [[["t"]]]:
-            execute(statements.MAKE)
-        return (
-            f"The table {statements.TABLE} and the sequence {statements.SEQUENCE} are there, in {self.shown}."
-        )
+        # Without the right to make tables, CREATE ... IF NOT EXISTS fails even if they exist.
+        asked = f"SELECT to_regclass('{_TABLE}') IS NOT NULL AND to_regclass('{_SEQUENCE}') IS NOT NULL"
+        if execute(asked) != [[["t"]]]:
+            execute(_MAKE)
+        return f"The table {_TABLE} and the sequence {_SEQUENCE} are there, in {self.shown}."
 
     def examine(self, execute: Execute, sessions: int) -> Iterator[Finding]:
-        [[[version, fsync, synchronous, standbys, here, most]]] = execute(statements.SETTINGS)
+        [[[version, fsync, synchronous, standbys, here, most]]] = execute(_SETTINGS)
         yield Finding("ok", "server", f"PostgreSQL {version}.")
         if fsync == "on":
             yield Finding("ok", "persistence", "fsync is on: a crash gives no fence's number out again.")
@@ -162,23 +254,65 @@ class PostgreSQLDialect:
                 "One that takes over knows no locks, and may lack the last fences.",
                 "Fence what must not be done twice (fence=True), and set synchronous_standby_names.",
             )
-        yield connections(int(here or 0), int(most or 0), sessions)
-
-    def error_for(self, error: BaseException) -> LockError:
-        return error_for(self._address, error)
+        yield connections(int(here or 0), int(most or 0), sessions, "max_connections")
 
 
 class PostgreSQLBackend(SQLBackend):
     """The server at ``postgresql://user:password@host:5432/database``: see `SQLBackend`."""
 
-    library_errors = Error
-
-    @staticmethod
-    def make_dialect(url: str, pools_sessions: bool) -> PostgreSQLDialect:
-        return PostgreSQLDialect(url, pools_sessions)
+    dialect = PostgreSQLDialect
 
 
-def _number(rows: Rows) -> int:
+def _milliseconds(seconds: float) -> int:
+    return 0 if not seconds else max(1, min(_LONGEST, int(seconds * 1000)))
+
+
+def _idle(seconds: float) -> str:
+    """Return the SQL that ends the session after *seconds* without a statement; 0: never."""
+    return f"set_config('idle_session_timeout', '{_milliseconds(seconds)}', false)"
+
+
+def _literal(text: str) -> str:
+    """Return *text* as SQL that means the same for every standard_conforming_strings."""
+    return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _where(lock: ServerLock) -> str:
+    # It compares the name, because the table may have been made anew.
+    return f"WHERE id = {lock.id} AND name = {lock.name}"
+
+
+def _number(lock: ServerLock) -> str:
+    # This is a statement of its own, so that it sees what the previous holder has raised, also after a wait.
+    return f"SELECT above + nextval('{_SEQUENCE}') * {_SPAN} FROM {_TABLE} {_where(lock)}"  # noqa: S608
+
+
+def _number_in(rows: Rows) -> int:
     if not rows:
-        raise row_missing()
+        raise RowMissing
     return int(rows[0][0] or 0)
+
+
+def _state_of(pid: int) -> str:
+    """Return the SQL that asks whether the session *pid* has its lock or waits; no row if it does neither."""
+    return f"SELECT granted FROM pg_locks WHERE pid = {pid} AND locktype = 'advisory'"  # noqa: S608
+
+
+def _read_sessions(execute: Execute, which: str) -> Iterator[SessionStatus]:
+    """Yield the sessions at the locks whose rows of the table, as n, meet the condition *which*."""
+    [rows] = execute(
+        "SELECT n.name, l.pid, l.granted, extract(epoch FROM clock_timestamp() - l.waitstart), "  # noqa: S608
+        "coalesce(a.application_name, ''), coalesce(host(a.client_addr) || ':' || a.client_port, '') "
+        f"FROM pg_locks l JOIN {_TABLE} n ON n.id = l.objid::bigint JOIN pg_stat_activity a USING (pid) "
+        f"WHERE {_OURS} AND {which} ORDER BY n.name, l.granted DESC, l.waitstart, l.pid"
+    )
+    for name, pid, granted, waited, application, address in rows:
+        process = _PROCESS.fullmatch(application or "")
+        yield SessionStatus(
+            name or "",
+            int(pid or 0),
+            None if granted == "t" else float(waited or 0),
+            f"{pid} of PostgreSQL, for {application or 'a client'}" + (f" at {address}" if address else ""),
+            process[2] if process else "",
+            int(process[1]) if process else 0,
+        )

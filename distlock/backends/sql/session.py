@@ -11,21 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from distlock.backends.base import Acquired, LockRequest
-from distlock.backends.sql.dialect import (
-    Dialect,
-    Execute,
-    RowMissing,
-    Rows,
-    ServerConnection,
-    ServerError,
-    ServerLock,
-    SessionLost,
-)
+from distlock.backends.sql.connection import ENDED, ServerConnection, ServerError, SessionLost, poll
+from distlock.backends.sql.dialect import Dialect, Execute, RowMissing, ServerLock
 from distlock.clock import now
 
-#: The event of a socket whose peer has shut its side. On a system without it only a reset is seen at once,
-#: and any other end with the next renewal.
-ENDED = getattr(select, "POLLRDHUP", 0)
 #: Seconds between two polls of a waiter, in case a notification is missed.
 POLL = 1.0
 
@@ -106,14 +95,11 @@ class SQLSession:
 
     # -- each of these in a block of `exclusive` -----------------------------------------------------
 
-    def call(self, text: str, deadline: float) -> list[Rows]:
-        return self.connection.call(text, deadline)
-
     def executing(self, deadline: float) -> Execute:
-        return partial(self.call, deadline=deadline)
+        return partial(self.connection.call, deadline=deadline)
 
     def ping(self, deadline: float) -> None:
-        self.call(self._dialect.ping, deadline)
+        self.connection.call("SELECT 1", deadline)
 
     def may_take(self, request: LockRequest) -> bool:
         """Return whether *request* may try here. The server would grant a session its own lock again."""
@@ -218,13 +204,10 @@ class SQLSession:
         """Return whether it is over, as far as its socket tells. Does no I/O and does not block."""
         if self.closed:
             return True
-        poller = select.poll()
         # With no call in progress, bytes that arrive say why the session ends, and come before the end of the
         # connection. With one, they may be an answer that its caller has not read yet.
-        poller.register(
-            self.connection.fileno, ENDED | (select.POLLIN if self.connection.since is None else 0)
-        )
-        return bool(poller.poll(0))
+        readable = select.POLLIN if self.connection.since is None else 0
+        return poll(self.connection.fileno, ENDED | readable, 0) != 0
 
     def has(self, request: LockRequest) -> bool:
         """Return whether *request* holds or waits here."""

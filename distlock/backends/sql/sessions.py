@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from distlock.backends.base import LockRequest, Sink
-from distlock.backends.sql.dialect import Dialect, ServerError, ServerLock, SessionLost
-from distlock.backends.sql.session import ENDED, SQLSession
+from distlock.backends.sql.connection import ENDED, ServerError, SessionLost
+from distlock.backends.sql.dialect import Dialect, ServerLock
+from distlock.backends.sql.session import SQLSession
 from distlock.clock import now
 
 #: Seconds after which a session that nobody needs is closed.

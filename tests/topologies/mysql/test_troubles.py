@@ -147,7 +147,8 @@ def test_a_wait_that_could_not_be_called_off_in_time_keeps_no_session(server: st
     waits = ask("given_up")
     two.queued(waits)
     # Somebody else speaks where waits are called off, however quickly the server answers.
-    with two.backend._main_session(clock.now() + PATIENCE), pytest.raises(distlock.BackendUnavailable):
+    main = two.backend._pool.main(clock.now() + PATIENCE)
+    with main.exclusive(clock.now() + PATIENCE), pytest.raises(distlock.BackendUnavailable):
         two.backend.cancel(waits, clock.now())
     # A server that waits for a lock looks whether we are there, and not what we have said.
     wait_until(lambda: not waiting(server, "given_up"), "it has left the line")
