@@ -1,4 +1,4 @@
-"""Tests of a site: `race` and the fakes. Tests of a backend: the kit, and the checker of histories."""
+"""Tools for tests of a site (`race` and the fakes) and of a backend (the conformance kit)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Fixtures with contenders for the conformance kit: backends without an engine, and a sink that remembers.
+"""Contenders for the conformance kit: backends that tests call directly, without an engine.
 
-The functions at the end are tests of a place in the queue that hold for each mode of a lock request: *one*
-holds *first*, *two* waits with *second*, and *three* with *third*.
+The functions at the end test places in the queue, for every mode of a lock request. In them *one* holds
+*first*, *two* waits with *second*, and *three* with *third*.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from distlock.backends.base import PERMIT, READ, Acquired, Backend, LockRequest, Queued
 from distlock.backends.registry import create
 
-#: Seconds of a lease that no test outlives.
+#: A ttl that no test outlives, seconds.
 LONG = 60.0
 
 
@@ -38,7 +38,7 @@ class RecordingSink:
     def __init__(self) -> None:
         self._told = threading.Condition()
         self.hints: list[str] = []
-        #: Key, token, number, and the time since when.
+        #: Key, token and number of each pushed hold, and since when it holds.
         self.hand_offs: list[tuple[str, str, int, float]] = []
         self.losses: list[tuple[str, str]] = []
         #: Key and token of each request to release.
@@ -83,7 +83,7 @@ class RecordingSink:
 
 
 class Contender:
-    """A backend with its sink, as one process has them."""
+    """A backend and its sink, which stand for one process."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -92,7 +92,7 @@ class Contender:
 
     def held(self, ask: LockRequest) -> Acquired:
         answer = self.backend.request(ask)
-        assert isinstance(answer, Acquired), f"expected Held, got {answer}"
+        assert isinstance(answer, Acquired), f"expected Acquired, got {answer}"
         return answer
 
     def queued(self, ask: LockRequest) -> Queued:
@@ -101,7 +101,7 @@ class Contender:
         return answer
 
     def in_line(self, ask: LockRequest) -> LockRequest:
-        """Queue *ask*. A lock service may learn only by the second request where to send notifications."""
+        """Queue *ask*, twice: a lock service may learn only then where to send notifications."""
         self.queued(ask)
         self.queued(ask)
         return ask
@@ -122,7 +122,7 @@ class Contender:
 
 
 class ProtocolFixtures:
-    """Fixtures of the parts that test a backend call by call."""
+    """Fixtures for the parts of the kit that call a backend's methods directly."""
 
     @pytest.fixture
     def options(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Fakes for a site's own tests: a lock that another process has, an unavailable lock service, a lost lock.
 
-They work on the clients that the site has, on each lock service, and do not wait. A fake replaces methods of
-namespaces in its block only, so an acquisition outside costs nothing more.
+They work with the site's own clients and any lock service, and never wait. A fake replaces methods of the
+namespaces' classes during its block only, so other acquisitions cost nothing more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from distlock.names import check_name
 from distlock.owner import in_event_loop
 from distlock.terms import Terms
 
-#: Return whether one of the names stays taken. May raise a `LockError`, as a lock service does.
+#: Called with the names of an acquisition: returns whether one of them is taken. May raise a `LockError`.
 Keeps = Callable[[Namespace, tuple[str, ...]], bool]
 #: Called with each grant before its caller has it.
 Granted = Callable[[Grant], None]
@@ -37,13 +37,13 @@ _before: list[tuple[type[Any], str, Any]] = []
 
 
 def contended(*names: str) -> Fake:
-    """Have another process hold the locks *names* in the block; without names every lock.
+    """Pretend that another process holds the locks *names* during the block; without names, every lock.
 
-    A call that asks for one of them ends as after its time-out, but at once: a guarded view answers
-    423, ``with`` raises `LockTimeout`, `Lock.acquire` returns None. A caller without a time-out
-    gets an AssertionError, because it would wait for ever. A lock that is held already stays held.
+    An acquisition of one of them times out at once: a guarded view answers 423, ``with`` raises
+    `LockTimeout`, `Lock.acquire` returns None. A caller without a time-out gets an AssertionError,
+    because it would wait for ever. A lock that is held already stays held.
 
-    Returns what goes into a ``with``. Raises `InvalidName`.
+    Returns a context manager. Raises `InvalidName`.
 
     Example::
 
@@ -55,13 +55,13 @@ def contended(*names: str) -> Fake:
 
 
 def backend_down() -> Fake:
-    """Have no lock service answer in the block.
+    """Pretend that no lock service answers during the block.
 
     A guarded view answers 503, and ``with`` raises `BackendUnavailable`. With ``ON_BACKEND_DOWN: "run"``
-    the fence row serves meanwhile, as it would. The backend ``database`` has no lock service that could
-    be away.
+    the view runs, serialised by its fence row. This does nothing to the backend ``database``, which has no
+    lock service.
 
-    Returns what goes into a ``with``. Raises nothing.
+    Returns a context manager. Raises nothing.
 
     Example::
 
@@ -78,14 +78,13 @@ def backend_down() -> Fake:
 
 
 def lose(*names: str) -> Fake:
-    """Lose the locks *names* that this process holds; without names all that it holds.
+    """Lose the locks *names* that this process holds; without names, all that it holds.
 
-    In a ``with``, each of them that is granted in the block is lost at once, too. The transaction of a
-    guarded view is rolled back instead of committed, and it answers 503; ``with`` raises `LostInside` at
-    its end, and `Grant.check` raises `LockLost`. Callbacks and signals are told. On the lock service the
-    lock is free.
+    As a context manager, it also loses each of them as soon as it is granted in the block. A guarded view
+    rolls its transaction back and answers 503; ``with locks.lock(...)`` raises `LostInside` at its end,
+    and `Grant.check` raises `LockLost`. Callbacks and signals run. The lock service's lock becomes free.
 
-    Returns what may go into a ``with``. Raises `InvalidName`.
+    Returns a context manager, which need not be entered. Raises `InvalidName`.
 
     Example::
 
@@ -105,9 +104,9 @@ def lose(*names: str) -> Fake:
 
 
 def held_locks() -> list[str]:
-    """Return the names of the locks that this process holds just now, sorted: for code under a guard.
+    """Return the sorted names of the locks that this process holds now, for tests of code under a guard.
 
-    A name that two clients hold, under two prefixes, comes twice. Raises nothing.
+    A name that two clients hold under two prefixes is listed twice. Raises nothing.
 
     Example::
 
@@ -119,9 +118,9 @@ def held_locks() -> list[str]:
 
 @contextmanager
 def taken_locks() -> Iterator[list[str]]:
-    """Yield a list to which each name is added that is granted in the block.
+    """Yield a list that collects the name of each lock that is granted in the block.
 
-    What a guard finds held by the guard around it is not taken again. Raises nothing.
+    A nested guard takes no lock that the guard around it holds. Raises nothing.
 
     Example::
 
@@ -139,25 +138,25 @@ def _held() -> list[Grant]:
 
 
 def _meant(names: tuple[str, ...]) -> Callable[[str], bool]:
-    """Return whether a name is one of *names*; all are without *names*. Raises `InvalidName`."""
+    """Return a predicate that is true of *names*; without *names*, of every name. Raises `InvalidName`."""
     checked = frozenset(map(check_name, names))
     return lambda name: not checked or name in checked
 
 
 @runtime_checkable
 class Losable(Protocol):
-    """A grant without a lock service, as one of the backend ``dummy``."""
+    """A grant that no lock service knows, such as one of the backend ``dummy``."""
 
     def lose(self, why: str) -> None: ...
 
 
 def lose_grant(grant: Grant, why: str) -> None:
-    """Lose *grant*, of one name, because of *why*. Its lock is free on the lock service."""
+    """Lose *grant*, which has one name, for the reason *why*, and free its lock on the lock service."""
     if isinstance(grant, Losable):
         grant.lose(why)
     elif isinstance(grant, NameGrant) and isinstance(grant._grantor, Grantor):
         hold = grant._hold
-        # Callbacks run before this returns, unless they might stop an event loop.
+        # Callbacks run before this returns, unless they could block an event loop.
         grant._grantor.lose(hold, why, cancel=False, off_thread=in_event_loop())
         with suppress(BackendUnavailable):
             reentrance.call(grant._grantor.backend.release, hold.request)
@@ -173,7 +172,7 @@ class Fake:
     def __enter__(self) -> Self:
         with _mutex:
             if not _playing:
-                _step_in()
+                _install()
             if self not in _playing:
                 _playing.append(self)
         return self
@@ -183,10 +182,10 @@ class Fake:
             if self in _playing:
                 _playing.remove(self)
                 if not _playing:
-                    _step_out()
+                    _restore()
 
 
-def _step_in() -> None:
+def _install() -> None:
     # A subclass of Namespace may have base classes of its own.
     whole = [part for one in _below(Namespace) for part in one.__mro__ if part not in Namespace.__mro__]
     for one in dict.fromkeys(whole):
@@ -196,7 +195,7 @@ def _step_in() -> None:
                 setattr(one, name, stand_in(real))
 
 
-def _step_out() -> None:
+def _restore() -> None:
     while _before:
         one, name, real = _before.pop()
         setattr(one, name, real)
@@ -253,7 +252,7 @@ def _asking(real: Callable[..., Any]) -> Callable[..., Any]:
     return ask
 
 
-#: By the method of a `Namespace`.
+#: Makes the replacement of a method of `Namespace`, by the method's name.
 _STAND_INS: dict[str, Callable[[Any], Any]] = {
     "acquire": _acquiring,
     "locked": _looking,

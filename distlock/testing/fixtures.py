@@ -1,4 +1,4 @@
-"""Fixtures with clients for the conformance kit, waits for their state, and lost replies."""
+"""Clients for the conformance kit, functions that wait for a client's state, and `Faulty`."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from distlock.locks.engine_namespace import EngineNamespace
 
 #: Seconds after which a test gives up on something that should happen soon.
 PATIENCE = 20.0
-#: Seconds of a wait that has to time out. The lock service may answer after its end: see `_awaited`.
+#: A timeout that has to pass, seconds. The lock service may answer after it: see `_awaited`.
 BRIEF = 0.5
-#: Seconds of a lease that no test outlives, so that no test passes only because a lease ended.
+#: A ttl that no test outlives, seconds, so that no test passes only because a lease ended.
 LONG = 60.0
 
-#: The methods of all backends whose replies can be lost.
+#: The methods whose replies `Faulty` can lose, of all backends.
 REQUESTS = ("request", "cancel", "renew", "release", "raise_fence", "locked")
-#: More such methods of backends that are `distlock.backends.latches.Latches`.
+#: The same of backends that are `distlock.backends.latches.Latches`.
 OF_LATCHES = ("make_latch", "count_latch_down", "delete_latch", "look_at_latches")
 
 Connect = Callable[..., distlock.Locks]
 
 
 class ConformanceFixtures:
-    """Fixtures of the parts that use clients, as `distlock.connect` returns them."""
+    """Fixtures for the parts of the kit that use clients, as `distlock.connect` returns them."""
 
     @pytest.fixture
     def options(self) -> dict[str, Any]:
@@ -44,10 +44,10 @@ class ConformanceFixtures:
 
     @pytest.fixture(autouse=True)
     def _awaited(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let callers await the last answer for as long as a busy machine takes to give it.
+        """Let callers await the lock service's last answer for up to `PATIENCE` seconds.
 
-        A short wait then times out because the lock service said so. Without this fixture it may end with an
-        error, because the client could not open its first connection in time, or without a cancel.
+        A short wait then times out because the lock service said so. Without this fixture, a busy machine may
+        be too slow to open the first connection, which is an error, or to cancel.
         """
         for module in ("engine.engine", "locks.engine_namespace", "locks.multi_lock", "locks.latch_waits"):
             monkeypatch.setattr(sys.modules[f"distlock.{module}"], "LAST_WORDS", PATIENCE)
@@ -75,7 +75,7 @@ class ConformanceFixtures:
 
     @pytest.fixture
     def other(self, connect: Callable[..., distlock.Locks]) -> distlock.Locks:
-        """A second client, as another process has one."""
+        """A second client, which stands for another process."""
         return connect()
 
     @pytest.fixture
@@ -108,8 +108,8 @@ def wait_until_queued(locks: distlock.Locks) -> None:
     """Wait until the lock service has put every waiting name of *locks* into its queue."""
 
     def is_queued() -> bool:
-        rooms = list(engine_of(locks).queues.by_key.values())
-        return bool(rooms) and all(room.queued is not None for room in rooms)
+        queues = list(engine_of(locks).queues.by_key.values())
+        return bool(queues) and all(queue.queued is not None for queue in queues)
 
     wait_until(is_queued, "the lock service has queued each name")
 
@@ -127,19 +127,18 @@ def wait_for_latch_waiters(locks: distlock.Locks, count: int) -> None:
     """Wait until *count* callers wait for latches, and the client has asked for each of their latches."""
 
     def asleep() -> bool:
-        those = [
-            one for each in list(locks.namespace.latches._watched.values()) for one in list(each.waiters)
-        ]
-        return len(those) == count and all(one.seen for one in those)
+        watched = list(locks.namespace.latches._watched.values())
+        waiters = [waiter for latch in watched for waiter in list(latch.waiters)]
+        return len(waiters) == count and all(waiter.seen for waiter in waiters)
 
     wait_until(asleep, f"{count} waiters")
 
 
 class Faulty:
-    """A backend whose next replies can be lost after the lock service has carried out the request."""
+    """A patched backend, which can lose replies to requests that the lock service has carried out."""
 
     def __init__(self, backend: Any) -> None:
-        #: The number of next replies that are lost, by method.
+        #: How many of the next replies are lost, by method.
         self.lose_replies: dict[str, int] = {}
         #: A function that runs once before the caller learns of a lost reply, by method.
         self.meanwhile: dict[str, Callable[[], object]] = {}
@@ -162,6 +161,6 @@ class Faulty:
     @staticmethod
     def _let_happen(others: Callable[[], object] | None) -> None:
         if others is not None:
-            # This thread is inside a call, and can make no other one.
+            # This thread is inside a call of the backend, and can't make another one.
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(others).result()

@@ -1,4 +1,4 @@
-"""Connections and errors of Django and SQLAlchemy in the threads and processes of a race.
+"""What a race does about the connections of Django and SQLAlchemy, and the errors of Django's test client.
 
 Each function imports its framework only if the site has loaded it.
 """
@@ -39,7 +39,7 @@ _raised: ContextVar[dict[int, Any] | None] = ContextVar("distlock_testing_raised
 
 
 def _opened() -> Sequence[BaseDatabaseWrapper]:
-    """Return the running thread's connections of Django."""
+    """Return the Django connections of the running thread."""
     if "django.db" not in sys.modules:
         return []
     from django.conf import settings
@@ -56,13 +56,13 @@ def refuse_open_transaction() -> None:
 
 
 def close_connections() -> None:
-    """Close the running thread's connections. Raises `ConfigurationError` for one that no race can use."""
+    """Close the running thread's connections. Raise `ConfigurationError` if one is to memory."""
     in_memory = None
     for connection in _opened():
         if connection.connection is not None and connection.vendor == "sqlite":
             from django.db.backends.base.base import BaseDatabaseWrapper
 
-            if connection.is_in_memory_db():  # type: ignore[attr-defined]  # that of SQLite has it
+            if connection.is_in_memory_db():  # type: ignore[attr-defined]  # SQLite's wrapper has it
                 in_memory = connection.alias
                 # SQLite's own close() keeps a database in memory open, as it ends with its last connection.
                 BaseDatabaseWrapper.close(connection)
@@ -73,7 +73,7 @@ def close_connections() -> None:
 
 
 def before_fork() -> None:
-    """Close connections of Django, which no child may share with its parent."""
+    """Close Django's connections, which a child must not share with its parent."""
     for connection in _opened():
         if not connection.in_atomic_block:
             connection.close()
@@ -82,8 +82,8 @@ def before_fork() -> None:
 class _ExcInfoOfCall:
     """``Client.exc_info``, separate for each call.
 
-    Django notifies every waiting test client of every exception, also of one that a view raised for another
-    client. In threads, all clients would raise it.
+    Django reports an exception in a view to every test client that waits for an answer. With threads, all of
+    these clients would raise it.
     """
 
     def __get__(self, client: Any, owner: object = None) -> Any:
@@ -107,7 +107,7 @@ def errors_by_call() -> Iterator[None]:
         return
     from django.test.client import ClientMixin
 
-    ClientMixin.exc_info = _ExcInfoOfCall()  # type: ignore[attr-defined]  # its clients have it, and not their class
+    ClientMixin.exc_info = _ExcInfoOfCall()  # type: ignore[attr-defined]  # only instances have it
     try:
         yield
     finally:
@@ -115,13 +115,13 @@ def errors_by_call() -> Iterator[None]:
 
 
 def begin_call() -> None:
-    """Prepare the thread of a call."""
+    """Prepare the running thread for one call of a race."""
     _raised.set({})
 
 
 @contextmanager
 def refusing_sqlalchemy_memory() -> Iterator[None]:
-    """Raise `ConfigurationError` at the end if the block has used a database of SQLAlchemy in memory."""
+    """Raise `ConfigurationError` after a block that used an in-memory SQLite database by SQLAlchemy."""
     if "sqlalchemy" not in sys.modules:
         yield
         return
@@ -147,12 +147,12 @@ def refusing_sqlalchemy_memory() -> Iterator[None]:
 
 
 def forget_connections_of_parent() -> None:
-    """Forget the pooled connections of SQLAlchemy in a child process, which belong to its parent."""
+    """Drop SQLAlchemy's pooled connections in a child process without closing them: its parent uses them."""
     if "sqlalchemy" not in sys.modules:
         return
     from sqlalchemy.engine import Engine
 
     for one in gc.get_objects():
-        # isinstance() would make lazy proxies look for their objects.
+        # isinstance() would make lazy proxies load their objects.
         if issubclass(type(one), Engine):
             one.dispose(close=False)

@@ -23,7 +23,7 @@ class HistoryRecord:
     caller: str
     asked: float
     granted: float
-    #: When its release was asked for, or the lock was lost. None: it holds to the end.
+    #: When the release began, or the lock was lost. None: it is held to the end of the history.
     released: float | None
     fence: tuple[int, int]
     #: ``"read"``: others may read at the same time, with the same fence.
@@ -31,12 +31,12 @@ class HistoryRecord:
 
 
 def check_history(history: Iterable[HistoryRecord], *, disjoint: bool = True) -> list[str]:
-    """Return what is wrong with *history*, one sentence each; an empty list if nothing is.
+    """Return a sentence for each fault of *history*; an empty list if there is none.
 
-    Fences of one name are unique, and grow: a grant that was there before another was asked for has the
-    smaller one. A reader has that of the writer before it, as other readers do. With *disjoint* no two grants
-    overlap, but those of readers and of one caller, which holds unless a fault took a lock from its holder:
-    switch it off for runs with such faults.
+    The fences of one name are unique and grow: a grant has a larger fence than any that was granted before it
+    was asked for. Only readers may share a fence, with each other and with the writer before them. With
+    *disjoint*, grants may not overlap in time, except those of readers, and a read within a write of the same
+    caller. Switch it off for runs in which faults take locks from their holders.
     """
     by_name: dict[str, list[HistoryRecord]] = defaultdict(list)
     for record in history:
@@ -61,7 +61,7 @@ def _unique(records: Sequence[HistoryRecord]) -> list[str]:
 
 def _growing(records: Sequence[HistoryRecord]) -> list[str]:
     by_grant = sorted(records, key=lambda record: record.granted)
-    #: The order of all, and of writers: readers may each have a fence of their own.
+    # The largest fence so far, of all and of writers: a reader may have a smaller fence than earlier readers.
     largest: HistoryRecord | None = None
     written: HistoryRecord | None = None
     before = 0

@@ -1,4 +1,4 @@
-"""Another process of a test: `Process` controls it, and `Worker` is inside it.
+"""A second process for tests: `Process` controls it, and `Worker` runs inside it.
 
 They exchange lines of JSON. The process acquires and releases on command, can be stopped, and can be killed.
 """
@@ -74,7 +74,7 @@ class Process:
         return answer
 
     def stop(self) -> None:
-        """Stop every thread of it. Waits for the effect: the signal alone leaves it time to take a lock."""
+        """Stop all its threads. Wait for the effect: right after the signal it could still take a lock."""
         self._popen.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
@@ -88,7 +88,7 @@ class Process:
         self._close()
 
     def finish(self) -> None:
-        """Let it end regularly."""
+        """Let it end by itself. Kill it if that takes longer than `PATIENCE` seconds."""
         if self._popen.poll() is None:
             self._popen.send_signal(signal.SIGCONT)
             assert self._popen.stdin is not None
@@ -143,21 +143,21 @@ class Worker:
 
     def wait(self, name: str, timeout: float) -> None:
         """Begin to acquire. Return when the lock service has queued the request."""
-        backend, told = engine_of(self.locks).backend, threading.Event()
-        honest = backend.request
+        backend, queued = engine_of(self.locks).backend, threading.Event()
+        original = backend.request
 
-        def telling(request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
-            answer = honest(request, deadline)
+        def request(request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+            answer = original(request, deadline)
             if isinstance(answer, Queued):
-                told.set()
+                queued.set()
             return answer
 
-        backend.request = telling  # type: ignore[method-assign]
+        backend.request = request  # type: ignore[method-assign]
         self.waiting = ThreadPoolExecutor(1).submit(self.acquire, name, timeout)
-        told.wait(timeout)
+        queued.wait(timeout)
 
     def granted(self) -> dict[str, Any] | None:
-        """Return the outcome of `wait`."""
+        """Return the result of the acquisition that `wait` began."""
         return self.waiting.result()
 
     def release(self) -> float:

@@ -24,7 +24,7 @@ LAST_WORDS = 5.0
 def in_processes(
     action: Action, times: int, processes: int, within: float, stale_writes: Mode | None = None
 ) -> tuple[list[RaceCall], float]:
-    """Do as `in_threads`, with the threads in *processes* forked processes. Raises what they raise."""
+    """Do the same as `in_threads`, with the threads spread over *processes* forked processes."""
     context = multiprocessing.get_context("fork")
     # The main thread of each process waits at the barrier, too.
     start = context.Barrier(times + processes)
@@ -41,34 +41,33 @@ def in_processes(
                 daemon=True,
             )
             with warnings.catch_warnings():
-                # Python warns of a fork with threads. The child runs only code that is made for that.
+                # Python warns of a fork while threads run. The child runs only code that is safe then.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 child.start()
             children.append((child, ours))
             theirs.close()
-        told = [_heard(ours, deadline, within) for _, ours in children]
+        results = [_receive(ours, deadline, within) for _, ours in children]
     finally:
         for child, ours in children:
             child.kill()
             child.join()
             child.close()
             ours.close()
-    calls = [call for some, _ in told for call in some]
-    return calls, max(seconds for _, seconds in told)
+    return [call for calls, _ in results for call in calls], max(seconds for _, seconds in results)
 
 
-def _heard(ours: Connection, deadline: float, within: float) -> tuple[list[RaceCall], float]:
+def _receive(ours: Connection, deadline: float, within: float) -> tuple[list[RaceCall], float]:
     """Return the result of one process."""
     late = f"A process of the race has told nothing {2 * within + LAST_WORDS:g} seconds after its start."
     try:
         if not ours.poll(max(0.0, deadline - clock.now())):
             raise TimeoutError(late)
-        told = pickle.loads(ours.recv_bytes())  # noqa: S301  # from our own child
+        result = pickle.loads(ours.recv_bytes())  # noqa: S301  # from our own child
     except EOFError:
         raise RuntimeError("A process of the race has ended before its calls had.") from None
-    if isinstance(told, Exception):
-        raise told
-    calls, seconds = told
+    if isinstance(result, Exception):
+        raise result
+    calls, seconds = result
     return calls, seconds
 
 
@@ -82,7 +81,7 @@ def _run(
 ) -> None:
     """Run the share of one child process, and send its result."""
     frameworks.forget_connections_of_parent()
-    told: object
+    result: object
     alone: set[str] = set()
     try:
         with Fake(keeps=_noting(alone)):
@@ -93,15 +92,15 @@ def _run(
                 "apart: let the test have a lock service that all of them share, such as "
                 "file:///tmp/shop-test-locks, or race with processes=1."
             )
-        told = [_portable(call) for call in calls], seconds
+        result = [_portable(call) for call in calls], seconds
     except Exception as error:
-        told = _portable(raised(error)).error
-    theirs.send_bytes(pickle.dumps(told))
+        result = _portable(raised(error)).error
+    theirs.send_bytes(pickle.dumps(result))
     theirs.close()
 
 
 def _noting(alone: set[str]) -> Callable[[Namespace, tuple[str, ...]], bool]:
-    """Return a `Fake.keeps` that adds to *alone* each used backend that excludes no other process."""
+    """Return a `Fake.keeps` that adds to *alone* each used backend that excludes only threads."""
 
     def keeps(namespace: Namespace, asked: tuple[str, ...]) -> bool:
         if isinstance(namespace, EngineNamespace) and namespace.may_be_away:
@@ -114,7 +113,7 @@ def _noting(alone: set[str]) -> Callable[[Namespace, tuple[str, ...]], bool]:
 
 
 def _portable(call: RaceCall) -> RaceCall:
-    """Return *call* as another process can read it, with texts for objects that can't be sent."""
+    """Return *call*, with texts in place of its objects if they can't be sent to another process."""
     try:
         pickle.loads(pickle.dumps((call.answer, call.error)))  # noqa: S301
     except Exception:

@@ -1,7 +1,7 @@
 """A race in the threads of one process, and its result.
 
-Most calls of a site take less time than the interpreter gives to one thread, and would never meet. So threads
-change before each line of the site's own code.
+Most calls of a site end before the interpreter switches to another thread, so they would never overlap.
+Therefore each thread lets others run before each line of the site's own code.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from distlock.web.stale_writes import Mode, in_race
 #: The function that each thread calls.
 Action = Callable[[], object]
 
-#: The most lines of a call at which threads change, so that loops end in time.
+#: A call lets other threads run before this many of its lines at most, so that loops end in time.
 LINES = 500
-#: The shortest sleep that the system has, seconds: it makes threads change.
+#: A sleep of this many seconds lets other threads run.
 MOMENT = 1e-6
 
-#: Code of Python, of distlock, and of no file.
+#: Where code is not the site's: Python's own, distlock's, and code without a file.
 _OTHERS = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]), "<")
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
@@ -57,7 +57,11 @@ class RaceCall:
 
 
 def returned(answer: object) -> RaceCall:
-    """Return a call that counts by the status of *answer*, else as *answer* or as the name of its class."""
+    """Return the `RaceCall` of a call that returned *answer*.
+
+    Its outcome is the status of *answer*; without a status, *answer* itself; and if that can't be compared or
+    hashed, the name of its class.
+    """
     for attribute in ("status_code", "status"):
         status = getattr(answer, attribute, None)
         # http.HTTPStatus is an int; the status of a Celery task is a str.
@@ -71,17 +75,17 @@ def returned(answer: object) -> RaceCall:
 
 
 def raised(error: BaseException) -> RaceCall:
-    """Return a call that counts by the name of the error's class."""
+    """Return the `RaceCall` of a call that raised *error*. Its outcome is the name of the error's class."""
     return RaceCall(type(error).__name__, error=error)
 
 
 class Race:
     """The result of `race`.
 
-    *statuses* counts how the calls ended, and adds up to all of them: by the status of what they returned,
-    or by the name of the error's class. What has no status is counted as itself, or by its class where no two
-    are equal. *answers*: what the calls returned; *errors*: what they raised; both in the order in which the
-    calls ended. *seconds*: from the common start to the last end.
+    *statuses* counts all calls, by the status of what they returned or by the name of the error's class. A
+    returned object without a status is counted as itself, or by its class if no two of them are equal.
+    *answers*: what the calls returned; *errors*: what they raised; both in the order in which the calls
+    ended. *seconds*: from the common start to the last end.
     """
 
     def __init__(self, calls: Sequence[RaceCall], seconds: float) -> None:
@@ -108,8 +112,8 @@ def in_threads(
 ) -> tuple[list[RaceCall], float]:
     """Call *action* in *times* threads at the same moment. Return the calls, and the seconds that they took.
 
-    *start*: the `wait` of a barrier, for these threads and the caller's. *within*: seconds in which they have
-    to start, and then to end; raises TimeoutError. *stale_writes*: see `race`.
+    *start*: the `wait` of a barrier that these threads and the calling one pass together. *within*: raises
+    TimeoutError if they take longer than this many seconds to start, or to end. *stale_writes*: see `race`.
     """
     runs = [RaceThread(action, start, within) for _ in range(times)]
     with in_race(stale_writes), frameworks.errors_by_call(), frameworks.refusing_sqlalchemy_memory():
@@ -190,7 +194,7 @@ def _place(frame: object) -> str:
 def shaken() -> Iterator[None]:
     """Let other threads run before each line of the site's own code in the block.
 
-    A thread that a debugger or a coverage tool traces is left alone: it can have one tracer.
+    Do nothing in a thread that a debugger or a coverage tool traces: a thread can have only one tracer.
     """
     if sys.gettrace() is not None:
         yield

@@ -19,7 +19,7 @@ from distlock.web.stale_writes import Mode
 class RaceRequest(TypedDict, total=False):
     """The arguments of a race that sends requests to an address."""
 
-    #: ``"POST"`` unless it says otherwise.
+    #: ``"POST"`` by default.
     method: str
     #: The body; a mapping is sent as a form.
     data: Mapping[str, Any] | str | bytes
@@ -46,27 +46,27 @@ def race(
     stale_writes: Mode | None = None,
     **request: Unpack[RaceRequest],
 ) -> Race:
-    """Call *action* in many threads at the same moment, and return what came of it.
+    """Call *action* in many threads at the same moment, and return how the calls ended.
 
-    *action*: what is called, without arguments; mostly a request of a test client. What it returns may be a
-    coroutine, which is run. Or the address of a server that runs, to which *request* is sent.
+    *action*: a function without arguments, usually a request of a test client. If it returns a coroutine,
+    that is run. Or the address of a running server, to which *request* is sent.
     *times*: how many threads call it, once each; 2 or more.
-    *processes*: in how many processes the threads are. 1: in that of the test. More: in forked ones, which
-    share nothing but database and lock service, as the servers of a site do.
-    *within*: seconds in which all of them have to start, and then to end; more than 0.
-    *stale_writes*: what becomes of rows that were loaded before the lock and are saved under it. "warn": the
-    log has them; "raise": the race ends in `StaleWrite`; None: what ``DISTLOCK_STALE_WRITES`` says, and
-    "warn" where it says nothing; "off": the race turns nothing on.
-    *request*: for an address ``method`` ("POST" unless it says otherwise), ``headers``, and as the body
-    ``data`` (a mapping is sent as a form) or ``json``. Redirections are answers like others.
+    *processes*: how many processes the threads are spread over. 1: the test's own process. More: forked ones,
+    which share only database and lock service, as the servers of a site do.
+    *within*: seconds that all calls have to start, and then to end; more than 0.
+    *stale_writes*: what to do if a row that was loaded before the lock is saved under it. "warn": log it;
+    "raise": raise `StaleWrite` at the end; None: what ``DISTLOCK_STALE_WRITES`` says, by default "warn";
+    "off": nothing beyond what the site does outside of a race.
+    *request*: for an address, ``method`` (by default "POST"), ``headers``, and as the body ``data`` (a
+    mapping is sent as a form) or ``json``. Redirects are not followed.
 
-    Before each line of the site's own code a thread lets the others go on, so that a race that can happen
-    does. What the calls raise is part of the result. Django's connections are closed in each thread.
+    Each thread lets the others run before each line of the site's own code, so that a race that can happen
+    does. The result contains what the calls raise. Each thread closes its Django connections.
 
-    Returns a `Race`. Raises TimeoutError if calls have not ended, and says where they stand; ValueError and
-    TypeError for arguments that can't be; `ConfigurationError` inside an open transaction of Django, as
-    ``TestCase`` has one, which other threads can't see, for a SQLite database in memory, and for a lock
-    service that keeps no other process out where there are several.
+    Returns a `Race`. Raises TimeoutError, which says where the calls stand, if they have not ended;
+    ValueError and TypeError for invalid arguments; `ConfigurationError` inside an open transaction of Django,
+    which other threads can't see (``TestCase`` opens one), for a SQLite database in memory, and for a lock
+    service that excludes only threads if there are several processes.
 
     Example::
 
@@ -95,10 +95,10 @@ def race(
 
 
 def sending(url: str, within: float, **request: Unpack[RaceRequest]) -> Callable[[], Reply]:
-    """Return a function that sends *request* to *url*. Redirections are answers like others.
+    """Return a function that sends *request* to *url*, and does not follow redirects.
 
-    *within*: seconds without a sign of the server after which it raises TimeoutError. Raises ValueError for
-    what is no address.
+    *within*: it raises TimeoutError if the server sends nothing for this many seconds. Raises ValueError if
+    *url* is no address of a server.
     """
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:

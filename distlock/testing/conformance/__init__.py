@@ -18,8 +18,8 @@ Subclass its parts in a test module and give them a fixture ``url``::
     class TestThreads(conformance.ThreadConformance):
         pass
 
-A fixture ``options`` in the class gives keyword arguments of `distlock.connect`; for the protocol's part
-those of the backend.
+A fixture ``options`` in the class returns keyword arguments for `distlock.connect`, or, in the parts that
+test the protocol, for the backend.
 """
 
 from __future__ import annotations

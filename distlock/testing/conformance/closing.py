@@ -26,9 +26,9 @@ _TTL = 0.5
 
 
 def opened() -> set[object]:
-    """Return the open threads of this process, and its descriptors with what they lead to.
+    """Return the threads of this process, and its open descriptors with their targets.
 
-    The threads in which tasks call lock services belong to the process: all clients share them.
+    Threads that call lock services for tasks are left out, because all clients share them.
     """
     found: set[object] = {one for one in threading.enumerate() if not one.name.startswith("distlock-io")}
     folder = Path("/proc/self/fd")
@@ -40,7 +40,7 @@ def opened() -> set[object]:
 
 
 def use(url: str, options: dict[str, Any], name: str) -> None:
-    """Hold, wait, watch, read and renew, in threads and tasks, with two clients that are not closed."""
+    """Make two clients hold, wait, watch, read and renew, in threads and tasks, and do not close them."""
     one, two = (distlock.connect(url, prefix="kit", timeout=PATIENCE, ttl=_TTL, **options) for _ in range(2))
 
     def take() -> None:
@@ -71,28 +71,28 @@ def use(url: str, options: dict[str, Any], name: str) -> None:
 
 
 class CloseConformance(ProtocolFixtures):
-    """For all backends."""
+    """Tests for all backends."""
 
     def test_a_close_leaves_nothing_open(self, contender: Callable[[], Contender], key: str) -> None:
         before = opened()
         holder, waiter = contender(), contender()
         first, second = ask(key), ask(key)
         for _ in range(2):
-            # The second time around begins anew, and has to end as well.
+            # The second round opens both backends again, and they have to close again.
             holder.held(first)
             waiter.queued(second)
-            # A lock service may learn only now where to send hints.
+            # A lock service may learn only by the second request where to send notifications.
             waiter.queued(second)
             holder.backend.release(first)
             holder.backend.close()
-            # The lock was handed off to it.
+            # The waiter closes although the lock was handed off to it.
             waiter.backend.close()
             assert opened() - before == set()
 
     def test_a_dropped_client_leaves_nothing_open(
         self, url: str, options: dict[str, Any], key: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Use all threads, connections and descriptors of a client, and drop it without a close."""
+        """Drop a client without a close, after it has used all its threads, connections and descriptors."""
         for module in (maintenance, latch_waits):
             monkeypatch.setattr(module, "LINGER", 0.05)
         gc.collect()
@@ -148,7 +148,7 @@ class CloseConformance(ProtocolFixtures):
         two.queued(second)
         one.backend.release(first)
         if two.backend.capabilities.fair:
-            # The sink is still the one that it was opened with.
+            # The backend still has the sink that it was opened with.
             assert two.sink.wait_for_hint(key)
         two.held(second)
         assert two.backend.release(second)

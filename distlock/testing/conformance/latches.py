@@ -29,14 +29,14 @@ from distlock.testing.fixtures import (
 
 
 class LatchConformance(ConformanceFixtures):
-    """For backends with the capability `latch`."""
+    """Tests for backends with the capability `latch`."""
 
     #: The most threads that all waiters of a process may need.
     threads = 3
 
     @pytest.fixture
     def no_poll(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let no waiter wake up without a notification."""
+        """Stop the polls of waiters, so that only a notification wakes them."""
         monkeypatch.setattr(latch_waits, "POLL", 10 * PATIENCE)
 
     # -- making and counting ---------------------------------------------------------------------
@@ -113,7 +113,7 @@ class LatchConformance(ConformanceFixtures):
             latch.count_down(part=part)
         if ended != "over and made by nobody":
             assert other.latch(name).count() == 1
-            # The next call is about the next round, with the same object, too.
+            # A later call is about the next round, even through the same object.
             assert latch.count_down(part=part) == 0
 
     def test_a_task_s_count_whose_reply_was_lost_stays_out_of_the_next_round(
@@ -251,7 +251,7 @@ class LatchConformance(ConformanceFixtures):
         look, made = backend.look_at_latches, threading.Event()
 
         def late(keys: Sequence[str], watch: bool, *more: Any) -> Any:
-            # The look of a waiter. To delete and to count look, too.
+            # Only a waiter's look is delayed: delete() and count_down() look without a watch.
             return (not watch or made.wait(PATIENCE)) and look(keys, watch, *more)
 
         monkeypatch.setattr(backend, "look_at_latches", late)
@@ -333,7 +333,7 @@ class LatchConformance(ConformanceFixtures):
             assert await asyncio.gather(*tasks) == [True] * len(tasks)
 
         asyncio.run(main())
-        # At most the first request, one for each latch that was made meanwhile, and one a notification.
+        # The client needs at most one look at first, one for each new latch, and one for each notification.
         assert len(looks) < 100
 
     def test_a_cancelled_task_leaves_nothing_behind(self, locks: distlock.Locks, name: str) -> None:

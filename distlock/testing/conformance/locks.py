@@ -25,7 +25,7 @@ from distlock.testing.history import HistoryRecord, check_history
 
 
 class UnfairThreadConformance(ConformanceFixtures):
-    """For all backends, also those without a queue of processes."""
+    """Tests for all backends, also those without a queue of processes."""
 
     # -- exclusion -------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class UnfairThreadConformance(ConformanceFixtures):
             for waiting in (locks, other):
                 assert waiting.lock(name).acquire(blocking=False) is None
                 assert waiting.lock(name).acquire(timeout=0) is None
-        # locked() awaits the answer to the pending release, before which others find the lock held.
+        # locked() awaits the answer to the pending release. Before that, others may find the lock held.
         assert not locks.lock(name).locked()
         grant = other.lock(name).acquire(blocking=False)
         assert grant is not None
@@ -236,7 +236,7 @@ class UnfairThreadConformance(ConformanceFixtures):
 
 
 class ThreadConformance(UnfairThreadConformance):
-    """For backends that are `fair`."""
+    """Tests for backends that are `fair`."""
 
     def test_clients_are_served_in_turns(
         self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
@@ -251,7 +251,7 @@ class ThreadConformance(UnfairThreadConformance):
                 with locks.lock(name):
                     busy += 1
 
-        # So many threads that the wait queue is never empty by chance, which would end the turn.
+        # There are so many threads that the wait queue is never empty by chance, which would end the turn.
         crowd = [pool.submit(keep_busy) for _ in range(16)]
         gaps = []
         try:
@@ -268,7 +268,7 @@ class ThreadConformance(UnfairThreadConformance):
 
 
 class CartConformance(ConformanceFixtures):
-    """For all backends: several names at once, and tasks beside threads."""
+    """Tests for all backends: several names at once, and tasks beside threads."""
 
     # -- several names ---------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ BUSY = PATIENCE / 2
 
 
 class ProcessFixtures(ConformanceFixtures):
-    """Fixtures of the parts that start other processes."""
+    """Fixtures for the parts of the kit that start other processes."""
 
     #: Seconds until the lock of a crashed process is free: the ttl, or 0 without leases.
     ttl = 2.0
@@ -57,7 +57,7 @@ class ProcessFixtures(ConformanceFixtures):
 
 
 class UnfairProcessConformance(ProcessFixtures):
-    """For all backends, also those without a queue of processes."""
+    """Tests for all backends, also those without a queue of processes."""
 
     def test_one_process_is_inside_at_a_time(
         self, process: Callable[..., Process], name: str, tmp_path: Path, pool: ThreadPoolExecutor
@@ -118,7 +118,7 @@ class UnfairProcessConformance(ProcessFixtures):
 
 
 class ProcessConformance(UnfairProcessConformance):
-    """For backends that are `fair`."""
+    """Tests for backends that are `fair`."""
 
     def test_a_released_lock_goes_to_the_process_that_asked_first(
         self, process: Callable[..., Process], locks: distlock.Locks, name: str, pool: ThreadPoolExecutor
@@ -139,7 +139,7 @@ class ProcessConformance(UnfairProcessConformance):
         self, process: Callable[..., Process], locks: distlock.Locks, name: str
     ) -> None:
         with locks.lock(name):
-            # The time is far less than the ttl, however busy the machine is.
+            # The ttl is far longer than the test, however busy the machine is.
             waiters = [process(ttl=LONG) for _ in range(2)]
             for number, waiter in enumerate(waiters):
                 waiter.begin("acquire", name, PATIENCE)
@@ -149,7 +149,7 @@ class ProcessConformance(UnfairProcessConformance):
 
 
 class UnfairProcessLeaseConformance(ProcessFixtures):
-    """For backends with the capability `lease`: a stopped process does not keep a lock."""
+    """Tests for backends with the capability `lease`: a stopped process does not keep a lock."""
 
     def test_a_stopped_holder_learns_that_it_lost_the_lock(
         self, process: Callable[..., Process], locks: distlock.Locks, name: str
@@ -168,17 +168,17 @@ class UnfairProcessLeaseConformance(ProcessFixtures):
 
 
 class ProcessLeaseConformance(UnfairProcessLeaseConformance):
-    """For backends with the capability `lease` that are `fair`."""
+    """Tests for backends with the capability `lease` that are `fair`."""
 
     def test_a_stopped_waiter_costs_the_others_little(
         self, process: Callable[..., Process], locks: distlock.Locks, name: str
     ) -> None:
-        # The cost has to be far below the ttl, however busy the machine is.
+        # The ttl is far longer than the test, however busy the machine is.
         stopped, waiter = process(ttl=LONG), process(ttl=LONG)
         with locks.lock(name):
             stopped.begin("acquire", name, PATIENCE)
             self.wait_for_processes(name, 1)
-            # On ZooKeeper, a waiter that has not looked yet would take the next one for the holder.
+            # On ZooKeeper, a waiter that looks only after the release takes the stopped one for the holder.
             waiter.do("wait", name, PATIENCE)
             stopped.stop()
         waiter.begin("granted")
@@ -189,9 +189,9 @@ class ProcessLeaseConformance(UnfairProcessLeaseConformance):
 
 
 class KilledConformance(ProcessFixtures):
-    """For backends with the capabilities `inspect`, `read`, `permits` and `latch`.
+    """Tests for backends with the capabilities `inspect`, `read`, `permits` and `latch`.
 
-    No test depends on speed: one fails if a killed process keeps its locks for ever.
+    No test depends on speed: each fails only if a killed process keeps its locks for ever.
     """
 
     def test_a_killed_reader_keeps_writers_out_no_longer_than_its_lease(
@@ -203,7 +203,7 @@ class KilledConformance(ProcessFixtures):
             assert other.inspect(name).others == 1
             reader.kill()
             wait_until(lambda: other.inspect(name).others == 0, "the dead reader is out")
-            # The one that lives reads on.
+            # The living reader still keeps writers out.
             assert other.lock(name).acquire(timeout=0) is None
             grant.check()
         assert other.lock(name).acquire(timeout=PATIENCE)
@@ -229,7 +229,7 @@ class KilledConformance(ProcessFixtures):
         pool: ThreadPoolExecutor,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        # Only the last count wakes the waiter in this process.
+        # The waiter in this process does not poll, so only the last count wakes it.
         monkeypatch.setattr(latch_waits, "POLL", 10 * PATIENCE)
         locks.latch(name, 2).make()
         waiter = process()

@@ -21,12 +21,12 @@ from distlock.testing.contenders import (
     read,
 )
 
-#: The lead of the number that a database remembers.
+#: How far the number that a database remembers is ahead of the lock service's.
 AHEAD = 10_000_000_000
 
 
 class UnfairProtocolConformance(ProtocolFixtures):
-    """For all backends, also those without a queue."""
+    """Tests for all backends, also those without a queue."""
 
     def test_what_it_can_do_is_declared_and_tested(self, one: Contender) -> None:
         can = one.backend.capabilities
@@ -140,7 +140,7 @@ class UnfairProtocolConformance(ProtocolFixtures):
 
 
 class ProtocolConformance(UnfairProtocolConformance):
-    """For backends that are `fair`, which is the default."""
+    """Tests for backends that are `fair`, which is the default."""
 
     # -- the queue -------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class ProtocolConformance(UnfairProtocolConformance):
 
 
 class NumberConformance(ProtocolFixtures):
-    """For backends with the capability `fence`: numbers grow."""
+    """Tests for backends with the capability `fence`: numbers grow."""
 
     def test_later_holds_have_larger_numbers(self, one: Contender, two: Contender, key: str) -> None:
         numbers = []
@@ -208,14 +208,14 @@ class NumberConformance(ProtocolFixtures):
 
 
 class FloorConformance(ProtocolFixtures):
-    """For lock services that can skip numbers, so that fences exceed what a database remembers."""
+    """Tests for lock services that can skip numbers, up to the one that a database remembers."""
 
     def test_a_raised_floor_lifts_the_hold_and_all_later_ones(
         self, one: Contender, two: Contender, key: str
     ) -> None:
         first, second, third = ask(key, span=10), ask(key), ask(key)
         floor = one.held(first).number + AHEAD
-        # This request was queued before the fence is raised.
+        # This request is queued before the fence is raised.
         two.queued(second)
         lifted = one.backend.raise_fence(first, floor)
         assert lifted is not None

@@ -53,7 +53,7 @@ class LatchContender:
 
 
 class LatchProtocolConformance(ProtocolFixtures):
-    """For backends with the capability `latch`."""
+    """Tests for backends with the capability `latch`."""
 
     @pytest.fixture
     def key(self) -> str:
@@ -195,7 +195,7 @@ class LatchProtocolConformance(ProtocolFixtures):
     def test_a_count_of_a_life_that_is_over_counts_nothing(
         self, one_of: LatchContender, other: LatchContender, key: str
     ) -> None:
-        # Also if each latch equals the one before it, and if a call comes late.
+        # This holds for equal latches, too, and for calls that come two lives late.
         lives = [one_of.make(key, 2).life]
         for part in ("orders", "products"):
             other.count(key)

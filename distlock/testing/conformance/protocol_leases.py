@@ -9,7 +9,7 @@ from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, ask, 
 
 
 class LeaseConformance(ProtocolFixtures):
-    """For backends with the capability `lease`."""
+    """Tests for backends with the capability `lease`."""
 
     def test_a_hold_that_nobody_renews_ends(self, one: Contender, two: Contender, key: str) -> None:
         first, second = ask(key, ttl=0.5), ask(key)
@@ -39,7 +39,7 @@ class LeaseConformance(ProtocolFixtures):
 
 
 class ReadLeaseConformance(ProtocolFixtures):
-    """For backends with the capabilities `read` and `lease`."""
+    """Tests for backends with the capabilities `read` and `lease`."""
 
     def test_each_readers_lease_ends_alone(
         self, one: Contender, two: Contender, three: Contender, key: str
@@ -112,7 +112,7 @@ class ReadLeaseConformance(ProtocolFixtures):
 
 
 class PermitLeaseConformance(ProtocolFixtures):
-    """For backends with the capabilities `permits` and `lease`."""
+    """Tests for backends with the capabilities `permits` and `lease`."""
 
     def test_a_permit_comes_back_after_its_lease_and_only_once(
         self, one: Contender, two: Contender, three: Contender, key: str

@@ -1,4 +1,4 @@
-"""The conformance kit: operators, call by call, who inspect a key, break its hold, or request its release."""
+"""The conformance kit, call by call: an operator inspects a key, breaks its hold, or requests its release."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def inspectable_backend(contender: Contender) -> InspectableBackend:
 
 
 class UnfairInspectionConformance(ProtocolFixtures):
-    """For backends with the capabilities `inspect` and `breaks`, also those without a queue."""
+    """Tests for backends with the capabilities `inspect` and `breaks`, also those without a queue."""
 
-    #: The longest rest of a lease of `LONG` seconds that may be shown.
+    #: The longest remaining time that may be shown for a lease of `LONG` seconds.
     longest = LONG
     #: Whether two operators who break one hold on several servers may both succeed, each on some of them.
     both_may_break = False
@@ -201,7 +201,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
         mine = [replace(request_of(holder, key), **how) for holder in holders]
         for holder, one in zip(holders, mine, strict=True):
             holder.held(one)
-        # A request that no holder leaves room for: a writer, or both permits.
+        # The waiter wants what does not fit beside the holders: to write, or both permits.
         wants = replace(request_of(waiter, key), **others)
         waiter.queued(wants)
         processes = {inspectable_backend(holder).process for holder in holders}
@@ -231,7 +231,7 @@ class UnfairInspectionConformance(ProtocolFixtures):
 
 
 class InspectionConformance(UnfairInspectionConformance):
-    """For backends with the capabilities `inspect` and `breaks` that are `fair`."""
+    """Tests for backends with the capabilities `inspect` and `breaks` that are `fair`."""
 
     def test_the_queue_is_shown_in_its_order(
         self, one: Contender, contender: Callable[[], Contender], look: InspectableBackend, key: str
@@ -252,7 +252,7 @@ def notifies(contender: Contender) -> Notifies:
 
 
 def look_after(contender: Contender, *requests: LockRequest) -> list[tuple[str, str]]:
-    """Announce *requests* as the maintenance thread does; return the requests to release that came."""
+    """Renew and announce as the maintenance thread does. Return the requests to release that have come."""
     backend = contender.backend
     backend.renew(requests)
     if not backend.capabilities.lease and isinstance(backend, Announces):
@@ -261,7 +261,7 @@ def look_after(contender: Contender, *requests: LockRequest) -> list[tuple[str, 
 
 
 class NotifyConformance(ProtocolFixtures):
-    """For backends with the capability `notify`."""
+    """Tests for backends with the capability `notify`."""
 
     def test_nobody_is_asked_where_nobody_holds(self, one: Contender, two: Contender, key: str) -> None:
         assert not notifies(two).request_release(key)

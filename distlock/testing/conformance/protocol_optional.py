@@ -20,10 +20,10 @@ def acknowledged(one: Contender, mine: LockRequest, number: int) -> bool | None:
 
 
 class HandingConformance(ProtocolFixtures):
-    """For backends with `acknowledge`, which are `distlock.backends.optional.PushesHolds`."""
+    """Tests for backends with `acknowledge`, which are `distlock.backends.optional.PushesHolds`."""
 
     def hand_over(self, one: Contender, two: Contender, mine: LockRequest) -> tuple[int, float]:
-        """Have *one* hand *mine* over to *two*. Return the number in the push, and since when it holds."""
+        """Hand *mine* off from *one* to *two*. Return the number in the push, and since when it holds."""
         first = ask(mine.key)
         one.held(first)
         two.queued(mine)
@@ -81,7 +81,7 @@ def posts(one: Contender) -> Posts:
 
 
 class PostingConformance(ProtocolFixtures):
-    """For backends with `post`, which are `distlock.backends.optional.Posts`."""
+    """Tests for backends with `post`, which are `distlock.backends.optional.Posts`."""
 
     def post(self, one: Contender, mine: LockRequest) -> list[bool | None]:
         told: list[bool | None] = []
@@ -136,17 +136,17 @@ def begin(one: Contender, call: Any, *arguments: Any) -> Begun | None:
 
 
 async def answer(one: Contender, call: Any, *arguments: Any) -> Any:
-    """Call as the engine does: in a thread if the event loop can't."""
+    """Make *call* as the engine does: in the event loop, or in a thread if the loop can't."""
     begun = begin(one, call, *arguments)
     told = REPEAT if begun is None else await begun
     return await asyncio.to_thread(call, *arguments) if told is REPEAT else told
 
 
 class AwaitingConformance(ProtocolFixtures):
-    """For backends with `begin`, which are `distlock.backends.optional.Awaits`."""
+    """Tests for backends with `begin`, which are `distlock.backends.optional.Awaits`."""
 
     def warm(self, one: Contender, key: str) -> None:
-        """Make the first calls, after which scripts are loaded and the place of *key* is known."""
+        """Make the first calls, which load the scripts and find the server of *key*."""
         first = ask(key)
         one.held(first)
         assert one.backend.release(first)
@@ -193,7 +193,7 @@ class AwaitingConformance(ProtocolFixtures):
             assert await answer(one, one.backend.cancel, first) is True
 
         for number, kind in enumerate(kinds):
-            # A request that has no room beside them.
+            # The third request does not fit beside the two holds.
             none = {"mode": EXCLUSIVE} if kind["mode"] == READ else {"permits": 2}
             asyncio.run(main(f"{key}_{number}", kind, none))
 

@@ -15,7 +15,7 @@ from distlock.testing.contenders import (
 
 
 class PermitConformance(ProtocolFixtures):
-    """For backends with the capability `permits`."""
+    """Tests for backends with the capability `permits`."""
 
     # -- the limit -------------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class PermitConformance(ProtocolFixtures):
     def test_who_waits_with_a_smaller_limit_holds_up_those_behind_it(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        """It does so until it enters, or gives up."""
+        """The others wait until it enters, or gives up."""
         one.held(permit(key, 3))
         smaller, larger = permit(key, 1), permit(key, 3)
         two.queued(smaller)

@@ -1,6 +1,6 @@
 """The conformance kit: readers that share a key, call by call, and writers that become readers.
 
-`distlock.backends.optional` says what a backend owes them.
+`distlock.backends.optional` says what a backend has to do for them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def downgrade(one: Contender, mine: LockRequest) -> bool:
 
 
 def downgraded(mine: LockRequest) -> LockRequest:
-    """Return the lock request of the engine after a downgrade."""
+    """Return the lock request that the engine has in place of *mine* after a downgrade."""
     return replace(mine, mode=READ)
 
 
 class DowngradeConformance(ProtocolFixtures):
-    """A part of `ReadConformance`."""
+    """The tests of downgrades in `ReadConformance`."""
 
     def test_a_downgrade_lets_no_writer_in(self, one: Contender, two: Contender, key: str) -> None:
         first, second = ask(key), ask(key)
@@ -111,7 +111,7 @@ class DowngradeConformance(ProtocolFixtures):
 
 
 class ReadConformance(DowngradeConformance):
-    """For backends with the capability `read`."""
+    """Tests for backends with the capability `read`."""
 
     # -- exclusion -------------------------------------------------------------------------------
 

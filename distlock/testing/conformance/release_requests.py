@@ -34,7 +34,7 @@ def wait_until_asked(grant: distlock.Grant) -> None:
 
 
 class RevocationConformance(ConformanceFixtures):
-    """For backends with the capability `notify`."""
+    """Tests for backends with the capability `notify`."""
 
     @pytest.fixture
     def holder(
@@ -149,7 +149,7 @@ class RevocationConformance(ConformanceFixtures):
             assert other.request_release(name)
             assert other.request_release(name)
             wait_until(lambda: bool(told), "the client's callback is called")
-            # Two renewals on it is still known, and has been told.
+            # Later renewals may find the same requests, which must not call it again.
             threading.Event().wait(TTL)
         assert told == [name]
 

@@ -24,7 +24,7 @@ from distlock.testing.history import HistoryRecord, check_history
 
 
 class SharingConformance(ConformanceFixtures):
-    """For backends with the capability `read`."""
+    """Tests for backends with the capability `read`."""
 
     # -- exclusion -------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class SharingConformance(ConformanceFixtures):
     def test_a_writer_gets_in_among_readers_that_never_cease(
         self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
     ) -> None:
-        """Readers whose reads overlap, so that the process always has one inside."""
+        """The reads overlap, so that the process always has a reader inside."""
         enough = threading.Event()
         inside = 0
 
@@ -205,7 +205,7 @@ class SharingConformance(ConformanceFixtures):
         self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
     ) -> None:
         hung = locks.read_lock(name, max_hold=BRIEF).acquire()
-        # Both readers begin at the same moment, so that they share a hold.
+        # The second reader begins at once, so that both share a hold.
         living = locks.read_lock(name).acquire()
         assert hung is not None
         assert living is not None
@@ -216,7 +216,7 @@ class SharingConformance(ConformanceFixtures):
         assert other.write_lock(name).acquire(timeout=BRIEF) is None
         living.check()
         living.release()
-        # No other hold is left: only the hung reader had one.
+        # The hold has ended with the living reader; the hung one keeps nothing.
         with other.write_lock(name):
             pass
         hung.release()
@@ -273,7 +273,7 @@ class SharingConformance(ConformanceFixtures):
 
 
 class SemaphoreConformance(ConformanceFixtures):
-    """For backends with the capability `permits`."""
+    """Tests for backends with the capability `permits`."""
 
     def test_as_many_are_inside_as_it_has_permits(
         self, connect: Connect, name: str, pool: ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""The conformance kit: faults within one process: lost replies, cancelled, hung and failed callers."""
+"""The conformance kit: lost replies, lost locks, and callers that are cancelled or hang."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_faulty(locks: distlock.Locks) -> Faulty:
 
 
 class TroubleConformance(ConformanceFixtures):
-    """For all backends."""
+    """Tests for all backends."""
 
     # -- lost replies ----------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class TroubleConformance(ConformanceFixtures):
 
     #: The number of names; the test of a slow backend may have fewer, with the reason.
     names = 100_000
-    #: The number of names after which all connections and threads that stay are open.
+    #: After this many names, all connections and threads that stay are open.
     first_names = 1
 
     def residue(self) -> int:
