@@ -1,4 +1,4 @@
-"""Where Django's admin looks for pages: *Locks*. `LockAdmin` is for a site with an admin of its own."""
+"""Adds the page *Locks* to Django's default admin. For another `AdminSite`, register `LockAdmin` there."""
 
 from __future__ import annotations
 

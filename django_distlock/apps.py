@@ -9,7 +9,7 @@ class DistlockConfig(AppConfig):
     verbose_name = "Distlock"
 
     def ready(self) -> None:
-        # Importing registers them.
+        # Importing these modules registers their checks.
         from django_distlock.checks import fences, guards, settings  # noqa: F401
         from django_distlock.conf import refuse_without_middleware
         from django_distlock.fresh.session import watch_sessions
@@ -18,7 +18,7 @@ class DistlockConfig(AppConfig):
 
         watch_users()
         watch_sessions()
-        # Servers run no checks, and the middleware that would notice is the very thing that is missing.
+        # Servers don't run checks, and a missing middleware can't say so itself.
         refuse_without_middleware()
         fences.look_at_first_request()
         follow_settings()

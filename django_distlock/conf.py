@@ -28,7 +28,7 @@ logger = logging.getLogger("distlock")
 
 
 def _read() -> Mapping[str, AliasSettings]:
-    # Where the app is not installed, nobody has done so yet.
+    # If the app is not installed, its ready() has not done this.
     follow_settings()
     setting = getattr(settings, "DISTLOCK", None)
     return without_settings(settings.DEBUG) if setting is None else read(setting, redis_of)
@@ -37,7 +37,7 @@ def _read() -> Mapping[str, AliasSettings]:
 clients = Clients(_read, make, make_standby, database_of, "python manage.py distlock")
 
 
-# To look for a setting that is not there costs Django two exceptions, in each request.
+# The settings below are cached: Django raises two exceptions for each look at a setting that is missing.
 @functools.cache
 def status() -> int:
     """Return the status of the answer to a request that found the lock taken."""
@@ -46,7 +46,7 @@ def status() -> int:
 
 @functools.cache
 def server_timing() -> bool:
-    """Return whether answers say how long they waited for their locks."""
+    """Return whether responses get the header ``Server-Timing``."""
     return bool(getattr(settings, "DISTLOCK_SERVER_TIMING", False))
 
 
@@ -70,7 +70,7 @@ def body_size(name: str) -> int:
 
 @functools.cache
 def warn_without_checks() -> None:
-    """Say once that nobody looks over the guards where the app is not installed."""
+    """Warn once if the app is not installed, because 'manage.py check' then leaves out its checks."""
     if apps.ready and not apps.is_installed("django_distlock"):
         logger.warning(
             "django_distlock is not in INSTALLED_APPS, so that 'manage.py check' does not look over the "
@@ -78,12 +78,12 @@ def warn_without_checks() -> None:
         )
 
 
-#: As it stands in ``MIDDLEWARE``.
+#: The entry in ``MIDDLEWARE``.
 MIDDLEWARE = "django_distlock.middleware.DistlockMiddleware"
 
 
 def refuse_without_middleware() -> None:
-    """Raise `ConfigurationError` if settings are there that only the middleware obeys, and it is not."""
+    """Raise `ConfigurationError` if a setting needs the middleware, which is not installed."""
     wanted = [name for name in ("DISTLOCK_RULES", "DISTLOCK_SERVER_TIMING") if getattr(settings, name, None)]
     if wanted and not _has_middleware():
         raise ConfigurationError(
@@ -116,9 +116,9 @@ setting_changed.connect(_forget, dispatch_uid="django_distlock")
 
 
 def redis_of(alias: str) -> Any:
-    """Return the client of redis-py with which the cache *alias* writes. It connects to nothing.
+    """Return the redis-py client with which the cache *alias* writes. Does not connect.
 
-    Raises `ConfigurationError` where there is none.
+    Raises `ConfigurationError` if the cache does not write to one Redis server.
     """
     try:
         cache = caches[alias]
@@ -126,7 +126,7 @@ def redis_of(alias: str) -> Any:
     except (InvalidCacheBackendError, ImproperlyConfigured, ImportError) as error:
         raise ConfigurationError(f"CACHES[{alias!r}] can't be made: {error}") from error
     except NotImplementedError:
-        found = None  # It spreads its keys over several servers.
+        found = None  # The cache spreads its keys over several servers.
     except Exception as error:
         # The error may quote a password, as those about unreadable URLs do.
         raise ConfigurationError(

@@ -37,38 +37,38 @@ def distributed_lock(
     on_contended: Literal["respond", "raise", "skip"] = "respond",
     **unknown: Never,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let one call at a time run on all servers, for each value of *names*.
+    """Run one call at a time, on all servers together, for each value of *names*.
 
-    *names*: what is locked, all or none: templates such as ``"product_<int:id>"``, filled in from the
-    arguments of the decorated function, or from the request, as in ``"cart_<int:query.id>"``; or callables
-    that return a name or several, and get the arguments of the function.
-    *alias*: a key of ``settings.DISTLOCK``: which lock service.
+    *names*: the names to lock, all of them or none: templates such as ``"product_<int:id>"``, filled in from
+    the arguments of the decorated function, or from the request, as in ``"cart_<int:query.id>"``; or
+    callables that get the arguments of the function and return one name or several.
+    *alias*: the lock service, a key of ``settings.DISTLOCK``.
     *timeout*: the longest wait, seconds; 0: the lock service is asked once; None: the alias's. -1 is refused.
     *ttl*: how long the lock lives without renewal, seconds, more than 0; None: the alias's.
-    *max_hold*: after so many seconds a holder counts as hung, and its lock is not renewed any more; None: the
+    *max_hold*: seconds after which a holder counts as hung, and its lock is no longer renewed; None: the
     alias's.
-    *methods*: the HTTP methods that are locked, such as ``["POST"]``; ``["*"]``: all; None: all of a
-    function's, and of a class every handler but ``get``, a ``head`` that is ``get``, and the framework's own
-    ``options``.
-    *fence*: True: the transaction of the default database passes the fence; a str: that of this key of
-    ``DATABASES``; False: none; None: as the alias is set.
-    *batch*: so many requests at the most, 2 to 1000, that wait for one lock in this process share one
-    transaction, with a savepoint each, and one COMMIT; None: each has its own.
-    *mode*: "shared": any number of readers at once, and no writer, which is a guard on the same name without
-    it. It locks GET and HEAD, unless *methods* says otherwise.
-    *limit*: so many calls at once, over all servers, for each value of *names*, which have nothing to do with
-    locks of the same names; None: one.
-    *on_contended*: "respond": a view's client is answered 423 where the lock stays taken; "raise": the view
-    raises `LockTimeout` instead; "skip": a function that is no view, such as a task, is left out, and its
+    *methods*: the HTTP methods to lock, such as ``["POST"]``; ``["*"]``: all; None: all of a function, and
+    all handlers of a class except ``get``, a ``head`` that is ``get``, and the framework's own ``options``.
+    *fence*: the database whose transaction has to pass the fence. True: the default one; a str: this key of
+    ``DATABASES``; False: none; None: the alias's.
+    *batch*: the most requests, 2 to 1000, that wait for one lock in this process and share one transaction,
+    with a savepoint each, and one COMMIT; None: each has its own.
+    *mode*: "shared": any number of such calls run at once, but none together with a guard on the same name
+    that is not shared. It locks GET and HEAD, unless *methods* is given.
+    *limit*: how many calls run at once, on all servers together, for each value of *names*. Locks of the same
+    names do not count. None: one.
+    *on_contended*: what happens if the lock stays taken. "respond": the client of a view gets 423; "raise":
+    the view raises `LockTimeout`; "skip": a function that is no view, such as a task, does not run, and its
     call returns None.
 
-    It stands on views of every kind: functions, async ones, classes, their ``dispatch`` or one method,
-    ``as_view()``, and those of REST framework. The transactions of ``ATOMIC_REQUESTS`` begin after the lock
-    is taken, and are committed before it is released.
+    It decorates views of every kind: functions, async ones, classes, their ``dispatch`` or one method,
+    ``as_view()``, and REST framework's. The transactions of ``ATOMIC_REQUESTS`` begin after the lock is
+    acquired, and are committed before it is released.
 
-    A view answers lock errors: 423 (`LockTimeout`), 503 (`TooManyWaiters`, `BackendUnavailable`, `LockLost`)
-    or 400 (`InvalidName`: a value for a name is missing or malformed). Any other function raises them.
-    Raises `ConfigurationError` at import for what can never work, and TypeError for unknown arguments.
+    A view answers lock errors with 423 (`LockTimeout`), 503 (`TooManyWaiters`, `BackendUnavailable`,
+    `LockLost`) or 400 (`InvalidName`: a value for a name is missing or malformed). Any other function raises
+    them. Raises `ConfigurationError` at import for arguments that can never work, and TypeError for unknown
+    ones.
 
     Example::
 
@@ -98,7 +98,7 @@ def distributed_lock(
         cls = view_class(function)
         if cls is None:
             return guard_function(function, told)
-        # To the site a view under @api_view is a function.
+        # A site writes a view under @api_view as a function, so a function's default methods apply.
         return guard_view(function, told, methods=None if is_api_view(cls) else ALL_BUT_GET)
 
     return explaining(told, decorate)
@@ -106,16 +106,16 @@ def distributed_lock(
 
 @contextmanager
 def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
-    """A transaction that is committed only if no later grant's was, and the lock is still ours.
+    """Run the block in a transaction that commits only if no later grant's did, and the lock is still held.
 
-    *grant*: what the ``with`` of a lock gives.
+    *grant*: the value of ``with locks.lock(…) as grant``.
     *using*: a key of ``DATABASES``; None: the default one.
 
-    It takes the place of the outermost ``transaction.atomic()``. It waits for the transactions of earlier
-    grants for as long as the lock may be waited for: its ``timeout``, seconds.
+    Use it in place of the outermost ``transaction.atomic()``. It waits for the transactions of earlier
+    grants, at most the ``timeout`` of the lock, seconds.
 
     Raises `LockLost`, and `LockTimeout` after that wait, and rolls back; `NotHeld` after the release;
-    `ConfigurationError` in an open transaction, in async code, and where the lock is a row of the database.
+    `ConfigurationError` in an open transaction, in async code, and if the lock is a row of the database.
 
     Example::
 
@@ -142,6 +142,6 @@ def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
     with noting_rollbacks([alias]), fenced(grant, alias, time_left(grant)):
         yield
         refuse_failed([alias])
-        # The last moment at which nothing has happened yet.
+        # The last moment before COMMIT: nothing is written if the lock was lost.
         grant.check()
     grant._vouch()

@@ -1,4 +1,4 @@
-"""Fencing one row by itself: its own UPDATE stops a writer that was overtaken."""
+"""Models whose rows have fences of their own: an overtaken writer's UPDATE changes no row."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ M = TypeVar("M", bound=models.Model)
 
 class FencedQuerySet(models.QuerySet[M]):
     def fenced_update(self, grant: Grant, name: str | None = None, /, **values: Any) -> int:
-        """`update`, of those rows only that no later grant than *grant* has written. Returns how many.
+        """Update the rows that no later grant than *grant* has written. Return how many.
 
-        ``Product.objects.filter(pk=1, stock__gte=2).fenced_update(grant, stock=F("stock") - 2)``. *name*:
-        which of the grant's fences, where it has several.
+        ``Product.objects.filter(pk=1, stock__gte=2).fenced_update(grant, stock=F("stock") - 2)``. *name*: the
+        name whose fence is compared, if the grant has several.
         """
         fence = grant.fence if name is None else grant.fences[name]
         earlier = models.Q(fence_epoch__lt=fence.epoch) | models.Q(
@@ -26,7 +26,7 @@ class FencedQuerySet(models.QuerySet[M]):
 
 
 class FencedModel(models.Model):
-    """A model whose rows know the latest grant that has written them."""
+    """A model whose rows have the fence of the latest grant that has written them."""
 
     fence_epoch = models.IntegerField(default=0, editable=False)
     fence = models.BigIntegerField(default=0, editable=False)

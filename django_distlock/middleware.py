@@ -1,4 +1,4 @@
-"""The middleware: rules, answers for locks that views take by themselves, ``Server-Timing``."""
+"""The middleware applies rules, answers lock errors that views raise, and adds ``Server-Timing``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from django_distlock.rules.applying import applied, current_plan
 
 
 class DistlockMiddleware:
-    """May stand anywhere in ``MIDDLEWARE``. Raises `ConfigurationError` for rules that can't be kept."""
+    """Applies ``DISTLOCK_RULES``, from any place in ``MIDDLEWARE``.
+
+    Raises `ConfigurationError` for rules that can't be applied.
+    """
 
     sync_capable = True
     async_capable = True
@@ -51,7 +54,7 @@ class DistlockMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: object, kwargs: object
     ) -> None:
-        """Let no view pass that the rules should have locked."""
+        """Refuse a view that the rules should have locked and did not."""
         if (plan := current_plan()) is not None:
             plan.refuse_passed(request, view)
 
@@ -61,7 +64,7 @@ class DistlockMiddleware:
         self.__class__.process_view(self, request, view, args, kwargs)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Answer lock errors that leave a view, as those of guards are: ROLLBACK was before this."""
+        """Answer lock errors that a view raises, as guards answer theirs. Django has rolled back already."""
         if not isinstance(exception, LockError):
             return None
         match = request.resolver_match

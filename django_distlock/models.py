@@ -1,6 +1,6 @@
-"""The fence's table, and what the admin calls locks.
+"""The models of the fence table, and of the admin's page of locks.
 
-SQLAlchemy's table is the same one: a Django and a Flask instance may share it.
+Flask apps define the same fence table, so a Django and a Flask app may share it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from distlock.fence.row import TABLE
 
 
 class FenceRow(models.Model):
-    """One fence row: the latest grant of one name whose transaction came to this database."""
+    """The fence row of one name: the fence of the latest grant whose transaction ran in this database."""
 
     id = models.CharField(primary_key=True, max_length=64, editable=False)
     namespace = models.CharField(max_length=64)
@@ -19,7 +19,7 @@ class FenceRow(models.Model):
     epoch = models.IntegerField()
     number = models.BigIntegerField()
     holder_id = models.CharField(max_length=32)
-    #: Microseconds since 1970 by the clock of the writer. It grows with each passage.
+    #: Microseconds since 1970 by the writer's clock, and always more than the previous writer's.
     passed_at = models.BigIntegerField()
 
     class Meta:

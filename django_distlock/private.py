@@ -1,7 +1,7 @@
-"""What distlock leans on that Django does not promise to keep.
+"""All uses of Django's private names, which any release may change.
 
-Each such name stands here only, and those of other libraries stand in `private_of_others`.
-tests/django_distlock/test_private*.py fail where one is gone, and say what to look at.
+The private names of other libraries are in `private_of_others`. If Django drops one of its names,
+tests/django_distlock/test_private*.py fail and say what to look at.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ def opted_out(view: object) -> set[str]:
 
 
 def opt_out(view: Any, aliases: set[str]) -> None:
-    """Let `opted_out` give *aliases* for *view*: Django opens no transaction around it where one is in it."""
+    """Keep Django from opening a transaction around *view* in the databases *aliases*."""
     view._non_atomic_requests = aliases
 
 
 def required_methods(wrapper: object) -> frozenset[str] | None:
-    """Return the methods that *wrapper* lets through, if ``@require_http_methods`` has made it; else None."""
+    """Return the HTTP methods that *wrapper* allows, or None if ``@require_http_methods`` did not make it."""
     if getattr(wrapper, "__code__", None) not in _requiring:
         return None
     return frozenset(_enclosed(wrapper)["request_method_list"])
 
 
 def is_dummy(function: Function) -> bool:
-    """Return whether *function* is what ``@method_decorator`` tries its decorators on, once a method."""
+    """Return whether *function* is the dummy to which ``@method_decorator`` first applies its decorators."""
     return function.__module__ == "django.utils.decorators"
 
 
 def is_bound_by_method_decorator(function: object) -> bool:
-    """Return whether *function* is what ``@method_decorator`` makes of a method for each call."""
+    """Return whether *function* is the partial that ``@method_decorator`` makes for each call of a method."""
     return isinstance(function, functools.partial) and inspect.ismethod(function.func)
 
 
@@ -66,13 +66,14 @@ _method = method_decorator(lambda function: function)(lambda self: None)
 
 
 def decorators_of(wrapper: object) -> list[Any]:
-    """Return the decorators that *wrapper* applies to a function, the outermost first; none if unknown.
+    """Return the decorators that *wrapper* applies to a function, the outermost first.
 
-    It is where ``@method_decorator`` has made it, or a context manager as ``transaction.atomic(…)`` is.
+    The list is empty unless ``@method_decorator`` made *wrapper*, or a context manager that is used as a
+    decorator, such as ``transaction.atomic(…)``.
     """
     code = getattr(wrapper, "__code__", None)
     if code is _atomic.__code__:
-        # Every decorator that is a context manager has this code.
+        # All context managers that are used as decorators share this code.
         return [_enclosed(wrapper)["self"]]
     if code is _method.__code__:
         return list(reversed(_enclosed(wrapper)["decorators"]))
@@ -84,7 +85,7 @@ def _enclosed(function: Any) -> Mapping[str, Any]:
 
 
 def resolve_through(pattern: URLPattern, change: Callable[[URLPattern, ResolverMatch], None]) -> None:
-    """Let *change* alter each match of *pattern* in place. Once: a second call is ignored."""
+    """Call *change* with each match of *pattern*, to alter it in place. A second call is ignored."""
     resolve = pattern.resolve
     if hasattr(resolve, "_distlock_changes"):
         return
@@ -100,16 +101,16 @@ def resolve_through(pattern: URLPattern, change: Callable[[URLPattern, ResolverM
 
 
 def leave_unlogged(response: Any) -> None:
-    """Let Django write no log line about *response*, whatever its status is."""
+    """Keep Django from logging the status of *response*."""
     response._has_been_logged = True
 
 
 def post_render_callbacks(response: object) -> list[Function]:
-    """The functions of the site that run when *response* is rendered; those of Django's own are left out."""
+    """Return the site's own functions that run when *response* is rendered."""
     if getattr(response, "is_rendered", True):
         return []
     callbacks: list[Function] = getattr(response, "_post_render_callbacks", [])
-    # Django turns middlewares into decorators by them, such as cache_page and csrf_protect.
+    # Django's own callbacks come from middlewares that are used as decorators, such as cache_page.
     return [one for one in callbacks if not str(getattr(one, "__module__", "")).startswith("django.")]
 
 
@@ -119,23 +120,23 @@ def makes_content_later(response: object) -> bool:
 
 
 def unread_stream(request: HttpRequest) -> Any:
-    """Return the stream of *request*'s body. None: it was begun to be read, by ASGI's handler or the site."""
+    """Return the stream of *request*'s body, or None if the ASGI handler or the site began to read it."""
     if not isinstance(request, WSGIRequest) or hasattr(request, "_body"):
         return None
     stream: Any = request._stream
     begun = request._read_started  # type: ignore[attr-defined]
-    # One that was put back has been read.
+    # A `_PutBack` stream has been read already.
     return stream if type(stream) is LimitedStream and not begun else None
 
 
 class _PutBack(LimitedStream):
-    """A body that was read, and is there to be read again."""
+    """A body that distlock has read, and from which the view reads it again."""
 
 
 def put_stream(request: Any, stream: Any, length: int) -> None:
-    """Let *request* read *length* bytes of body from *stream*, as if nobody had begun to.
+    """Let *request* read its body, *length* bytes, from *stream*, as if reading had not begun.
 
-    The view may read it from ``wsgi.input`` as well, where Django has it from.
+    A view that reads ``wsgi.input`` itself gets *stream*, too.
     """
     request.environ["wsgi.input"] = stream
     request._stream = _PutBack(stream, length)
@@ -145,30 +146,30 @@ def put_stream(request: Any, stream: Any, length: int) -> None:
 
 
 def session_content(session: Any) -> dict[str, Any] | None:
-    """Return the very dict that *session* has loaded; None: it was not loaded yet."""
+    """Return the dict that *session* has loaded (not a copy), or None if it has loaded nothing yet."""
     content: dict[str, Any] | None = vars(session).get("_session_cache")
     return content
 
 
 def put_session_content(session: Any, content: dict[str, Any]) -> None:
-    """Let *session* have *content*, as if it had loaded it."""
+    """Replace the content of *session*, as if it had loaded *content*."""
     session._session_cache = content
 
 
 def forget_session_key(session: Any) -> None:
-    """Let *session* be new, as Django does where what its key leads to is gone."""
+    """Make *session* a new one, as Django does if the store has no session of its key."""
     session._session_key = None
 
 
 def session_update_error() -> type[Exception]:
-    """Return the exception that ``save()`` of a deleted session raises. No public module has it."""
+    """Return the class of the exception that ``save()`` of a deleted session raises."""
     from django.contrib.sessions.backends.base import UpdateError
 
     return UpdateError
 
 
 def stamp_sessions(cls: Any) -> None:
-    """Let sessions of *cls* keep a copy of what they load, for `session_as_loaded`. Once for each class."""
+    """Let sessions of *cls* keep a copy of what they load, for `session_as_loaded`. Idempotent."""
     if hasattr(cls.__dict__.get("load"), "_distlock_stamps"):
         return
     load, aload = cls.load, cls.aload
@@ -190,7 +191,7 @@ def stamp_sessions(cls: Any) -> None:
 
 
 def session_as_loaded(session: Any) -> dict[str, Any] | None:
-    """Return the data that *session* had loaded; None if `stamp_sessions` came later."""
+    """Return a copy of the data that *session* loaded, or None if `stamp_sessions` was called later."""
     loaded: dict[str, Any] | None = vars(session).get("_distlock_loaded")
     return loaded
 
@@ -199,12 +200,12 @@ def session_as_loaded(session: Any) -> dict[str, Any] | None:
 
 
 def own_blocks(connection: Any) -> list[Any]:
-    """The open ``atomic`` blocks of *connection*, the outermost first, without those of a `TestCase`."""
+    """Return the open ``atomic`` blocks of *connection*, except a `TestCase`'s, the outermost first."""
     return [block for block in connection.atomic_blocks if not block._from_testcase]
 
 
 def end_blocks(connection: Any, error: BaseException) -> bool:
-    """End the `own_blocks` of *connection* as if *error* had left them. Gives whether there was one."""
+    """Exit the `own_blocks` of *connection*, as if *error* left them. Return whether there were any."""
     blocks, found = connection.atomic_blocks, False
     while blocks and not blocks[-1]._from_testcase:
         found = True
@@ -213,14 +214,14 @@ def end_blocks(connection: Any, error: BaseException) -> bool:
 
 
 def mark_blocks(connection: Any) -> bool:
-    """Let the `own_blocks` of *connection* be rolled back when they end, and nothing be written before.
+    """Make the `own_blocks` of *connection* roll back when they end, and refuse queries until then.
 
-    Gives whether there was one that would have been committed.
+    Return whether one of them would have been committed.
     """
     inner = len(own_blocks(connection)) - 1
     if inner < 0 or not connection.commit_on_exit:
         return False
-    # One that has no savepoint passes the mark on to the block around it: the outermost one is rolled back.
+    # A block without a savepoint passes the mark on to the next outer block, so it reaches the outermost.
     savepoints = connection.savepoint_ids
     savepoints[len(savepoints) - inner :] = [None] * inner
     connection.needs_rollback = True
@@ -233,12 +234,12 @@ def is_marked(connection: Any) -> bool:
 
 
 def mark(connection: Any) -> None:
-    """Let the innermost block of *connection* be rolled back, also where none is open any more."""
+    """Make the innermost block of *connection* roll back. Works also if no block is open any more."""
     connection.needs_rollback = True
 
 
 def set_rollback_by(connection: Any, set_rollback: Callable[[bool], None]) -> Callable[[], None]:
-    """Let *set_rollback* stand in the place of that of *connection*. Gives what undoes it."""
+    """Replace the ``set_rollback`` of *connection*. Return a function that restores the previous one."""
     before = vars(connection).get("set_rollback")
     connection.set_rollback = set_rollback
 
@@ -252,35 +253,35 @@ def set_rollback_by(connection: Any, set_rollback: Callable[[bool], None]) -> Ca
 
 
 def was_closed_inside(connection: Any) -> bool:
-    """Return whether *connection* was closed inside of its ``atomic`` block."""
+    """Return whether *connection* was closed inside its ``atomic`` block."""
     return bool(connection.closed_in_transaction)
 
 
 def has_commit_hooks(connection: Any) -> bool:
-    """Return whether functions wait for the COMMIT of *connection*."""
+    """Return whether *connection* has ``on_commit`` hooks to run."""
     return bool(connection.run_on_commit)
 
 
 def put_commit_hooks(connection: Any, hooks: list[Any]) -> list[Any]:
-    """Let *hooks* wait for the COMMIT of *connection*. Gives those that have waited before."""
+    """Replace the ``on_commit`` hooks of *connection*. Return the previous hooks."""
     before: list[Any] = connection.run_on_commit
     connection.run_on_commit = hooks
     return before
 
 
 def commit_hook(function: Callable[[], object]) -> object:
-    """*function*, as `put_commit_hooks` takes it."""
+    """Return *function* as an ``on_commit`` hook for `put_commit_hooks`."""
     return set[str](), function, False
 
 
 def run_commit_hooks(connection: Any, hooks: list[Any]) -> None:
-    """Run *hooks*, which a transaction of another connection has left, as after a COMMIT of *connection*."""
+    """Run *hooks* of another connection's transaction, as if *connection* had just committed."""
     put_commit_hooks(connection, hooks)
     connection.run_and_clear_commit_hooks()
 
 
 def end_blocks_inside(connection: Any, block: object, error: BaseException) -> bool:
-    """End those that are open inside of *block*, as if *error* had left them. Gives whether there was one."""
+    """Exit the blocks open inside *block*, as if *error* left them. Return whether there were any."""
     found = False
     while connection.atomic_blocks and connection.atomic_blocks[-1] is not block:
         found = True
@@ -289,24 +290,27 @@ def end_blocks_inside(connection: Any, block: object, error: BaseException) -> b
 
 
 def wrappers_of(connection: Any) -> list[Any]:
-    """Return the wrappers around the statements of *connection*: a list to be changed in place."""
+    """Return the list of wrappers around statements of *connection*. Callers change the list in place."""
     wrappers: list[Any] = connection.execute_wrappers
     return wrappers
 
 
 def commit_hook_names(connection: Any) -> list[str]:
-    """Return the names of the functions that wait for the COMMIT of *connection*."""
+    """Return the dotted names of the ``on_commit`` hooks of *connection*."""
     functions = [function for _, function, *_ in connection.run_on_commit]
     return [f"{getattr(one, '__module__', '')}.{getattr(one, '__qualname__', one)}" for one in functions]
 
 
 def is_outermost(connection: Any) -> bool:
-    """Return whether the innermost block of *connection* is its only one, which a COMMIT ends."""
+    """Return whether at most one block of *connection* is open, so that its end sends a COMMIT."""
     return len(connection.atomic_blocks) <= 1
 
 
 def send_commit_by(connection: Any, send: Callable[[Function], None]) -> Callable[[], None]:
-    """Let *send*, which gets what sends COMMIT on *connection*, stand in its place. Gives what undoes it."""
+    """Call *send* in place of the function that sends COMMIT on *connection*, with that function.
+
+    Return a function that restores the previous behaviour.
+    """
     commit = connection._commit
     before = vars(connection).get("_commit")
     connection._commit = lambda: send(commit)
@@ -321,9 +325,9 @@ def send_commit_by(connection: Any, send: Callable[[Function], None]) -> Callabl
 
 
 def begin_and_end_by(connection: Any, set_autocommit: Callable[..., None]) -> Callable[[], None]:
-    """Let *set_autocommit* stand in the place of that of *connection*. Gives what undoes it.
+    """Replace the ``set_autocommit`` of *connection*. Return a function that restores the previous one.
 
-    Every outermost transaction begins and ends there, and no signal tells of it.
+    Every outermost transaction begins and ends by a call of ``set_autocommit``; Django sends no signal.
     """
     before = vars(connection).get("set_autocommit")
     connection.set_autocommit = set_autocommit
@@ -339,7 +343,7 @@ def begin_and_end_by(connection: Any, set_autocommit: Callable[..., None]) -> Ca
 
 
 def was_raised_by_commit_hook(error: BaseException) -> bool:
-    """Return whether *error* came out of an ``on_commit`` hook."""
+    """Return whether an ``on_commit`` hook raised *error*."""
     hooks = BaseDatabaseWrapper.run_and_clear_commit_hooks.__code__
     traceback = error.__traceback__
     while traceback is not None:
@@ -353,75 +357,80 @@ def was_raised_by_commit_hook(error: BaseException) -> bool:
 
 
 def loaded_object(value: object) -> object:
-    """Return what the lazy object *value* has loaded, *value* itself if it is none; None: nothing yet."""
+    """Return the object that the lazy *value* has loaded, None before, or *value* if it is not lazy."""
     while isinstance(value, LazyObject):
         value = vars(value)["_wrapped"]
     return None if value is empty else value
 
 
 def loaded_by_session(request: HttpRequest) -> object:
-    """Return what ``request.user`` has loaded for the session, if it has; somebody may have replaced it."""
+    """Return the user that Django loaded for ``request.user``, which may be another one by now; else None."""
     return loaded_object(vars(request).get("_cached_user"))
 
 
 def loaded_by_auser(request: HttpRequest) -> object:
-    """Return what ``await request.auser()`` has loaded, if it has."""
+    """Return the user that ``await request.auser()`` loaded, or None."""
     return loaded_object(vars(request).get("_acached_user"))
 
 
 def loaded_rest_user(request: Any) -> object:
-    """Return the user of REST framework's *request*, if it has authenticated one."""
+    """Return the user that REST framework's *request* authenticated, or None."""
     return loaded_object(vars(request).get("_user"))
 
 
 def concrete_fields(instance: Model | type[Model]) -> Sequence[Field[Any, Any]]:
-    """Return the fields of *instance* that are columns, those of its parents among them."""
+    """Return the fields of *instance* that are columns, with those of its parent models."""
     return instance._meta.concrete_fields
 
 
 def cached_relations(instance: Model) -> list[Any]:
-    """Return the relations whose one related row *instance* has cached, as `cached_row` gives it."""
+    """Return the relations to a single row for which *instance* has a `cached_row`, or knows it has none."""
     if not instance._state.fields_cache:
         return []
     relations: Sequence[Any] = instance._meta.get_fields()
     return [
         relation
         for relation in relations
-        # A GenericForeignKey is neither a column, nor the other side of one.
+        # This leaves out a GenericForeignKey, which is neither a column nor the reverse of one.
         if ((relation.concrete and relation.is_relation) or (relation.auto_created and relation.one_to_one))
         and has_cached(instance, relation)
     ]
 
 
 def cached_row(instance: Model, relation: Any) -> Model | None:
-    """Return the row that *instance* has cached for *relation*; None: there is none."""
+    """Return the row that *instance* has cached for *relation*, or None if no row is related."""
     row: Model | None = relation.get_cached_value(instance, default=None)
     return row
 
 
 def has_cached(instance: Model, relation: Any) -> bool:
-    """Return whether *instance* knows what `cached_row` gives for *relation*."""
+    """Return whether *instance* has cached the result of *relation*, be it a row or None."""
     return bool(relation.is_cached(instance))
 
 
 def forget_row(instance: Model, relation: Any) -> None:
-    """Let *instance* load the row of *relation* again, where it is used next."""
+    """Drop the cached row of *relation*, so that *instance* loads it again at the next use."""
     relation.delete_cached_value(instance)
 
 
 def save_through(model: Any, wrap: Callable[[Function], Function]) -> None:
-    """Let *wrap* wrap the method by which each instance of *model* is saved, in any way."""
+    """Replace ``save_base`` of *model*, which every way of saving calls, by the function *wrap* returns."""
     model.save_base = wrap(model.save_base)
 
 
 def value_fields(model: Model | type[Model]) -> list[Field[Any, Any]]:
-    """Return the fields of *model* that are columns and no part of a key."""
+    """Return the fields of *model* that are columns and not part of the primary key."""
     key = model._meta.pk_fields
     return [field for field in model._meta.concrete_fields if not (field.primary_key or field in key)]
 
 
 def how_made() -> tuple[bool, Model | None]:
-    """Return whether the instance whose ``__init__()`` runs is loaded, and which one is refreshed by it."""
+    """Return why the ``__init__()`` of the model that is running was called.
+
+    Returns:
+        Whether the instance is loaded from the database, and the instance that ``refresh_from_db()``
+        refreshes with it, or None.
+    """
     is_loaded = False
     frame: FrameType | None = sys._getframe(1)
     for _ in range(_DEPTH):
@@ -429,12 +438,12 @@ def how_made() -> tuple[bool, Model | None]:
             break
         if frame.f_code is _REFRESH:
             return is_loaded, frame.f_locals["self"]
-        # By its name: a model may have one of its own.
+        # Compare the name, because a model may override from_db().
         is_loaded = is_loaded or frame.f_code.co_name == "from_db"
         frame = frame.f_back
     return is_loaded, None
 
 
 _REFRESH = Model.refresh_from_db.__code__
-#: How many frames there are at most from a signal in ``__init__()`` to ``refresh_from_db()``.
+#: The most frames between a signal's receiver in ``__init__()`` and ``refresh_from_db()``.
 _DEPTH = 16

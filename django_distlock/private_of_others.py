@@ -1,8 +1,8 @@
-"""What distlock leans on that REST framework, django-ninja, asgiref and caches on Redis do not promise.
+"""All uses of private names of REST framework, django-ninja, asgiref and Redis caches.
 
-Each such name stands here only, and those of Django stand in `private`. Where one is gone, a test in
-tests/django_distlock/test_private*.py fails, and says what to look at. Nothing here imports a library that
-the site may not have.
+Any release of these libraries may change them. If one is gone, a test in
+tests/django_distlock/test_private*.py fails and says what to look at. `private` has Django's names. This
+module imports no library that a site may lack.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Function = Callable[..., Any]
 
 
 def redis_that_writes(cache: BaseCache) -> Any:
-    """Return the client of redis-py that *cache* writes with; None: it has none. Connects to nothing."""
+    """Return the redis-py client that *cache* writes with, or None if it has none. Does not connect."""
     if isinstance(cache, RedisCache):
         return cache._cache.get_client(write=True)
     theirs = sys.modules.get("django_redis.cache")
@@ -46,25 +46,25 @@ def is_rest(cls: type) -> bool:
 
 
 def is_api_view(cls: type) -> bool:
-    """Return whether *cls* is what ``@api_view`` made of a function."""
+    """Return whether ``@api_view`` made *cls* from a function."""
     return is_rest(cls) and cls.__qualname__ == "WrappedAPIView"
 
 
 def function_of_api_view(cls: Any) -> Function:
-    """Return the function that ``@api_view`` made *cls* of."""
+    """Return the function from which ``@api_view`` made *cls*."""
     handler = next(vars(cls)[name] for name in cls.http_method_names if name in vars(cls))
     function: Function = inspect.getclosurevars(handler).nonlocals["func"]
     return function
 
 
 def django_request(request: Any) -> HttpRequest:
-    """Django's request inside that of REST framework, or *request* itself."""
+    """Return Django's request, if *request* is REST framework's wrapper around it; else *request*."""
     inner: HttpRequest = getattr(request, "_request", request)
     return inner
 
 
 def dispatch_through(cls: Any, prepare: Callable[[Any, HttpRequest], None]) -> None:
-    """Call *prepare* with each view of *cls* and its request, before its dispatch(). Once for each class."""
+    """Call *prepare* with the view and its request before each dispatch() of *cls*. Idempotent."""
     if hasattr(cls.__dict__.get("dispatch"), "_distlock_prepares"):
         return
     inner = cls.dispatch
@@ -79,12 +79,12 @@ def dispatch_through(cls: Any, prepare: Callable[[Any, HttpRequest], None]) -> N
 
 
 def handle_exceptions_by(view: Any, handle: Callable[[Exception], HttpResponseBase]) -> None:
-    """Let *handle* answer what is raised in *view*, which serves one request."""
+    """Let *handle* make the responses to exceptions in *view*, which serves one request."""
     view.handle_exception = handle
 
 
 def call_handler_through(view: Any, name: str, handler: Function) -> None:
-    """Let *handler* stand in the place of the method *name* of *view*, which serves one request."""
+    """Replace the method *name* of *view*, which serves one request, by *handler*."""
     setattr(view, name, handler)
 
 
@@ -92,14 +92,14 @@ def call_handler_through(view: Any, name: str, handler: Function) -> None:
 
 
 def is_ninja_operation(function: object) -> bool:
-    """Whether a decorator of django-ninja has taken *function*: what stands above it is never called."""
+    """Return whether django-ninja has registered *function*, so that decorators above are never called."""
     return hasattr(function, "_ninja_operation")
 
 
 def note_ninja_exceptions(note: Callable[[HttpRequest], None]) -> None:
-    """Call *note* with each request for which django-ninja turns an exception into an answer.
+    """Call *note* with each request for which django-ninja turns an exception into a response.
 
-    Once for each class of its APIs that has been made. Does nothing where the site has no django-ninja.
+    Wraps each class of APIs that exists, once. Does nothing if django-ninja is not imported.
     """
     ninja = sys.modules.get("ninja.main")
     if ninja is None:
@@ -113,9 +113,9 @@ def note_ninja_exceptions(note: Callable[[HttpRequest], None]) -> None:
 
 
 class _NotingExceptions:
-    """`on_exception` of a class of APIs, also where the site sets one of its own on an instance.
+    """Wraps ``on_exception`` of a class of APIs, and one that the site sets on an instance.
 
-    A data descriptor comes before what the instance has.
+    As a data descriptor, it has precedence over the attributes of the instance.
     """
 
     def __init__(self, inner: Any, note: Callable[[HttpRequest], None]) -> None:
@@ -126,7 +126,7 @@ class _NotingExceptions:
         if api is None:
             return self._noting(self._inner.__get__(None, owner))
         mine = vars(api).get("on_exception")
-        # A method that calls super().on_exception() means that of the class.
+        # If a subclass's on_exception() calls super(), it wants the class's method, not the instance's.
         having = next(cls for cls in type(api).__mro__ if "on_exception" in vars(cls))
         if mine is None or vars(having)["on_exception"] is not self:
             return self._noting(self._inner.__get__(api, owner))
@@ -156,29 +156,28 @@ class _NotingExceptions:
 
 
 def has_thread_of_its_own() -> bool:
-    """Return whether `sync_to_async` has a thread for the running request. Else all tasks share one."""
+    """Return whether `sync_to_async` has a thread for this request alone. Else all tasks share one."""
     return SyncToAsync.thread_sensitive_context.get(None) is not None
 
 
 def request_threads() -> list[int]:
-    """Where `sync_to_async` does the work of the running request: a thread, none before the first work."""
+    """Return the id of the thread in which `sync_to_async` runs work of this request; [] before the first."""
     executor: Any = getattr(AsyncToSync.executors, "current", None)
     if executor is None and (request := SyncToAsync.thread_sensitive_context.get(None)) is not None:
         executor = SyncToAsync.context_to_thread_executor.get(request)
-    # A server may have a loop of another kind, whose thread is unknown.
+    # The server may run a kind of executor whose thread is unknown.
     threads = [*getattr(executor, "_threads", ()), getattr(executor, "_work_thread", None)]
     return [thread.ident for thread in threads if thread is not None and thread.ident is not None]
 
 
 def awaiting_frames() -> Iterator[FrameType]:
-    """Yield the frames of the coroutine that awaits this thread by `sync_to_async`, the innermost first."""
+    """Yield the frames of the coroutines that await this thread by `sync_to_async`, the innermost first."""
     loop = getattr(SyncToAsync.threadlocal, "main_event_loop", None)
     mark = getattr(SyncToAsync.threadlocal, "task_context", None)
     if loop is None or mark is None or asyncio._get_running_loop() is not None:
         return
-    # A thread can begin before the coroutine that has started it is suspended. So look at the suspended ones,
-    # at the one that runs, and once more at the suspended ones, because it may have been suspended between
-    # the two.
+    # The coroutine may still be running when the thread that it started runs. So search the suspended
+    # coroutines, the running one, and the suspended ones again: it may have been suspended in between.
     for frames in (_suspended_frames, _running_frames, _suspended_frames):
         if found := frames(loop, mark):
             yield from found
@@ -190,7 +189,7 @@ def _suspended_frames(loop: asyncio.AbstractEventLoop, mark: object) -> list[Fra
         awaited: list[Any] = [task.get_coro()]
         while isinstance(inner := getattr(awaited[-1], "cr_await", None), CoroutineType):
             awaited.append(inner)
-        # The innermost coroutine has the very list that it has given to the thread.
+        # The innermost coroutine refers to the list that it handed to the thread as `task_context`.
         if any(one is mark for one in gc.get_referents(awaited[-1])):
             return [one.cr_frame for one in reversed(awaited) if one.cr_frame is not None]
     return []

@@ -1,14 +1,14 @@
-"""Signals about locks. A receiver that raises is logged and hurts nobody.
+"""Signals about locks. If a receiver raises, the exception is logged and has no other effect.
 
-The first four are about guards: decorators and rules. All of their receivers get
+The first four are about guards: decorators and rules. Their receivers get
 
-* ``sender``: the function, or the class of the view, as the modules of the site name it;
+* ``sender``: the function, or the class of the view, as it can be imported;
 * ``where``: its module and name, as text;
-* ``alias``: which lock service; ``names``: what is locked;
-* ``request``: what the view, or the function, was called with; None if with none.
+* ``alias``: the lock service; ``names``: the names to lock;
+* ``request``: the request that the view or the function was called with, or None.
 
-Receivers are plain functions and run where the guard runs, the first of them while the lock is held: they
-should return soon.
+Receivers are plain functions and run in the guard's thread. They should return soon: those of
+``lock_acquired`` run while the lock is held.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from django.dispatch import Signal
 
 
 class LockSignal(Signal):
-    """A signal that takes no async receivers: a guard in the event loop could not wait for them."""
+    """A signal that refuses async receivers, because a guard in the event loop could not wait for them."""
 
     def connect(self, receiver: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         if iscoroutinefunction(receiver):
@@ -32,28 +32,28 @@ class LockSignal(Signal):
         super().connect(receiver, *args, **kwargs)
 
 
-#: Also ``grant``, and ``waited``, seconds.
+#: The lock was acquired. Also sends ``grant``, and ``waited``, seconds.
 lock_acquired = LockSignal()
 
-#: It has to wait. Also ``holder``, a `distlock.operate.Party`: what is known of the holder without asking;
-#: None: nothing. Where the lock is a row it is not sent.
+#: The lock is taken, and the guard waits for it. Also sends ``holder``, a `distlock.operate.Party`, or None:
+#: what is known without asking the lock service. Not sent if the lock is a row of the database.
 lock_contended = LockSignal()
 
-#: The lock was not acquired. Also ``error``, a `LockError` that says why, and ``waited``, seconds.
+#: The lock was not acquired. Also sends ``error``, a `LockError` that says why, and ``waited``, seconds.
 lock_refused = LockSignal()
 
-#: After COMMIT or ROLLBACK. Also ``grant``, and ``held``, seconds.
+#: The lock was released, after COMMIT or ROLLBACK. Also sends ``grant``, and ``held``, seconds.
 lock_released = LockSignal()
 
-#: A lock was lost while it was held: by a guard or by anybody else. ``sender`` is the class of the client;
-#: ``alias``, ``names``, ``grant``, and ``why``, as text. Sent as soon as it is known, from another thread.
+#: A held lock was lost, a guard's or any other. ``sender`` is the class of the client. Also sends ``alias``,
+#: ``names``, ``grant``, and ``why``, as text. Sent as soon as the loss is known, from another thread.
 lock_lost = LockSignal()
 
-#: The release of a held lock was requested, of a guard or any other holder: see `Locks.request_release`.
-#: ``sender`` is the class of the client; ``alias``, ``names``, ``grant``. Sent from a thread of its own.
+#: The release of a held lock was requested, a guard's or any other: see `Locks.request_release`. ``sender``
+#: is the class of the client. Also sends ``alias``, ``names``, ``grant``. Sent from a thread of its own.
 lock_release_requested = LockSignal()
 
-#: A fence had fallen behind the database's, for the lock service has lost data, and was lifted above it.
-#: ``sender`` is the class of the client; ``alias``, ``names``, ``grant``, and ``was``, its fence before. Sent
-#: inside the fenced transaction.
+#: A fence was raised above the database's, because the lock service had lost data. ``sender`` is the class of
+#: the client. Also sends ``alias``, ``names``, ``grant``, and ``was``, the fence before. Sent inside the
+#: fenced transaction.
 fence_lifted = LockSignal()

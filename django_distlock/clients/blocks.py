@@ -1,6 +1,6 @@
-"""Locks in Django's own code: no transaction that begins under one outlives it.
+"""``with locks.lock(…)`` in Django: no transaction that begins in the block outlives the lock.
 
-Where the lock is a row of the database, the block is the transaction.
+If the lock is a row of the database, the block is the transaction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from django_distlock.private_of_others import has_thread_of_its_own, request_thr
 
 
 class BlockAcquirer:
-    """*inner*, outside of every transaction. *line*: what to write where one is open."""
+    """Acquires locks of *inner*, and refuses to in a transaction. *line*: the remedy that the error names."""
 
     def __init__(self, inner: Acquirer, line: str) -> None:
         self.namespace = inner.namespace
@@ -56,7 +56,10 @@ class BlockAcquirer:
 
 
 def roll_back_left(namespace: Namespace) -> AtEnd:
-    """At the end of a ``with`` block what is open is rolled back: its COMMIT would come after the release."""
+    """Return a function for the end of a ``with`` block, which rolls back any transaction left open.
+
+    Its COMMIT would come after the release.
+    """
 
     def at_end(names: tuple[str, ...]) -> Commands[LockError | None]:
         left = yield from _where_it_runs(roll_back, namespace, names)
@@ -70,7 +73,7 @@ def roll_back_left(namespace: Namespace) -> AtEnd:
 
 
 class EnclosingGrant(GrantWrapper):
-    """A grant whose release is an error inside a transaction that its owner has begun under it."""
+    """A grant that its owner must not release inside a transaction that began under it."""
 
     __slots__ = ("_namespace", "_owner")
 
@@ -80,7 +83,7 @@ class EnclosingGrant(GrantWrapper):
         self._namespace = namespace
 
     def __eq__(self, other: object) -> bool:
-        # The signals tell of that of the lock service.
+        # Signals pass the lock service's grant, so that one has to be equal to this.
         return self._grant == (other._grant if isinstance(other, EnclosingGrant) else other)
 
     def __hash__(self) -> int:
@@ -96,7 +99,7 @@ class EnclosingGrant(GrantWrapper):
     def _release(self, until: float = math.inf) -> Commands[None]:
         early: str | None = None
         try:
-            # Another thread has transactions of its own, and a lock that is lost is not given back.
+            # Another thread has transactions of its own, and a lost lock is not released.
             if not self.released and not self.lost and self._owner == current_owner():
                 early = yield from _where_it_runs(give_up, self._namespace, self.names)
         finally:
@@ -122,15 +125,15 @@ def _when_idle(
 ) -> Commands[str | None]:
     """Wait until the thread of this request's `sync_to_async` is idle, and call *look* there.
 
-    Where the client goes away, what runs there goes on, and would be committed after the release. Work that
-    waits for this very lock is not waited for: it would wait in vain, and so would we.
+    If the client disconnects, work in that thread goes on, and would be committed after the release. Don't
+    wait for work that itself waits for this lock: neither would end.
     """
     if not has_thread_of_its_own():
         return None  # Not in a request: all tasks share one thread.
     idle = asyncio.ensure_future(sync_to_async(look)())
     idle.add_done_callback(lambda _: parker.wake())
     cancelled: asyncio.CancelledError | None = None
-    # Any thread's wait: that of the request may be started only now.
+    # Watch all threads, because the request's own may start only now.
     with watched(parker):
         while not (idle.done() or waits_for_us()):
             try:
@@ -150,7 +153,7 @@ _LINE = (
 
 
 class _Outside:
-    """*inner*, outside of every transaction: the block begins its own."""
+    """Acquires locks of *inner*, and refuses to in a transaction: the ``with`` block begins its own."""
 
     def __init__(self, inner: Acquirer) -> None:
         self.namespace = inner.namespace
@@ -174,7 +177,7 @@ class RowClient(RowLocks):
         self._using = using
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
-        """A lock whose ``with`` block is a transaction: committed at its end, rolled back on errors."""
+        """Return a lock whose ``with`` block is a transaction, which an exception rolls back."""
         if in_transaction:
             raise ConfigurationError(f"in_transaction=True, and the lock is a row. {_LINE}")
         return super().lock(*names, **options)

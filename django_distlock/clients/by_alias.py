@@ -1,4 +1,4 @@
-"""``locks["other"]`` and ``locks.lock("product_1")``, as Django's ``caches`` and ``cache``."""
+"""``locks["other"]`` is the client of an alias; ``locks`` itself has the methods of the default alias."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from django_distlock.guarding.fence import database_of
 
 
 class LockHandler(DefaultAlias):
-    """The clients of ``settings.DISTLOCK``. Its own methods are those of the default alias."""
+    """The clients of ``settings.DISTLOCK``, by alias. Its own methods use the default alias."""
 
     def __init__(self) -> None:
-        #: By the client that guards use, which is another one when the settings have changed.
+        #: Keyed by the client that guards use, which is a new one after the settings have changed.
         self._made: WeakKeyDictionary[Locks, Client | RowClient] = WeakKeyDictionary()
 
     def __getitem__(self, alias: str) -> Client | RowClient:
-        """Return the client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
+        """Return the client of *alias*. Does not connect. Raises `ConfigurationError` for bad settings."""
         guards = clients[alias]
         if (made := self._made.get(guards)) is None:
             settings = clients.settings(alias)
@@ -41,14 +41,17 @@ class LockHandler(DefaultAlias):
         in_transaction: bool = False,
         **options: Unpack[LockOptions],
     ) -> Lock:
-        """A lock of the default alias, for commands, tasks and the admin; ``locks["other"].lock`` of another.
+        """Return a lock of the default alias. ``locks["other"].lock(…)`` is one of another alias.
+
+        Use it in commands, tasks and the admin. Views have `distributed_lock`.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_push*, *on_release_requested*:
-        as for `distlock.Locks.lock`, which tells the errors, too.
-        *in_transaction*: True: it may be taken inside an open transaction, because it has nothing to do with
-        the database. False: that raises `ConfigurationError`, because the lock would be free before COMMIT.
+        as for `distlock.Locks.lock`, which also lists the errors.
+        *in_transaction*: True: the lock may be acquired inside an open transaction, because it has nothing to
+        do with the database. False: that raises `ConfigurationError`, because the lock would be released
+        before COMMIT.
 
-        Raises `ConfigurationError` at the end of a ``with`` that leaves a transaction open.
+        Raises `ConfigurationError` at the end of a ``with`` block that leaves a transaction open.
 
         Example::
 
@@ -63,7 +66,7 @@ class LockHandler(DefaultAlias):
         """Return a re-entrant lock of the default alias.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*, *in_transaction*: as for `lock`. Raises
-        what that raises, and `ConfigurationError` where the lock is a row of the database.
+        what `lock` raises, and `ConfigurationError` if the lock is a row of the database.
 
         Example::
 
@@ -73,7 +76,7 @@ class LockHandler(DefaultAlias):
         return self[DEFAULT_ALIAS].rlock(*names, in_transaction=in_transaction, **options)
 
     def close_all(self) -> None:
-        """Close every client. They may be used again."""
+        """Close all clients. The next use of an alias opens it again."""
         clients.reset()
 
 

@@ -1,7 +1,6 @@
-"""What ``locks["alias"]`` gives: a client whose locks are taken before a transaction, not inside one.
+"""The client ``locks["alias"]``, whose locks have to be acquired before a transaction, not inside one.
 
-What it does is reported to the debug toolbar, as guards do; otherwise an acquisition pays one look at a
-variable for that.
+It reports to the debug toolbar, as guards do. Without the toolbar that costs one look at a context variable.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ _LINE = (
 
 
 class Client(Locks):
-    """`distlock.Locks`, for a site whose databases commit when it can't see them.
+    """`distlock.Locks` that refuse to acquire a lock inside an open transaction.
 
-    A lock that is taken inside an open transaction is let go before COMMIT: the next server reads what is
-    about to change. So that is refused, unless the lock has nothing to do with the database:
-    ``locks.lock("printer", in_transaction=True)``. The transactions of `TestCase` don't count.
+    Such a lock would be released before COMMIT, and the next server would read old data. It is allowed for a
+    lock that has nothing to do with the database: ``locks.lock("printer", in_transaction=True)``. The
+    transactions of `TestCase` don't count.
     """
 
     def __init__(self, guards: Locks) -> None:
@@ -56,21 +55,21 @@ class Client(Locks):
         self._anywhere = Locks(Observed(Waiting(namespace, gives_back=False)), guards.timeout)
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
-        """See `distlock.Locks.lock`. *in_transaction*: it may be taken inside an open transaction."""
+        """See `distlock.Locks.lock`. *in_transaction*: allow acquiring it inside an open transaction."""
         return self._anywhere.lock(*names, **options) if in_transaction else super().lock(*names, **options)
 
     def rlock(self, *names: str, in_transaction: bool = False, **options: Any) -> RLock:
-        """See `distlock.Locks.rlock`. *in_transaction*: it may be taken inside an open transaction."""
+        """See `distlock.Locks.rlock`. *in_transaction*: allow acquiring it inside an open transaction."""
         return self._anywhere.rlock(*names, **options) if in_transaction else super().rlock(*names, **options)
 
     def semaphore(self, name: str, **options: Any) -> Semaphore:
-        """See `distlock.Locks.semaphore`. It may be taken inside an open transaction: nothing is ordered."""
+        """See `distlock.Locks.semaphore`. Allowed in a transaction: semaphores don't order transactions."""
         return self._anywhere.semaphore(name, **options)
 
 
 def make(of_alias: AliasSettings) -> Locks:
-    """Return the client of *of_alias* for guards. Raises `ConfigurationError`; connects to nothing."""
-    # Django's tests run without DEBUG, and their set-up gives them an outbox.
+    """Return the client of *of_alias* for guards. Does not connect. Raises `ConfigurationError`."""
+    # Tests run without DEBUG as well; Django's test runner gives them an outbox.
     if not settings.DEBUG and not hasattr(mail, "outbox"):
         warn_if_alone(of_alias)
 
@@ -88,18 +87,18 @@ def make(of_alias: AliasSettings) -> Locks:
 
 
 def make_standby(of_alias: AliasSettings) -> Locks:
-    """Return the client whose rows are the locks of *of_alias* while its lock service is away."""
+    """Return the client that locks rows of the database while the lock service of *of_alias* is down."""
     return Locks(Waiting(RowAcquirer(of_alias)), of_alias.timeout)
 
 
-#: Makes the observer of one acquisition; None: nobody watches the running request.
+#: Makes the observer of one acquisition; None: the running request is not observed.
 watching: ContextVar[Callable[[Namespace, Terms], Observer] | None] = ContextVar(
     "distlock_watching", default=None
 )
 
 
 class Observed:
-    """*inner*, observed."""
+    """Acquires locks of *inner*, and reports to the observer that `watching` makes."""
 
     def __init__(self, inner: Acquirer) -> None:
         self.namespace = inner.namespace
@@ -130,7 +129,7 @@ class Observed:
 
 
 class ObservedGrant(GrantWrapper):
-    """A grant whose end an observer is told."""
+    """A grant that tells an observer of its end."""
 
     __slots__ = ("_observer", "_since")
 
@@ -140,7 +139,7 @@ class ObservedGrant(GrantWrapper):
         self._since = now()
 
     def __eq__(self, other: object) -> bool:
-        # The signals tell of that of the lock service.
+        # Signals pass the lock service's grant, so that one has to be equal to this.
         return self._grant == (other._grant if isinstance(other, ObservedGrant) else other)
 
     def __hash__(self) -> int:

@@ -1,6 +1,6 @@
-"""A caller that waits for a lock keeps no pooled connection: the holder may need it, to finish.
+"""Gives pooled database connections back while their thread waits for a lock: the holder may need them.
 
-The module also knows which threads wait for which locks, so that no holder waits for its own waiter.
+The module also records which threads wait for which locks, so that no holder waits for its own waiter.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from distlock.locks.namespace import Acquirer, Namespace
 from distlock.locks.self_deadlock import is_held_around
 from distlock.terms import Terms
 
-#: A queryset that is being iterated reads on from its cursor; a lock of the session would go to another.
+#: Asks whether the session has an open cursor, as while a queryset is iterated, or an advisory lock. Both
+#: belong to the connection, so it can't be given back.
 _USED = """
     SELECT EXISTS (SELECT FROM pg_cursors WHERE is_holdable)
         OR EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
@@ -30,7 +31,7 @@ _USED = """
 
 
 def giving_back(parker: Parker) -> Parker:
-    """*parker*, whose sleeper gives the pooled connections back first."""
+    """Return a parker like *parker* that gives pooled connections back before it sleeps."""
     if isinstance(parker, ThreadParker):
         parker.before_sleep = give_back
         return parker
@@ -38,7 +39,7 @@ def giving_back(parker: Parker) -> Parker:
 
 
 class _InTask:
-    """The connections are those of the thread where `sync_to_async` runs the database work of the task."""
+    """Parks a task, and gives back the connections of the thread where `sync_to_async` runs its queries."""
 
     __slots__ = ("_gate", "_given", "owner")
 
@@ -59,19 +60,19 @@ class _InTask:
         if self._given or not _may_be_pooled():
             await self._gate.wait(timeout)
             return
-        # Beside the wait: that thread may be busy with somebody else's work for longer than we wait.
+        # Don't await this first: the thread may be busy with another request for longer than we wait.
         giving = asyncio.ensure_future(sync_to_async(give_back)())
         try:
             await self._gate.wait(timeout)
         finally:
-            # A transaction that was not begun by now never is: the connection may be needed from here on.
+            # Cancel it if it has not begun: from here on the task may need its connections.
             self._given = not giving.cancel()
         if self._given:
             giving.result()
 
 
 def _may_be_pooled() -> bool:
-    """Return whether it is worth the way to another thread."""
+    """Return whether any database may have a pool, so that a call in another thread is worth its cost."""
     return not _keeps() and any(
         "pool" in one["OPTIONS"] or not one["ENGINE"].startswith("django.db.backends.")
         for one in connections.settings.values()
@@ -83,7 +84,7 @@ def _keeps() -> bool:
 
 
 def give_back() -> None:
-    """Give this thread's pooled connections back, those that are idle and clean."""
+    """Give back this thread's pooled connections that are idle and hold no state."""
     if _keeps():
         return
     for connection in connections.all(initialized_only=True):
@@ -97,28 +98,28 @@ def _is_clean(connection: Any) -> bool:
     driver = connection.connection
     if connection.vendor != "postgresql":
         return True
-    # The driver knows of a BEGIN that the site has sent by itself. Idle is 0.
+    # Ask the driver, which also knows of a BEGIN that the site sent itself. 0 is idle.
     if driver.info.transaction_status:
         return False
     try:
         [(used,)] = driver.execute(_USED).fetchall()
-    except Exception:  # broken: its next use says so
+    except Exception:  # The connection is broken, and its next use raises.
         return False
     return not used
 
 
 def _is_pooled(connection: Any) -> bool:
-    # Django's own wrappers for PostgreSQL and Oracle, and what others have made after them.
+    # Django's wrappers for PostgreSQL and Oracle have a pool, and so may those of other packages.
     return getattr(connection, "pool", None) is not None
 
 
-# No mutex: everybody writes first and reads then, so that one of two at least sees the other.
+# No mutex: every thread writes to one dict before it reads the other, so of two at least one sees the other.
 _waits: dict[int, tuple[Namespace, Sequence[str]]] = {}
 _watched: dict[Parker, int | None] = {}
 
 
 class Waiting:
-    """*inner*; but a thread that waits is known by what it waits for, and keeps no idle connection."""
+    """Acquires locks of *inner*. Records what the thread waits for, and gives its idle connections back."""
 
     def __init__(self, inner: Acquirer, *, gives_back: bool = True) -> None:
         self.namespace = inner.namespace
@@ -131,7 +132,7 @@ class Waiting:
         if self._gives_back:
             parker = giving_back(parker)
         if parker.may_stall:
-            # Tasks share a thread, which does not wait with them.
+            # While a task waits, its thread does not.
             return (yield from self._inner.acquire(names, parker, seconds, terms))
         me = threading.get_ident()
         _waits[me] = self.namespace, names
@@ -146,7 +147,7 @@ class Waiting:
 
 @contextmanager
 def watched(parker: Parker, thread: int | None = None) -> Iterator[None]:
-    """*parker* is woken whenever *thread*, or any at all, begins to wait while the block runs."""
+    """Wake *parker* whenever *thread*, or with None any thread, begins to wait during the block."""
     _watched[parker] = thread
     try:
         yield
@@ -157,9 +158,9 @@ def watched(parker: Parker, thread: int | None = None) -> Iterator[None]:
 def wait_for_us(
     threads: Sequence[int], namespace: Namespace | None = None, names: Sequence[str] = ()
 ) -> bool:
-    """Whether one of *threads* waits for a lock that is held by the running code, or by what it runs in.
+    """Return whether one of *threads* waits for a lock that the running code or code around it holds.
 
-    *names* of *namespace* are held for certain: the code that ends them may run elsewhere.
+    *names* of *namespace* count as held, too: the code that releases them may run elsewhere.
     """
     for wanted, some in filter(None, map(_waits.get, threads)):
         if namespace is not None and wanted.is_same(namespace) and not set(names).isdisjoint(some):

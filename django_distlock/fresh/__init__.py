@@ -1,1 +1,1 @@
-"""What a request has read before its lock, compared and mended once the lock is held."""
+"""Compares what a request read before its lock with what is stored now, and updates it."""

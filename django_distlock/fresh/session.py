@@ -1,8 +1,8 @@
-"""``request.session`` under a lock: compared with its store after the lock, and saved before the release.
+"""Reads ``request.session`` again under the lock, and saves it before the release.
 
-SessionMiddleware loads a session before the guard of the view waits, and saves it after the release. So
-requests that spend something of one session all begin with what was there before the first of them. This
-module reads the store again under the lock, and saves what the view has changed while the lock is still held.
+SessionMiddleware loads a session before the guard of the view waits, and saves it after the release. So of
+several requests that spend something of one session, all would see the data from before the first of them.
+This module reads the store again under the lock, and saves the view's changes while the lock is held.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ from django_distlock.conf import refreshes_session
 #: Exceptions that Django answers with a status below 500, for which SessionMiddleware saves the session.
 _ANSWERED = (Http404, PermissionDenied, BadRequest, SuspiciousOperation, MultiPartParserError, LockTimeout)
 
-#: Where a session carries its `GuardedSession`.
+#: The attribute of a session with its `GuardedSession`.
 _MARK = "_distlock"
 
 
 def session_under(guarded: Guarded, request: Any, uppers: Sequence[UpperGuard] = ()) -> GuardedSession | None:
-    """Return the session that a call of *guarded* has to compare and to save; None where there is none.
+    """Return the session that a call of *guarded* has to compare and save, or None.
 
-    That is where the setting is on, all requests of one session take the lock, the session is in a store
-    that can be read again, and no guard around this one sees to it.
+    It is not None if the setting is on, all requests of one session take the lock, the store of the session
+    can be read again, and no guard around this one handles the session.
     """
     if request is None or not refreshes_session() or not serialises_session(guarded, uppers):
         return None
     session: Any = getattr(private_of_others.django_request(request), "session", None)
     if not _is_session(session) or session.session_key is None:
-        # A session without a key is known to nobody else.
+        # No other request has a session that has no key yet.
         return None
-    # A middleware may have put a lazy object in front of it, which knows its own attributes only.
+    # A middleware may have wrapped it in a lazy object, which has attributes of its own.
     session = private.loaded_object(session)
     found: GuardedSession | None = vars(session).get(_MARK)
     if found is None or found.key != session.session_key:
@@ -64,7 +64,7 @@ def session_under(guarded: Guarded, request: Any, uppers: Sequence[UpperGuard] =
 
 
 def _is_session(session: object) -> bool:
-    # Where nobody has imported it, no SessionMiddleware is installed.
+    # SessionMiddleware imports this module: if it is not imported, the site has none.
     base = sys.modules.get("django.contrib.sessions.backends.base")
     return base is not None and isinstance(session, base.SessionBase)
 
@@ -81,9 +81,9 @@ class GuardedSession:
 
     def __init__(self, session: Any, store: SessionStore) -> None:
         self.key: str = session.session_key
-        #: Whether a guard holds its lock: what is saved now is saved under it.
+        #: Whether a guard holds the lock, so that a save now is a save under the lock.
         self.is_locked = False
-        #: The batch that its request is a part of.
+        #: The batch that its request is a part of, or None.
         self.batch: Batch[Any] | None = None
         self._session = session
         self._store = store
@@ -91,27 +91,27 @@ class GuardedSession:
         self._stored: Content | None = None
         #: The data that the running transaction has written, or None.
         self._written: Content | None = None
-        #: Whether it was saved under the lock, and so its expiry extended.
+        #: Whether the session was saved under the lock, which also extended its expiry.
         self._is_saved = False
-        #: Whether the answer is one that SessionMiddleware saves the session for.
+        #: Whether SessionMiddleware saves the session for this response.
         self._is_answered = False
         self._raised: BaseException | None = None
-        #: Whether its content waits for the COMMIT of the batch.
+        #: Whether the session has data to save after the COMMIT of the batch.
         self.is_pending = False
-        #: Whether what waited was saved, by this request or by another part.
+        #: Whether `ended` has nothing left to save: `settle` or `_save_early` has done so.
         self._is_settled = False
-        #: Whether the batch has failed, of which its request was the first.
+        #: Whether the batch failed while the session had data to save, so that `ended` saves it alone.
         self._is_alone = False
-        #: Whether COMMIT and ROLLBACK end the lock.
+        #: Whether the lock is a row of the database, so that COMMIT and ROLLBACK end it.
         self._row_is_lock = False
-        #: The stored data before it was saved, in a transaction that may still be rolled back.
+        #: The stored data before `_save_early`, whose transaction may still be rolled back.
         self._before_early: Content | None = None
         self._begun_under: Grant | None = None
 
     # -- under the lock ----------------------------------------------------------------------------------
 
     def begun(self, grant: Grant) -> None:
-        """Compare the session with its store, and take over what others have changed during the wait.
+        """Read the store again, and merge what other requests changed during the wait into the session.
 
         A second call with the same *grant* does nothing.
         """
@@ -124,12 +124,12 @@ class GuardedSession:
         private.stamp_sessions(type(self._session))
         content = self._content
         if content is None:
-            # From now on the session is loaded under the lock.
+            # The session is not loaded yet, so the view will load it under the lock.
             self._session.load, self._session.aload = self._load, sync_to_async(self._load)
         else:
             fresh = self._read()
             if fresh is None:
-                # It is gone. Django answers what is written to it now, by SessionInterrupted.
+                # The session was deleted: if the view writes to it, Django raises SessionInterrupted.
                 return
             merge(content, self._before(content) if self._stored is None else self._stored, fresh)
             self._stored = fresh
@@ -137,7 +137,7 @@ class GuardedSession:
         self.is_locked = True
 
     def returned(self, status: int) -> None:
-        """Save the session in the transaction of the view, which has returned, if its row is in that."""
+        """Note that the view has returned *status*. Save the session in its transaction if possible."""
         self._is_answered = status < 500
         if not self._has_to_be_saved():
             return
@@ -156,7 +156,7 @@ class GuardedSession:
             self._save_early()
 
     def ended(self, grant: Grant, error: BaseException | None) -> None:
-        """Save after COMMIT or ROLLBACK, and before the release, what was not saved in the transaction."""
+        """Save what was not saved in the transaction: after COMMIT or ROLLBACK, and before the release."""
         if not self.is_locked:
             return
         try:
@@ -166,7 +166,7 @@ class GuardedSession:
                 self._note_saved(self._written)
                 self._store.committed(self._written, in_order=self.batch is None and not self._row_is_lock)
                 if self._content != self._written and not grant.lost and self._store.save():
-                    # A hook of COMMIT has changed it.
+                    # An on_commit hook has changed the session.
                     self._note_saved(deepcopy(self._content))
             elif self.is_pending:
                 self.settle()
@@ -180,7 +180,7 @@ class GuardedSession:
             self.is_locked, self.batch = False, None
 
     def _save_early(self) -> None:
-        """Save before the end of the transaction, where that ends the lock."""
+        """Save before the end of the transaction, if that ends the lock."""
         if self._row_is_lock and self._store.save():
             self._before_early, self._is_settled = self._stored, True
             self._note_saved(deepcopy(self._content))
@@ -190,7 +190,7 @@ class GuardedSession:
         await sync_to_async(self.begun)(grant)
 
     async def aended(self, grant: Grant, error: BaseException | None) -> None:
-        """`ended`, for an async view. Cancellation waits: a thread would save after the release."""
+        """`ended`, for an async view. A cancellation waits for the save, which must precede the release."""
         if not self._has_to_be_saved():
             self.ended(grant, error)
             return
@@ -205,7 +205,7 @@ class GuardedSession:
             raise cancelled
 
     def _load(self) -> Content:
-        """Stand in the place of ``load()`` of the session, which would ask a replica, or a cache."""
+        """Replace ``load()`` of the session, which may read a replica or a cache."""
         fresh = self._read()
         if fresh is None:
             private.forget_session_key(self._session)
@@ -221,7 +221,7 @@ class GuardedSession:
         """Return what *content* was when it was loaded, before the lock."""
         loaded = private.session_as_loaded(self._session)
         if loaded is None:
-            # Not known: of what this request has written already, only keys that nobody else has stay.
+            # Unknown. If this request has written already, merge() keeps only its keys that the store lacks.
             return {} if self._session.modified else content
         return loaded
 
@@ -230,7 +230,7 @@ class GuardedSession:
         return private.session_content(self._session)
 
     def _has_to_be_saved(self) -> bool:
-        """Whether SessionMiddleware would save it. A login or a logout leaves the old key to Django."""
+        """Return whether SessionMiddleware would save the session, and a login or logout has kept its key."""
         wanted = self._session.modified or settings.SESSION_SAVE_EVERY_REQUEST
         return bool(
             self.is_locked
@@ -244,7 +244,7 @@ class GuardedSession:
         self._stored, self._is_saved = content, True
 
     def _take_back(self) -> None:
-        """Undo what the view has changed: its transaction was not committed, so nothing has happened."""
+        """Undo the view's changes to the session, because its transaction was not committed."""
         content = self._content
         if self._session.session_key != self.key or content is None:
             return
@@ -262,7 +262,7 @@ class GuardedSession:
         return type(self._session), self.key
 
     def part_is_over(self, error: BaseException | None) -> None:
-        """Leave to the next part what its savepoint has not written: it is saved after the COMMIT of all."""
+        """Leave data that the part's savepoint has not written to the next part, or to `settle`."""
         if self.batch is None or not self.is_locked or (error is not None and error is not self._raised):
             return
         if error is None and self._written is not None:
@@ -272,11 +272,11 @@ class GuardedSession:
             self.is_pending = True
 
     def batch_failed(self) -> None:
-        """Drop what other parts have left: nothing of them is committed."""
+        """Save alone what this request has left to the batch, which was rolled back."""
         self._is_alone, self.is_pending = self.is_pending, False
 
     def settle(self) -> None:
-        """Save what the last part of the batch has left of this session, if no other part has done so."""
+        """Save the data that the last part of the batch left, unless another part has done so."""
         assert self.batch is not None
         self.is_pending, self._is_settled = False, True
         self.batch.settle(self._place, self._store.put)
@@ -285,7 +285,7 @@ class GuardedSession:
     # -- after the release -------------------------------------------------------------------------------
 
     def _save(self, must_create: bool = False) -> None:
-        """Stand in the place of the session's ``save()``. SessionMiddleware calls it after the release."""
+        """Replace the session's ``save()``, which SessionMiddleware calls after the release."""
         content = self._content
         if must_create or self.is_locked or self._stored is None or self._session.session_key != self.key:
             self._store.save_as_django(must_create)
@@ -301,7 +301,7 @@ Content = dict[str, Any]
 
 
 def store_of(session: Any) -> SessionStore | None:
-    """Return the store of *session*; None where the client's cookie is the store, and nothing can be read."""
+    """Return the store of *session*, or None if it is the client's cookie, which can't be read again."""
     if _is_of(session, "signed_cookies"):
         return None
     return SessionStore(session)
@@ -318,7 +318,7 @@ def _has_sessions() -> bool:
 
 
 def keeps_sessions_in_cookies() -> bool:
-    """Return whether the site has sessions, and each is kept by its client."""
+    """Return whether the site has sessions, and stores them in cookies."""
     if not _has_sessions():
         return False
     store = import_string(f"{settings.SESSION_ENGINE}.SessionStore")
@@ -327,7 +327,7 @@ def keeps_sessions_in_cookies() -> bool:
 
 
 def _is_of(session: object, backend: str) -> bool:
-    # A store that was never imported keeps no session.
+    # If the module is not imported, no session is of its class.
     module = sys.modules.get(f"django.contrib.sessions.backends.{backend}")
     return module is not None and isinstance(session, module.SessionStore)
 
@@ -341,7 +341,7 @@ class SessionStore:
         self._key: str = session.session_key
         self._is_cached = _is_of(session, "cached_db")
         self._has_rows = _is_of(session, "db")
-        #: The database alias where its row is written; None: it has no row that a transaction could write.
+        #: The database alias where the session's row is written; None: no transaction can write the session.
         self.using: str | None = None
         if self._has_rows and not (self._is_cached and not self._is_own("save")):
             self.using = router.db_for_write(session.model)
@@ -352,14 +352,14 @@ class SessionStore:
         return str(function.__module__).startswith("django.contrib.sessions.")
 
     def load(self) -> Content | None:
-        """Return what is in the store now; None: the session is gone."""
+        """Return the stored data; None: the session was deleted or has expired."""
         if self.using is not None and self._is_own("load"):
             rows = self._session.model.objects.using(self.using)
             row = rows.filter(session_key=self._key, expire_date__gt=timezone.now()).first()
             return None if row is None else self._session.decode(row.session_data)
         created: list[object] = []
         other = self._class(self._key)
-        # A file that has expired is replaced by a new one.
+        # load() calls create() if the session's file has expired.
         other.create = lambda: created.append(other)
         content: Content = other.load()
         return None if created or other.session_key is None else content
@@ -369,11 +369,11 @@ class SessionStore:
         self._class.save(self._session, must_create)
 
     def save(self) -> bool:
-        """Save the session; False: it is gone, which Django tells when it saves it."""
+        """Save the session. Return False if it was deleted: Django raises when SessionMiddleware saves it."""
         return self._is_saved_by(self._class)
 
     def save_row(self) -> bool:
-        """`save`, in a transaction that may yet be rolled back: the cache has to wait for `committed`."""
+        """Save the session's row as `save` does, but not to the cache: `committed` does so after COMMIT."""
         return self._is_saved_by(_database_store() if self._is_cached else self._class)
 
     def _is_saved_by(self, cls: Any) -> bool:
@@ -384,7 +384,7 @@ class SessionStore:
         return True
 
     def committed(self, content: Content, *, in_order: bool) -> None:
-        """The row has *content* for good. *in_order*: nobody has written it since."""
+        """Write *content*, which was committed, to the cache. *in_order*: nobody has saved since."""
         if not self._is_cached:
             return
         cache = caches[settings.SESSION_CACHE_ALIAS]
@@ -398,7 +398,7 @@ class SessionStore:
             logger.exception("The session could not be saved to the cache %r.", settings.SESSION_CACHE_ALIAS)
 
     def put(self, content: Content) -> None:
-        """Save *content*, which another request of the session may have left, if it is not gone."""
+        """Save *content*, which may be another request's. Log a warning if the session was deleted."""
         other = self._class(self._key)
         private.put_session_content(other, content)
         try:
@@ -407,7 +407,7 @@ class SessionStore:
             logger.warning("A session was deleted while a view under a lock changed it.")
 
     def save_merged(self, before: Content) -> None:
-        """Save of the session what differs from *before*, and leave the rest as others have written it."""
+        """Save what differs from *before*, and keep what other requests have written to the rest."""
         if self.using is None:
             self._merge(before)
             self.save_as_django()
@@ -416,13 +416,13 @@ class SessionStore:
         rows = self._session.model.objects.using(self.using).filter(session_key=self._key)
         try:
             with transaction.atomic(using=self.using):
-                # Another request that writes the row waits until all of this is committed.
+                # This UPDATE locks the row, so other requests that write it wait for the COMMIT.
                 if not rows.update(expire_date=self._session.get_expiry_date()):
                     raise gone
                 self._merge(before)
                 self.save_as_django()
         except DatabaseError as error:
-            # As Django's own save() has it.
+            # Django's own save() raises this, too.
             raise gone from error
 
     def _merge(self, before: Content) -> None:

@@ -1,11 +1,11 @@
-"""Tell of rows that were loaded before the outermost lock and are saved under it.
+"""Detects stale writes: rows that were loaded before the outermost lock and are saved under it.
 
-The detector is on in debug mode and in races. Each instance that is loaded keeps stamps: for each field the
-moment, the line of the site's code, and the value. A save under a lock looks at the stamps of the fields that
-it writes. Signals of Django and an execute wrapper tell of both, so nothing is patched, and while the
-detector is off nothing listens.
+The detector is on in debug mode and in races. Each loaded instance keeps stamps: for each field the time, the
+line of the site's code, and the value. A save under a lock checks the stamps of the fields that it writes.
+Django's signals and an execute wrapper report loads and saves, so nothing is patched. While the detector is
+off, none of them is connected.
 
-`values()`, raw SQL, and a count that decides on an INSERT leave no stamp: they are not told.
+`values()`, raw SQL, and a count that decides on an INSERT leave no stamps, so they are not detected.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from django_distlock import private, private_of_others
 
 _UID = "django_distlock.stale_writes"
 
-#: Where ``_state`` of an instance keeps its stamps.
+#: The attribute of an instance's ``_state`` with its stamps.
 _STAMPS = "distlock_stamps"
 
 
@@ -62,7 +62,7 @@ class _Stamps:
         self.values |= values
 
 
-#: How many rows are remembered of one request, and how many that were saved.
+#: The most rows that are remembered of one request, and the most saves.
 _MOST = 1000
 #: The rows that the running request has loaded: stamps of each instance, by model and key.
 _rows_of_request: ContextVar[dict[tuple[type[Model], str], list[_Stamps]] | None] = ContextVar(
@@ -71,15 +71,15 @@ _rows_of_request: ContextVar[dict[tuple[type[Model], str], list[_Stamps]] | None
 
 
 def mode() -> Mode:
-    """Return how stale writes are told here. Raises `ConfigurationError` for a setting that means nothing."""
+    """Return how stale writes are reported. Raises `ConfigurationError` for an unknown setting."""
     return mode_of(getattr(settings, SETTING, None), settings.DEBUG)
 
 
 def note_read(instance: Model, fields: Iterable[str] | None = None) -> None:
-    """Count *fields* of *instance* as read just now, as code that compares them with their row has done.
+    """Count *fields* of *instance* as read just now: the caller has compared them with their row.
 
     Args:
-        instance: What was loaded before; a lazy object around it will do.
+        instance: A loaded instance, or a lazy object around one.
         fields: Names of fields; None: all that are loaded.
     """
     stamps = getattr(instance._state, _STAMPS, None)
@@ -93,7 +93,7 @@ def note_read(instance: Model, fields: Iterable[str] | None = None) -> None:
 
 
 def _columns(instance: Model, fields: Iterable[str] | None) -> set[str]:
-    """Return the ``attname`` of each of *fields* that is a column; of all columns where they are None."""
+    """Return the ``attname`` of each of *fields* that is a column; None: of all columns."""
     if fields is None:
         return {field.attname for field in private.concrete_fields(instance)}
     found = set()
@@ -111,7 +111,7 @@ def _columns(instance: Model, fields: Iterable[str] | None) -> set[str]:
 
 
 def _loaded(instance: Model, **kwargs: object) -> None:
-    """Stamp *instance*, and the one that is refreshed by it. One that the site makes itself has no stamp."""
+    """Stamp *instance* if it is loaded, not made by the site. Stamp also the instance it refreshes."""
     is_loaded, refreshed = private.how_made()
     if not is_loaded:
         return
@@ -125,7 +125,7 @@ def _loaded(instance: Model, **kwargs: object) -> None:
     setattr(state, _STAMPS, stamps)
     rows = _rows_of_request.get()
     if rows is None and private_of_others.has_thread_of_its_own():
-        # A receiver of ASGI's signal has a context of its own, in which it can set nothing for the request.
+        # Under ASGI `_request_begins` runs in another context, so it can't set the variable for the request.
         _rows_of_request.set(rows := {})
     if rows is not None:
         rows.setdefault((type(instance), str(instance.pk)), []).append(stamps)
@@ -145,24 +145,24 @@ def _request_ends(**kwargs: object) -> None:
 
 
 class _Saves(threading.local):
-    """The saves under a lock that the running thread has begun, with what has to be told of them."""
+    """The saves under a lock that the running thread has begun, each with the stale write to report."""
 
     def __init__(self) -> None:
         self.open: list[tuple[Model, Write | None]] = []
 
     def begin(self, instance: Model, write: Write | None) -> None:
-        # The savepoints before it that an error has ended.
+        # Drop earlier saves of the same instance, which an error has ended.
         self.open = [one for one in self.open if one[0] is not instance][-_MOST_OPEN:]
         self.open.append((instance, write))
 
     def take_out(self, instance: Model) -> Write | None:
-        """Return what has to be told of the save of *instance*, which has ended."""
+        """Remove the save of *instance*, which has ended. Return the stale write that is still to report."""
         writes = [write for one, write in self.open if one is instance]
         self.open = [one for one in self.open if one[0] is not instance]
         return writes[0] if writes else None
 
 
-#: How many saves may be begun by others, as in receivers of their signals.
+#: The most saves that are nested, as in receivers of the signals of other saves.
 _MOST_OPEN = 20
 
 
@@ -172,7 +172,7 @@ _saves = _Saves()
 def _saving(
     instance: Model, raw: bool = False, update_fields: Collection[str] | None = None, **kwargs: object
 ) -> None:
-    """Look at what *instance* is about to write."""
+    """Note that *instance* is about to be saved, and whether that is a stale write."""
     stamps: _Stamps | None = getattr(instance._state, _STAMPS, None)
     if stamps is not None and (raw or instance._state.adding):
         delattr(instance._state, _STAMPS)
@@ -185,7 +185,7 @@ def _saving(
         is_own = _is_of_one_user(instance, vars(instance), lock)
         read = (_rows_of_request.get() or {}).get((type(instance), str(instance.pk)), [])
         if update_fields is not None and _was_read_under(lock, read, stale):
-            # By another instance, on which it depends.
+            # Another instance read the fields under the lock, and the new values depend on that one.
             pass
         elif not is_own or _was_overtaken(instance, stamps, lock, stale):
             write = _write(instance, instance.pk, stamps, lock, stale)
@@ -195,7 +195,7 @@ def _saving(
 def _stale_fields(
     instance: Model, stamps: _Stamps, lock: Outermost, update_fields: Collection[str] | None
 ) -> list[Field[Any, Any]]:
-    """Return the fields that a save writes and that were read before *lock*, those that changed first."""
+    """Return the fields that a save writes and that were read before *lock*: if any changed, only those."""
     written = [
         field
         for field in private.value_fields(instance)
@@ -212,10 +212,10 @@ def _stale_fields(
         if field not in computed and not _is_same(values[field], stamps.values[field.attname])
     ]
     if computed and not changed:
-        # The database computes it from the row, as in every example of F().
+        # The database computes the values from the row, as with F().
         return []
     if update_fields is not None:
-        # A moment is noted, such as that of a login: it depends on nothing.
+        # A date or time, such as that of a login, does not depend on the old value.
         written = [field for field in written if not isinstance(field, DateField | TimeField)]
         changed = [field for field in changed if field in written]
     return changed or [field for field in written if field not in computed]
@@ -225,19 +225,19 @@ def _is_same(one: object, other: object) -> bool:
     try:
         return one is other or bool(one == other)
     except Exception:
-        # A value of the site's own may refuse to be compared.
+        # Values of a class of the site may not be comparable.
         return False
 
 
-#: When a row of one user was saved last, and under which lock.
+#: The latest save of a row that belongs to one user, by model and key: when its lock began, and its time.
 _last_saves: dict[tuple[str, Any], tuple[float, float]] = {}
 
 
 def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock: Outermost) -> bool:
-    """Whether the row with *values* is a user's, as a cart is, and *lock* neither the user's nor the row's.
+    """Return whether the row belongs to one user, as a cart does, and *lock* names neither of them.
 
-    The requests of other users leave such a row alone. So only a user who sends two requests at once, as by a
-    double click, may overwrite it.
+    Other users' requests don't write such a row. Only two requests of the user at once, as by a double click,
+    can overwrite each other's values.
     """
     if not apps.is_installed("django.contrib.auth"):
         return False
@@ -253,7 +253,7 @@ def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock:
 
 
 def _was_overtaken(instance: Model, stamps: _Stamps, lock: Outermost, fields: list[Field[Any, Any]]) -> bool:
-    """Whether another holder has saved the row since *instance* was loaded, as far as this process knows."""
+    """Return whether another holder in this process has saved the row since *instance* was loaded."""
     key = instance._meta.label, instance.pk
     with _mutex:
         since, saved_at = _last_saves.pop(key, (lock.since, 0.0))
@@ -282,7 +282,7 @@ def _write(
 
 
 def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
-    """Return an execute wrapper: tell of a stale write when its UPDATE is about to be sent."""
+    """Report a stale write before its UPDATE is sent. This is an execute wrapper of Django."""
     if isinstance(sql, str) and sql.startswith("UPDATE "):
         connection = context["connection"]
         is_of_save, write = _of_save(sql, connection)
@@ -295,11 +295,11 @@ def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, conte
 
 
 def _of_save(sql: str, connection: Any) -> tuple[bool, Write | None]:
-    """Return whether a save has made *sql*, and what has to be told of it."""
+    """Return whether *sql* is the UPDATE of a save, and the stale write to report for it."""
     for number, (instance, write) in enumerate(_saves.open):
         tables = {field.model._meta.db_table for field in private.concrete_fields(instance)}
         if sql.startswith(tuple(f"UPDATE {connection.ops.quote_name(table)} " for table in tables)):
-            # It is told once, if it writes to several tables.
+            # Report it once, even if the save writes to several tables.
             _saves.open[number] = instance, None
             where = sql.rpartition(" WHERE ")[2]
             return True, None if _columns_in(where, instance, connection) else write
@@ -307,7 +307,7 @@ def _of_save(sql: str, connection: Any) -> tuple[bool, Write | None]:
 
 
 def _columns_in(sql: str, model: Model | type[Model], connection: Any) -> list[Field[Any, Any]]:
-    """Return the fields of *model* that *sql* names, the key apart."""
+    """Return the fields of *model* that *sql* names, except its key."""
     quote = connection.ops.quote_name
     return [field for field in private.value_fields(model) if quote(field.column) in sql]
 
@@ -315,9 +315,9 @@ def _columns_in(sql: str, model: Model | type[Model], connection: Any) -> list[F
 def _saved(
     instance: Model, created: bool, update_fields: Collection[str] | None = None, **kwargs: object
 ) -> None:
-    """Count what *instance* has written as read: its row has that now."""
+    """Count the fields that *instance* has written as read now: they equal the row's."""
     if (write := _saves.take_out(instance)) is not None:
-        # Its connection is older than the detector, and has no wrapper.
+        # The connection was opened while the detector was off, and has no wrapper.
         tell(write, raises=mode() == "raise")
     if not created:
         note_read(instance, update_fields)
@@ -327,7 +327,7 @@ def _saved(
 
 
 def _of_query(sql: str, params: Any, connection: Any) -> Iterator[Write]:
-    """Give what has to be told of *sql*, an UPDATE of a query such as ``filter(pk=1).update(stock=4)``."""
+    """Yield the stale writes of *sql*, an UPDATE of a query such as ``filter(pk=1).update(stock=4)``."""
     rows = _rows_of_request.get()
     lock = outermost() if rows else None
     if not rows or lock is None or not isinstance(params, list | tuple):
@@ -341,7 +341,7 @@ def _of_query(sql: str, params: Any, connection: Any) -> Iterator[Write]:
         if key not in keys or head != f"UPDATE {table}":
             continue
         if _columns_in(where, model, connection):
-            # It writes only where nobody has written before it.
+            # The WHERE clause compares the old value, so the query overwrites nothing newer.
             continue
         fields = [
             field
@@ -349,7 +349,7 @@ def _of_query(sql: str, params: Any, connection: Any) -> Iterator[Write]:
             if not isinstance(field, DateField | TimeField)
         ]
         if any(f"{table}.{quote(field.column)}" in assignments for field in fields):
-            # The database computes it from the row.
+            # The database computes the value from the row.
             continue
         old = [one for one in fields if not _was_read_under(lock, read, [one])]
         stamps = next((one for one in read if any(field.attname in one.reads for field in old)), None)
@@ -361,7 +361,7 @@ def _of_query(sql: str, params: Any, connection: Any) -> Iterator[Write]:
 
 
 def _was_read_under(lock: Outermost, read: Iterable[_Stamps], fields: Iterable[Field[Any, Any]]) -> bool:
-    """Whether each of *fields* was read under *lock*, by one of the instances whose stamps are *read*."""
+    """Return whether an instance whose stamps are in *read* has read each of *fields* under *lock*."""
     return all(
         any(field.attname in one.reads and one.reads[field.attname].at >= lock.since for one in read)
         for field in fields
@@ -382,7 +382,7 @@ _mutex = threading.RLock()
 
 
 def follow_settings() -> None:
-    """Turn the detector on or off, as the settings and the races that run want it."""
+    """Turn the detector on or off, as the settings and the running races require."""
     global _is_on
     with _mutex:
         wanted = mode() != "off"

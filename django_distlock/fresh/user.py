@@ -1,9 +1,9 @@
-"""The user of a request, compared with its row under the lock.
+"""Compares the user of a request with the user's row under the lock.
 
-A lock's name, a decorator or a middleware loads ``request.user`` before the lock. The request may then wait
-while another one changes the user's row. So the guard reads the row again once it has the lock, and sets the
-fields that have changed, in the very objects that the request has. One query reads it, with the rows that the
-user has cached (a profile).
+A lock's name, a decorator or a middleware may load ``request.user`` before the lock. While the request waits,
+another one may change the user's row. So the guard reads the row again once it has the lock, and sets the
+changed fields in the objects that the request has. One query reads the row, and those related rows that the
+user has cached, such as a profile.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from distlock.grants.grant import Grant
 from django_distlock import private, private_of_others
 from django_distlock.fresh import rows
 
-#: Where a request keeps the grants under which its user was compared.
+#: The attribute of a request with the grants under which its user was compared.
 _COMPARED = "_distlock_compared"
 
 
 def watch_users() -> None:
-    """Watch the model of users, and those of which a user may have one row cached, such as a profile."""
+    """Watch the user model, and the models of related rows that a user may cache, such as a profile."""
     if not apps.is_installed("django.contrib.auth") or not getattr(settings, "DISTLOCK_REFRESH_USER", True):
         return
     model = auth.get_user_model()
@@ -45,10 +45,10 @@ def watch_users() -> None:
 def loaded_users(request: Any) -> list[Model]:
     """Return the users that *request* has loaded before the innermost lock of the running code. Loads none.
 
-    Those that were returned for the same lock before are not returned again.
+    A second call for the same request and lock returns [].
 
     Args:
-        request: Django's request, or that of REST framework around it.
+        request: Django's request, or REST framework's wrapper around it.
     """
     django_request = private_of_others.django_request(request)
     values = vars(django_request)
@@ -60,11 +60,11 @@ def loaded_users(request: Any) -> list[Model]:
     if request is not django_request:
         found.append(private.loaded_rest_user(request))
     elif _is_user(of_token := private.loaded_object(values.get("auth"))):
-        # django-ninja has the user of a token there. Other libraries have the token itself.
+        # django-ninja sets request.auth to the user of a token, other libraries to the token itself.
         found.append(of_token)
     if of_session in found or current is None or getattr(current, "pk", None) == getattr(of_session, "pk", 0):
-        # request.user may still be made of it, or stand in front of it. Another one is that of somebody who
-        # impersonates: the view does not see it.
+        # request.user is still to be loaded from the session's user, or wraps that user. If it is another
+        # user, somebody impersonates that one, and the view does not see the session's user.
         found.append(of_session)
     users = {id(one): one for one in found if _is_row(one)}
     grants = current_grants() if users else ()
@@ -74,9 +74,9 @@ def loaded_users(request: Any) -> list[Model]:
 
 
 def compare(request: Any, users: Iterable[Model]) -> None:
-    """Set what has changed in the rows of *users* since *request* has loaded them.
+    """Set the fields of *users* that have changed in their rows since *request* loaded them.
 
-    Raises `PermissionDenied` if the session of *request* has logged a user in who may not log in any more.
+    Raises `PermissionDenied` if one of them is logged in by the session of *request*, and may no longer be.
     """
     read: list[Model] = []
     for user in users:
@@ -103,7 +103,7 @@ def _is_row(value: object) -> bool:
 
 
 def _is_row_of(row: Model, user: Model) -> bool:
-    """Return whether *row* has all that *user* has loaded."""
+    """Return whether *row* is the row of *user*, with all that *user* has loaded."""
     return (
         type(row) is type(user)
         and row.pk == user.pk
@@ -121,7 +121,7 @@ def _is_first(request: HttpRequest, grant: Grant) -> bool:
 
 
 def _read(instance: Model, alias: str, relations: Iterable[Any]) -> Model | None:
-    """Read the row of *instance*, and in the same query those of *relations* that are in its database."""
+    """Read the row of *instance*, and in the same query the rows of *relations* in the same database."""
     joined = [one.name for one in relations if router.db_for_write(one.related_model) == alias]
     query = (
         type(instance)._base_manager.db_manager(alias, hints={"instance": instance}).filter(pk=instance.pk)
@@ -154,17 +154,17 @@ def _compare_related(user: Model, row: Model, relation: Any) -> None:
         if (update := rows.update(mine, theirs)) is not None:
             update()
     elif relation.auto_created and mine is not theirs:
-        # Its row is another one by now, or gone.
+        # The related row was deleted, or replaced by another one.
         private.forget_row(user, relation)
 
 
 def _is_of_session(request: Any, user: Model) -> bool:
-    """Whether the session of *request* has logged *user* in: no token, no header, and nobody impersonates."""
+    """Return whether *user* comes from the session of *request*, not from a token or by impersonation."""
     django_request = private_of_others.django_request(request)
     session = _session_of(django_request)
     key, backend = session.get(auth.SESSION_KEY), session.get(auth.BACKEND_SESSION_KEY)
     if key is None or backend not in settings.AUTHENTICATION_BACKENDS or not _is_user(user):
-        return False  # Django takes nobody from such a session.
+        return False  # Django loads no user from such a session.
     if key != user._meta.pk.value_to_string(user):
         return False
     loaded = private.loaded_by_session(django_request), private.loaded_by_auser(django_request)
@@ -175,7 +175,7 @@ def _is_of_session(request: Any, user: Model) -> bool:
 
 
 def _session_of(request: HttpRequest) -> Mapping[str, Any]:
-    """Return what the session of *request* has loaded. Loads nothing, and does not count as an access."""
+    """Return the data that the session of *request* has loaded, without marking it as accessed."""
     session = private.loaded_object(vars(request).get("session"))
     return {} if session is None else private.session_content(session) or {}
 
@@ -187,7 +187,7 @@ def _is_of_session_in_rest(request: Any) -> bool:
 
 
 def _may_log_in(request: Any, user: Any) -> bool:
-    """Return whether Django would take *user* from the session of *request*, as `auth.get_user` does."""
+    """Return whether `auth.get_user` would accept *user* from the session of *request*."""
     session = _session_of(private_of_others.django_request(request))
     backend = auth.load_backend(session[auth.BACKEND_SESSION_KEY])
     if hasattr(backend, "user_can_authenticate"):

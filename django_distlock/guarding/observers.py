@@ -1,4 +1,4 @@
-"""The observers of a site's guards: receivers of signals, and the ``Server-Timing`` header."""
+"""Makes the observers of guards, which send signals and measure for the header ``Server-Timing``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from django_distlock.guarding.viewclasses import view_class
 from django_distlock.private_of_others import django_request, is_api_view
 from django_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released
 
-#: Where a rule's wrapper keeps the view that it stands around: the site knows no other.
+#: The attribute of a rule's wrapper with the view that it wraps, which is the one that can be imported.
 BEHIND_RULE = "__distlock_view__"
 
-#: The signals of guards, in the order of `Signals`.
+#: The signals of guards, in the order of the arguments of `Signals`.
 _SIGNALS = (lock_acquired, lock_contended, lock_refused, lock_released)
 
-#: Where a request keeps the stopwatches of its guards.
+#: The attribute of a request with the stopwatches of its guards.
 _STOPWATCHES = "_distlock_stopwatches"
 
 
 def sender_of(guarded: Guarded) -> object:
     """Return the function or class that *guarded* is on, as the site's modules name it."""
     if (bound := bound_method(guarded.function)) is not None:
-        # `method_decorator` makes a guard for each call, and the class has one name for all of them.
+        # `method_decorator` makes a guard for each call; the class's attribute is the same for all calls.
         return getattr(type(bound.func.__self__), bound.func.__name__)
     view = getattr(guarded.wrapper, BEHIND_RULE, guarded.wrapper)
     cls = view_class(view)
@@ -37,9 +37,9 @@ def sender_of(guarded: Guarded) -> object:
 
 
 def observer_for(guarded: Guarded, request: Any) -> Observer | None:
-    """Return the observer of this call of *guarded*, or None if there is none.
+    """Return the observer of this call of *guarded*, or None if it needs none.
 
-    *request* is Django's, or REST framework's around it; None for a plain function.
+    *request* is Django's, or REST framework's wrapper around it; None for a plain function.
     """
     heard = (
         lock_acquired.receivers
@@ -55,7 +55,7 @@ def observer_for(guarded: Guarded, request: Any) -> Observer | None:
 
 
 def add_server_timing(request: HttpRequest, response: HttpResponseBase) -> None:
-    """Let *response* say how long the guards of *request* waited for their locks, and held them."""
+    """Add to *response* how long the guards of *request* waited for their locks and held them."""
     add_header(getattr(request, _STOPWATCHES, ()), response.headers)
 
 

@@ -1,4 +1,4 @@
-"""Makes the table of the fence."""
+"""Creates the fence table."""
 
 from __future__ import annotations
 

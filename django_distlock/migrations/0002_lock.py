@@ -1,4 +1,4 @@
-"""Makes the permissions of the admin's page of locks. No table: a lock is no row."""
+"""Creates the permissions of the admin's page of locks. The model `Lock` has no table of its own."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""Migrations of the table of the fence."""
+"""Migrations of the fence table, and of the permissions of the admin's page of locks."""
 
 from __future__ import annotations
