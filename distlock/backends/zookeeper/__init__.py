@@ -1,4 +1,4 @@
-"""Locks in a ZooKeeper ensemble: lines of ephemeral nodes, in which each watches the one before it."""
+"""Locks in a ZooKeeper ensemble: queues of ephemeral nodes, each of which watches one before it."""
 
 from __future__ import annotations
 

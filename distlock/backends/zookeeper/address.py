@@ -1,4 +1,4 @@
-"""Where the servers are: the parts of the URL."""
+"""The address of an ensemble: the parts of its URL."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 from distlock.backends.tls import TLS, Tls
 from distlock.errors import ConfigurationError
 
-#: Python's `urlsplit` allows brackets for one host only, and not in all versions.
+#: A URL. Python's `urlsplit` does not read several hosts in brackets.
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?P<more>.*)",
     re.DOTALL,
@@ -26,7 +26,7 @@ _WRITE = (
 
 
 class ZooKeeperAddress:
-    """The servers of one ensemble, and the node that has the locks. Its repr and errors show no secret."""
+    """The servers of one ensemble, and the node above the locks. Its repr and errors show no secret."""
 
     def __init__(self, url: str) -> None:
         parts = _URL.fullmatch(url)
@@ -50,7 +50,7 @@ class ZooKeeperAddress:
                 f"The URL of ZooKeeper at {self.hosts} has a user without a password. {_WRITE}"
             )
         user, password = unquote(user), unquote(password)
-        #: kazoo's options for a login by SASL, or None; and pairs of scheme and credential otherwise.
+        #: kazoo's options for a login by SASL; None: the login, if any, is `auth`.
         self.sasl = None if mechanism is None else self._sasl(mechanism, user, password)
         self.auth = [("digest", f"{user}:{password}")] if login and not self.sasl else []
 

@@ -26,11 +26,11 @@ from distlock.backends.zookeeper.sessions import ZooKeeperSessions
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import LONG, check_seconds
 
-#: How many holds one round trip renews.
+#: The largest number of holds that one round trip renews.
 _BATCH = 500
-#: How many fences a thousand transactions make.
+#: The numbers that a thousand transactions use up: a fence that is ahead by less is reached in a moment.
 _SOON = 1000 << SPAN_BITS
-#: The ttl of the session of a backend that is inspected before it has acquired a lock, seconds.
+#: The ttl, in seconds, of the session for calls that come before any lock, such as an operator's.
 _ANY_TTL = 10.0
 
 
@@ -41,8 +41,8 @@ class ZooKeeperBackend:
 
     Args:
         url: Where the ensemble is.
-        io_timeout: Bounds each request, and the wait for a connection, seconds.
-        ack_window: How long a hold lasts that was handed off and not acknowledged, seconds.
+        io_timeout: The longest time for a request, or for a connection, in seconds.
+        ack_window: Seconds after which others may remove a hold that was handed off and not acknowledged.
     """
 
     capabilities = Capabilities(
@@ -62,7 +62,7 @@ class ZooKeeperBackend:
         ack_window = check_seconds("ack_window", ack_window, most=LONG)
         self._address = ZooKeeperAddress(url)
         self._sessions = ZooKeeperSessions(self._address, self._io_timeout, ack_window)
-        # Runs if the backend is dropped without close(). At exit the process's end does the same.
+        # Closes the sessions of a backend that is dropped without close(). An exit of the process does, too.
         weakref.finalize(self, self._sessions.leave_alone).atexit = False
         #: The calls of event loops that are under way, by token.
         self._under_way: dict[str, TaskCall] = {}
@@ -74,7 +74,6 @@ class ZooKeeperBackend:
         return f"<ZooKeeperBackend {self._address.shown}>"
 
     def open(self, sink: Sink) -> None:
-        # Only the backend may keep the sink alive.
         self._sink = sink
         self._weak_sink = WeakSink(sink)
 
@@ -99,7 +98,7 @@ class ZooKeeperBackend:
         contenders = self._sessions.ready(request)
         if contenders is None:
             return None
-        # It is not extended, because the engine relies on the end of a call.
+        # The engine relies on the end of a task's call, so `latest` keeps this deadline from being extended.
         ends = Deadline(self._io_timeout, min(latest, clock.now() + self._io_timeout), hard=True)
         if request is None:
             return TaskCall(ends, made(contenders.latches, *given, ends)).begin()
@@ -117,7 +116,7 @@ class ZooKeeperBackend:
         return run(contenders.request(request, self._deadline(deadline)))
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        # After close() this would open a session that nobody closes.
+        # After close(), a cancellation would open a session that nobody closes.
         if self._sessions.closed:
             return False
         self._drop(request)
@@ -164,8 +163,8 @@ class ZooKeeperBackend:
         return run(self._contenders(request.ttl).downgrade(request, self._deadline(deadline)))
 
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
-        # Fences are numbers of the ensemble's transactions. Nobody can make it skip some, and an ensemble
-        # that loses its data would lose an offset, too.
+        # Fences are made of transaction numbers, which can't be skipped. An offset that is stored in
+        # ZooKeeper would be lost with its data.
         contenders = self._contenders(request.ttl)
         if self.renew([request]) != [True] or (node := contenders.current(request.token)) is None:
             return None
@@ -186,7 +185,7 @@ class ZooKeeperBackend:
         """See `distlock.backends.inspectable.Inspectable`.
 
         The first node counts as the holder, even before it has acknowledged the lock. The remaining lease is
-        not known, only the upper limit: so many seconds after its process ends.
+        unknown: `KeyState.remaining` is the longest time that the hold can outlive its process.
         """
         return self._inspector(key).key_state(key, partial(self._deadline, deadline))
 
@@ -208,8 +207,8 @@ class ZooKeeperBackend:
     ) -> bool:
         """See `distlock.backends.inspectable.Inspectable`.
 
-        It ends with the session, too. If a process has very many keys, not all are published: see
-        `distlock.backends.zookeeper.inspection`.
+        The status ends with the session, too. If a process has very many keys, not all are published:
+        see `distlock.backends.zookeeper.inspection`.
         """
         contenders = self._publishing
         if contenders is None or contenders.session.dead:
@@ -276,24 +275,24 @@ class ZooKeeperBackend:
             yield Finding("ok", "session", said)
 
     def _begin(self) -> None:
-        """Start as a new contender, without sessions and threads."""
+        """Forget the published status, and take a new process id: at first, after a close or a fork."""
         self.process = secrets.token_hex(8)
         self._publishing = None
 
     def _drop(self, request: LockRequest) -> None:
-        """End the call for *request* of a loop that hangs, so that it sends nothing after the next call."""
+        """End a task's call for *request* whose event loop hangs, so that it sends nothing any more."""
         if (asked := self._under_way.get(request.token)) is not None:
             asked.drop()
 
     def _finish(self, key: str, contenders: Contenders) -> None:
-        """Wait for pending releases of *key* in other sessions than that of *contenders*."""
+        """Wait for the pending releases of *key* in all sessions but that of *contenders*."""
         if len(self._sessions) > 1:
             for other, _ in list(self._sessions.values()):
                 if other is not contenders:
                     other.releases.finish(key, self._deadline())
 
     def _inspector(self, key: str) -> QueueInspector:
-        """Return what reads the queue of *key*, once what we have sent for it was carried out."""
+        """Return the inspector, after the pending releases of *key* were carried out."""
         contenders = self._any_contenders()
         self._finish(key, contenders)
         return contenders.inspector
@@ -315,13 +314,13 @@ class ZooKeeperBackend:
 
 
 def _sent(ends: float) -> Begun:
-    """Return the result of a call that waits for no reply."""
+    """Return the finished result of a call that waits for no reply."""
     sent = Begun(asyncio.get_running_loop(), ends)
     sent.set_result(None)
     return sent
 
 
-#: The methods that event loops call without a thread, and those of contenders or latches that do the same.
+#: The methods that tasks call without a thread, each with the method of contenders or latches behind it.
 _BEGUN: dict[Callable[..., Any], Callable[..., Any]] = {
     ZooKeeperBackend.request: Contenders.request,
     ZooKeeperBackend.cancel: Contenders.cancel,

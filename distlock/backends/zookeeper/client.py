@@ -1,8 +1,8 @@
-"""kazoo's client with what distlock needs beside it.
+"""kazoo's client, with what distlock needs beyond it.
 
-kazoo has no container nodes, and hides the granted session timeout. It waits a whole session for a host that
-does not answer, and for ever under load. It logs a warning for each attempt to reconnect. It stops for good
-if it does not understand an answer or can't start a thread.
+kazoo has no container nodes, and hides the granted session timeout. It waits for a silent host as long as a
+session lasts or, if requests keep coming, for ever. It logs a warning for each attempt to reconnect. It stops
+for good if it does not understand an answer or can't start a thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CONTAINER = 4
 
 
 class CreateContainer(Create2):  # type: ignore[misc]  # kazoo has no types
-    """Creates a container: the server removes it some time after its last child is gone."""
+    """A request for a container, which the server removes some time after its last child is gone."""
 
     type = 19
 
@@ -65,7 +65,7 @@ class _Memo:
             logger.debug(message, *_without_secrets(args))
 
     def warning(self, message: str, *args: object) -> None:
-        # kazoo logs that right after the warning that says why.
+        # kazoo logs this right after the warning that says why it reconnects.
         if message != "Transition to CONNECTING":
             self.last = message % args if args else message
         self.debug(message, *args)
@@ -122,7 +122,7 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
         return self._up.wait(timeout)
 
     def submit(self, requests: Sequence[Any], notify: Notify | None = None) -> list[ZooKeeperReply]:
-        """Send *requests* in one packet, behind those submitted before.
+        """Send *requests* in one packet, after all that were submitted before.
 
         *notify* is called with the last `ZooKeeperReply`, after all others have come.
         """
@@ -154,10 +154,10 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
         return CreateContainer(path, b"", self.acl, _CONTAINER)
 
     def barrier(self, path: str) -> SetData:
-        """Return a request before which no read is answered from an old state.
+        """Return a request after which no read is stale.
 
-        It is a write, which needs a majority even if it is refused. A sync does not: a leader that has lost
-        its followers answers it until it notices.
+        It is a write, which needs a majority even if it is refused. A sync needs none: a leader that has lost
+        its followers answers a sync until it notices the loss.
         """
         return SetData(path, b"", -1)
 
@@ -191,13 +191,13 @@ logger = logging.getLogger(__name__)
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Sockets, threads and callbacks for kazoo. Our callbacks never block and need no thread."""
+    """Sockets, threads and callbacks for kazoo. Our callbacks never block, so they need no thread."""
 
     def __init__(self, io_timeout: float, tls: Tls | None) -> None:
         super().__init__()
         self._tls = tls
-        #: How long one attempt to connect may take, and the answer to it, seconds. There has to be time for
-        #: another attempt before the caller gives up.
+        #: Seconds for one attempt to connect, and for the server's answer to it. A caller, who waits for
+        #: io_timeout, has time for a second attempt.
         self.patience = io_timeout / 2
 
     def start(self) -> None:
@@ -207,7 +207,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
         pass
 
     def spawn(self, func: Callable[..., None], *args: Any, **kwargs: Any) -> threading.Thread:
-        # A finaliser that runs in this thread could wait for an answer that only this thread reads.
+        # `call` keeps finalisers in this thread from using locks: they would wait for an answer that only
+        # this thread reads.
         thread: threading.Thread = super().spawn(call, func, *args, **kwargs)
         return thread
 
@@ -224,8 +225,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no
 
     def _speak_tls(self, tls: Tls, made: socket.socket, host: str, ends: float) -> TlsSocket:
         try:
-            # kazoo's own TLS has no password for a key and no directory of authorities, and names no missing
-            # file.
+            # kazoo's own TLS takes no password for a key and no directory of authorities, and its errors
+            # don't name a missing file.
             made.settimeout(max(0.001, ends - clock.now()))
             return TlsSocket(tls.context.wrap_socket(made, server_hostname=host))
         except BaseException as error:

@@ -1,8 +1,8 @@
 """kazoo's connection, but callers write to the socket themselves, and reads are large.
 
-In kazoo one thread does all of it: a request wakes two threads, and each message costs a dozen system calls.
-Here a caller sends its requests in one packet, and kazoo's thread reads all that has come at once. That
-thread still connects, pings, and sends what a caller could not.
+In kazoo one thread does all I/O: a request wakes two threads, and each message costs a dozen system calls.
+Here a caller sends its requests in one packet, and kazoo's thread reads all replies that have come at once.
+kazoo's thread still connects, pings, and sends what a caller could not.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kazoo.retry import ForceRetryError
 
 from distlock import clock
 
-#: How many bytes one read takes at most.
+#: The most bytes that one read takes.
 _PIECE = 65536
-#: Seconds to wait for more after a reply, before kazoo's loop sends pings.
+#: Seconds to wait for another reply before returning to kazoo's loop, which sends pings.
 _MOMENT = 0.05
 #: The numbers of requests start again after this one.
 _MOST_REQUESTS = 2**31 - 1
@@ -38,8 +38,8 @@ NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 class TlsSocket:
     """A non-blocking TLS socket for two threads: one reads while others write.
 
-    Python lets both into OpenSSL at once, which is not made for that. No call waits here, so each has the
-    mutex only for the bytes that are there. https://docs.openssl.org/master/man7/openssl-threads/
+    OpenSSL allows only one thread at a time in a connection, and Python does not see to that. No call
+    blocks, so the mutex is never held for long. https://docs.openssl.org/master/man7/openssl-threads/
     """
 
     def __init__(self, tls: ssl.SSLSocket) -> None:
@@ -47,12 +47,15 @@ class TlsSocket:
         self._mutex = threading.Lock()
 
     def send(self, data: bytes) -> int:
-        """Send *data* as a socket does. The next call has to begin with the bytes that were not sent."""
+        """Send *data* as a socket does. The next call has to begin with the bytes that were left over."""
         with self._mutex:
             return self._tls.send(data)
 
     def recv(self, size: int) -> bytes:
-        """Receive as a socket does. With a *size* above 16 KB, the largest record, nothing is left."""
+        """Receive as a socket does.
+
+        A *size* above 16 KB, the largest record, leaves nothing in OpenSSL, which `select` would not see.
+        """
         with self._mutex:
             return self._tls.recv(size)
 
@@ -63,7 +66,7 @@ class TlsSocket:
         self._tls.setblocking(blocks)
 
     def shutdown(self, how: int) -> None:
-        # The TLS method would make a reading thread take the rest for plain text.
+        # The method of `SSLSocket` forgets TLS: a reading thread would take what follows for plain text.
         socket.socket.shutdown(self._tls, how)
 
     def close(self) -> None:
@@ -71,7 +74,7 @@ class TlsSocket:
 
 
 class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
-    """kazoo's connection of one session, on which callers may send themselves."""
+    """kazoo's connection of one session, to which callers may write themselves."""
 
     #: The session timeout that the server granted, seconds.
     session_timeout = 0.0
@@ -84,7 +87,7 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
         self._received = bytearray()
         #: Guards the fields below, and kazoo's lists of requests.
         self._mutex = threading.Lock()
-        #: Whether callers may send themselves.
+        #: Whether callers may write to the socket.
         self._open = False
         #: The number of the last request.
         self._xid = 0
@@ -106,7 +109,7 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
             if not client._pending:
                 self._silent_since = now
             elif now > self._silent_since + self._io_timeout:
-                # kazoo's thread checks whether the server is silent.
+                # The server may have died: kazoo's thread checks that before it sends.
                 return False
             try:
                 packet = self._number(requests, bodies)
@@ -116,8 +119,8 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
             except NOT_NOW:
                 self._hand_off(packet)
             except BaseException as error:
-                # The connection broke, or an interrupt came and nobody knows what was sent. kazoo's thread
-                # notifies those who wait for a reply.
+                # The connection broke, or an interrupt came and it is unknown what was sent. kazoo's thread
+                # sees the end, and fails the pending requests.
                 self._open = False
                 self.cut()
                 if not isinstance(error, OSError):
@@ -131,7 +134,7 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
                 one.shutdown(socket.SHUT_RDWR)
 
     def shut(self) -> None:
-        """Let nobody send before the next connection."""
+        """Have callers write nothing before the next connection."""
         with self._mutex:
             self._open, self._unsent = False, b""
 
@@ -159,8 +162,8 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
         if not self.client._pending:
             self._silent_since = now
         elif now > self._silent_since + self._io_timeout and not self._has_news():
-            # kazoo checks this only after a pause in sending. A busy client would send to a silent server for
-            # ever.
+            # kazoo looks for a silent server only after a pause in sending. A busy client would send to it
+            # for ever.
             raise ConnectionDropped(f"it has said nothing for {now - self._silent_since:.1f} s")
         with self._mutex:
             self._open = False
@@ -176,13 +179,13 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
 
     def _write(self, msg: bytes, timeout: float) -> None:
         with self._mutex:
-            # No caller may send meanwhile. `_send_request` lets them again.
+            # Callers may not write meanwhile. `_send_request` allows it again.
             self._open = False
             msg, self._unsent = self._unsent + msg, b""
         super()._write(msg, timeout)
 
     def _has_news(self) -> bool:
-        """Return whether the server has answered meanwhile, and we are late."""
+        """Return whether an answer has come that this thread has not read yet."""
         return bool(self._received or self.handler.select([self._socket], [], [], 0)[0])
 
     def _connect(self, *args: Any) -> Any:
@@ -210,7 +213,7 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
         return taken
 
     def _read_socket(self, read_timeout: float) -> Any:
-        # Wait for the next reply here for a moment, because kazoo's loop takes longer than all the rest.
+        # Wait here for another reply, because a round of kazoo's loop takes longer than all other work.
         until = clock.now() + _MOMENT
         while True:
             answer = super()._read_socket(read_timeout)
@@ -229,7 +232,8 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
     def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
         pending = self.client._pending
         if not pending or header.xid != pending[0][2]:
-            # Another process uses our session. kazoo would raise a RuntimeError in the caller.
+            # The reply is to no request of ours, so another process uses our session. kazoo would raise a
+            # RuntimeError in the caller.
             raise SessionExpiredError("an answer to what was not asked")
         return super()._read_response(header, buffer, offset)
 
@@ -254,7 +258,7 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
 
     def _submit(self, request: Any, timeout: float, xid: int | None = None) -> None:
         if isinstance(request, SASL) and (xid or 0) > _STEPS:
-            # A server without SASL answers each step with nothing, and kazoo would never stop.
+            # A server without SASL sends an empty answer to each step, and kazoo would never stop.
             raise AuthFailedError
         super()._submit(request, timeout, xid)
 

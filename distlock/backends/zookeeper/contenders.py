@@ -40,7 +40,7 @@ class Contenders:
         self.leftovers = Leftovers(session, base)
         self.releases = ZooKeeperReleases(session, self.leftovers)
         self.lock_nodes = LockNodes()
-        #: By token.
+        #: Our nodes, by token.
         self.nodes: dict[str, Node] = {}
         self._mutex = threading.Lock()
         self._base = base
@@ -58,13 +58,14 @@ class Contenders:
                 answer = yield from self._request(request, deadline)
                 if isinstance(answer, Acquired):
                     return answer
-                # By now we know whether a node that we released is gone, or still stands before us.
+                # The replies to our earlier releases came before this answer. If a release failed, its node
+                # may still stand before the new one.
                 if (before := self.releases.lost(request.key)) is not None:
                     yield from self.cancel(before, deadline)
                 elif answer is not None:
                     return answer
             except Broken:
-                # The next connection tells what became of it.
+                # The next connection shows whether the request was carried out.
                 deadline = deadline.extended()
                 if clock.now() >= deadline:
                     raise
@@ -81,7 +82,7 @@ class Contenders:
         try:
             enters = yield from self._may_enter(node, deadline)
         except Foreign:
-            # The next request raises it. Here the node only has to go.
+            # The next request raises the error. A cancellation only deletes the node.
             enters = False
         if enters and (yield from self._take(node, deadline)):
             node.held = True
@@ -115,7 +116,7 @@ class Contenders:
         return node is not None and run(self._leave(node, deadline)) and node.held
 
     def post(self, request: LockRequest, notify: Callable[[bool | None], None]) -> bool:
-        """Send the release. Return False if the caller has to wait for it."""
+        """Send the release. Return False if nothing was sent, and the caller has to call `release`."""
         if (node := self.current(request.token)) is None or not (node.held and self.session.connected):
             return False
         self._drop(node)
@@ -126,7 +127,8 @@ class Contenders:
     def downgrade(self, request: LockRequest, deadline: Deadline) -> Exchanges[bool]:
         """See `distlock.backends.optional.Reads`.
 
-        The node stays, because writers and older clients wait until it is gone. Readers read its data.
+        The node keeps its name, so that writers and older versions still wait until it is gone. Readers see
+        the downgrade in its data.
         """
         node = self.current(request.token)
         if node is None or not (node.held or (yield from self._may_enter(node, deadline))):
@@ -134,7 +136,7 @@ class Contenders:
         if not (yield from inspection.rewrite(self.session, node.path, inspection.reading, deadline)):
             self._drop(node)
             return False
-        # False if the session ended meanwhile.
+        # It is not held any more if the session ended meanwhile.
         node.held = self.current(request.token) is node
         return node.held
 
@@ -148,7 +150,7 @@ class Contenders:
         return node
 
     def give_up(self) -> None:
-        """Drop the nodes that nobody renews or requests any more. Those of our session become leftovers."""
+        """Drop nodes that the engine neither renews nor requests. Those of our session become leftovers."""
         for node in list(self.nodes.values()):
             with self._mutex:
                 if self.current(node.request.token) is node:
@@ -160,14 +162,14 @@ class Contenders:
     # -- called by kazoo's thread ----------------------------------------------------------------
 
     def broken(self, token: str, path: str) -> None:
-        """Handle that our node is gone. Unless we have deleted it, its hold is lost."""
+        """Handle the end of our node at *path*. Unless we have deleted the node, its hold is lost."""
         node = self.nodes.get(token)
         if node is not None and node.path == path:
             self._drop(node)
             self._sink.lost(node.request.key, token)
 
     def written(self, token: str, path: str) -> None:
-        """Handle that somebody has written to our node."""
+        """Handle a change of our node at *path*: read whether its release is requested."""
         node = self.nodes.get(token)
         if node is not None and node.path == path:
             self.session.client.submit([self._watched(node)], partial(self._read, node.request))
@@ -185,14 +187,14 @@ class Contenders:
                 self.give_up()
             node, names = yield from self._join(request, began, deadline)
             self.nodes[request.token] = node
-            # If it was first when it came, all others can see that.
+            # A node that was first when it was made needs no acknowledgement: others know that it was.
             taken = names is not None
         else:
             names, taken = None, node.held
         if names is None:
             try:
                 if node.called and node.watch is not None:
-                    # We were notified, so most likely we may enter.
+                    # The watch says that we may enter, so acknowledge and read in one round trip.
                     names, taken = (yield from self._take(node, deadline, look=True)), True
                 else:
                     names = yield from self.inspector.queue(request.key, deadline, fresh=node.held)
@@ -241,7 +243,7 @@ class Contenders:
     def _wait_or_leave(
         self, node: Node, before: Sequence[str], rivals: Sequence[str], deadline: Deadline
     ) -> Exchanges[Queued | Busy | None]:
-        """Queue behind *before*, of whom *rivals* keep *node* out, or leave if the request does not wait.
+        """Queue behind *before*, of which *rivals* keep *node* out, or leave if the request does not wait.
 
         Return None if the queue has changed meanwhile.
         """
@@ -258,7 +260,10 @@ class Contenders:
         return Busy()
 
     def _take(self, node: Node, deadline: Deadline, look: bool = False) -> Exchanges[list[str]]:
-        """Acknowledge the lock for *node*. Return the queue if asked to *look*; [] if *node* was deleted."""
+        """Acknowledge the lock for *node*.
+
+        Return the queue or, unless asked to *look*, only the node itself; [] if the node was deleted.
+        """
         pending, node.acknowledgement = node.acknowledgement, None
         answers = None if pending is None else pending.answers()
         if answers is None:
@@ -275,7 +280,7 @@ class Contenders:
     def _join(
         self, request: LockRequest, began: float, deadline: Deadline
     ) -> Exchanges[tuple[Node, list[str] | None]]:
-        """Add a node at the end of the queue. Return it, and the queue, or None if the queue is not known."""
+        """Make a node at the end of the queue. Return the node, and the queue or None if that is unknown."""
         stray = self.leftovers.claim(request.token)
         if stray is not None:
             found = yield from self._find_again(request, stray, began, deadline)
@@ -311,8 +316,7 @@ class Contenders:
             # The server or another process has removed the lock's node since we used it last.
             there = False
         if owner is None or owner != self.session.id:
-            # One session ended and the next began meanwhile. Only the server knows which of them has the
-            # node.
+            # A new session began meanwhile. Only the server knows which of the two has the node.
             self.leftovers.add(request.token, request.key, new=True)
             raise Broken(f"The session with ZooKeeper at {self.session.address.shown} ended.")
         path, stat = made
@@ -322,7 +326,10 @@ class Contenders:
     def _queue_before(
         self, node: Node, listed: tuple[Sequence[str], Any] | KazooException
     ) -> list[str] | None:
-        """Return the queue when *node* was made, or None if another node came in between."""
+        """Return the queue up to *node*, by *listed*, the children just before *node* was made.
+
+        Return None if another node was made in between.
+        """
         if isinstance(listed, KazooException):
             return None
         names, stat = listed
@@ -334,13 +341,13 @@ class Contenders:
     def _find_again(
         self, request: LockRequest, new: bool, began: float, deadline: Deadline
     ) -> Exchanges[Node | None]:
-        """Return the node that an earlier attempt made without our knowing. Delete all others of ours."""
+        """Return the node that an attempt made whose reply was lost. Delete all other nodes of *request*."""
         try:
             for path in (yield from self.leftovers.find(request.token, request.key, deadline)):
                 (stat,) = yield from self.session.asking([Exists(path, None)], deadline)
                 if new and stat is not None and stat.ephemeralOwner == self.session.id:
                     return self._found(request, path, stat.ephemeralOwner, stat.czxid, began)
-                # It was lost before, or belongs to a former session.
+                # The engine has given this node up already, or the node belongs to an earlier session.
                 yield from self.session.asking([Delete(path, -1)], deadline, KazooException)
         except BaseException:
             self.leftovers.add(request.token, request.key, new)
@@ -389,7 +396,7 @@ class Contenders:
             raise
         self._put_aside(path.rpartition("/")[0])
         if isinstance(answer, NoNodeError):
-            # If its session lives, our first attempt has deleted it.
+            # Our first attempt deleted the node, unless its session has ended.
             return tried and owner == self.session.id
         self.session.checked(answer)
         return True

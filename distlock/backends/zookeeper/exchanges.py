@@ -1,7 +1,7 @@
 """A call of the backend as a generator of waits, so that threads and event loops share one implementation.
 
-The generator yields what it waits for, and a driver carries that out: `run` in the caller's thread, or
-`TaskCall` for an event loop.
+The generator yields what to wait for, and a driver waits: `run` in the caller's thread, or `TaskCall` for an
+event loop.
 """
 
 from __future__ import annotations
@@ -57,15 +57,14 @@ def run(exchanges: Exchanges[T]) -> T:
         exchanges.close()
 
 
-#: Called with an answer that no thread waits for.
+#: The type of a callback that gets a reply for which no thread waits.
 Notify = Callable[["ZooKeeperReply"], None]
 
 
 class ZooKeeperReply:
-    """The reply to one request. A thread waits for it, or kazoo's thread calls *notify*.
+    """The reply to one request. A thread waits for it, or kazoo's thread calls *notify*. Thread-safe.
 
-    *notify* must not block.
-    It replaces kazoo's result, whose condition costs more than all the rest. Thread-safe.
+    *notify* must not block. This class replaces kazoo's result, whose condition variable is slow.
     """
 
     __slots__ = ("_arrived", "_notify", "_ready", "_value", "error")
@@ -90,7 +89,7 @@ class ZooKeeperReply:
         return self._ready
 
     def on_ready(self, notify: Notify) -> None:
-        """Have *notify* called when the reply comes. If it is coming just now, `ready` tells."""
+        """Have *notify* called when the reply comes. See `ready` afterwards: it may have come just before."""
         self._notify = notify
 
     def get(self) -> Any:
@@ -126,12 +125,12 @@ _STOPPED = 0.05
 class Deadline(float):
     """When a call ends, by `distlock.clock`: *patience* seconds from now, but not after *latest*.
 
-    A process that was stopped did not wait, so its deadline may be extended.
+    The time while the process was stopped does not count, so a deadline can be extended.
     """
 
     patience: float
     latest: float
-    #: Whether no request may be sent after it.
+    #: Whether nothing may be sent after this time.
     hard: bool
 
     def __new__(cls, patience: float, latest: float = math.inf, hard: bool = False) -> Deadline:
@@ -148,9 +147,9 @@ class Deadline(float):
 class TaskCall(Begun):
     """A call that an event loop has begun. kazoo's thread continues it as replies come, without the loop.
 
-    It ends with the answer, or with the connection, which is given up when the server has said nothing for
-    its `io_timeout`. It sends nothing after its own end, and others do not wait for it
-    (`distlock.engine.commands.Call.is_over`). *over* is called at its end.
+    The call ends with the answer, with its deadline, or with the connection, which ends when the server has
+    been silent for the io_timeout. After its end the call sends nothing, so the engine does not wait for
+    its event loop (`distlock.engine.commands.Call.is_over`). *over* is called at the end.
     """
 
     __slots__ = ("_awaited", "_exchanges", "_mutex", "_over", "_timer", "_when_over")

@@ -77,7 +77,7 @@ LOSSES = (
 
 @shown_as(BackendUnavailable)
 class Broken(BackendUnavailable):
-    """The connection broke during a request. The next connection tells what became of it."""
+    """The connection broke during a request, which the server may have carried out."""
 
 
 def unavailable(address: ZooKeeperAddress, error: BaseException) -> BackendUnavailable:

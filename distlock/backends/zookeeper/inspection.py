@@ -23,7 +23,7 @@ from distlock.backends.zookeeper.session import ZooKeeperSession, children, make
 from distlock.backends.zookeeper.waiting import queue_of, says_that_it_reads
 from distlock.errors import BackendUnavailable
 
-#: How many of the first are looked at together: on a busy lock some have left by then.
+#: How many nodes of a queue are read at once to find the first: on a busy lock some are gone by then.
 _SOME = 8
 
 
@@ -32,7 +32,7 @@ class QueueState(NamedTuple):
 
     #: The names of the contenders.
     names: Sequence[str]
-    #: How many of the first have the lock, or are being handed it.
+    #: How many contenders, from the first on, have the lock or are being handed it.
     holders: int
     #: The first fence of the first hold, and its mode.
     number: int
@@ -55,7 +55,7 @@ class QueueInspector:
         Args:
             key: The lock.
             deadline: When to give up.
-            fresh: Whether a majority of the servers has to confirm it.
+            fresh: Whether a majority of the servers has to confirm the answer.
 
         Raises:
             Foreign: The lock's node has a child that is no contender.
@@ -65,13 +65,13 @@ class QueueInspector:
         return queue_of(self._session.address, key, path, names)
 
     def is_made(self, deadline: Deadline) -> bool:
-        """Return whether the folder exists that the first lock makes."""
+        """Return whether the folder of the locks exists, which the first lock makes."""
         return self._session.ask([Exists(self._base, None)], deadline) != [None]
 
     def is_held(self, request: LockRequest, deadline: Deadline) -> bool:
         """Return whether another client has the lock with this token. Its session keeps the hold alive."""
         parent, prefix = nodes.lock_path(self._base, request.key), nodes.prefix_of(request.token)
-        # Another program's child does not end the hold, so `queue` would be too strict.
+        # Not by `queue`, which refuses another program's child: that child does not end the hold.
         names = nodes.in_order(run(children(self._session, parent, deadline, self._base)))
         mine = next((name for name in names if name.startswith(prefix)), None)
         if mine is None:
@@ -86,14 +86,14 @@ class QueueInspector:
         # A node of our own session that we don't know was given up, and is about to be deleted.
         return self._session.checked(stat) is not None and stat.ephemeralOwner != self._session.id
 
-    def standing(self, key: str, deadline: Deadline) -> QueueState | None:
+    def queue_state(self, key: str, deadline: Deadline) -> QueueState | None:
         """Return the queue for *key*, or None if it is empty."""
         parent = nodes.lock_path(self._base, key)
         while names := run(self.queue(key, deadline)):
             first = [GetData(f"{parent}/{name}", None) for name in names[:_SOME]]
             for place, answer in enumerate(self._session.ask(first, deadline, NoNodeError)):
                 if not isinstance(answer, NoNodeError):
-                    return _standing(names[place:], answer)
+                    return _state_of(names[place:], answer)
             if clock.now() >= deadline:
                 moving = KazooTimeoutError(f"the queue below {parent} moves faster than it can be read")
                 raise unavailable(self._session.address, moving)
@@ -101,21 +101,21 @@ class QueueInspector:
 
     def key_state(self, key: str, by: Callable[[], Deadline]) -> KeyState:
         """Return the state of *key*, with what the processes publish of it. *by* returns a deadline."""
-        standing = self.standing(key, by())
-        if standing is None:
+        state = self.queue_state(key, by())
+        if state is None:
             return KeyState()
-        holding, waiting = standing.names[: standing.holders], standing.names[standing.holders :]
+        holding, waiting = state.names[: state.holders], state.names[state.holders :]
         first, last = holding[: 1 + MOST_SHOWN], waiting[:MOST_SHOWN]
         processes = [nodes.process_of(name) for name in (*first, *last)]
         holder, *seen = self._status.of(processes, key, by())
         out, limit = nodes.permits_of(holding)
         return KeyState(
             holder,
-            standing.number,
-            standing.lifetime,
+            state.number,
+            state.lifetime,
             seen[len(first) - 1 :],
             len(waiting),
-            mode=standing.mode,
+            mode=state.mode,
             others=len(holding) - 1,
             beside=seen[: len(first) - 1],
             out=out,
@@ -124,36 +124,37 @@ class QueueInspector:
 
     def request_release(self, key: str, deadline: Deadline) -> bool:
         """Request the release of all holds of *key*. Return False if there are none."""
-        standing = self.standing(key, deadline)
-        if standing is None:
+        state = self.queue_state(key, deadline)
+        if state is None:
             return False
         parent, told = nodes.lock_path(self._base, key), []
-        for name in standing.names[: standing.holders]:
-            # This acknowledges a hand-off, too: if that contender hangs, its hold ends with its session.
+        for name in state.names[: state.holders]:
+            # The write counts as an acknowledgement, too: a contender that hangs keeps the lock until its
+            # session ends.
             change = _wanted if nodes.is_ours(name) else _revoked
             told.append(run(rewrite(self._session, f"{parent}/{name}", change, deadline)))
         return any(told)
 
     def break_hold(self, key: str, number: int, deadline: Deadline) -> bool:
-        """Delete the node of *key* whose hold begins with *number*. No other node ever has its name."""
-        standing = self.standing(key, deadline)
-        if standing is None:
+        """Delete the node of *key* whose hold begins with *number*. The names of nodes are not reused."""
+        state = self.queue_state(key, deadline)
+        if state is None:
             return False
         parent = nodes.lock_path(self._base, key)
-        names = standing.names[: standing.holders]
+        names = state.names[: state.holders]
         requests = [GetData(f"{parent}/{name}", None) for name in names]
         found = self._session.ask(requests, deadline, NoNodeError)
         for name, said in zip(names, found, strict=True):
             if not isinstance(said, NoNodeError) and _number(name, said) == number:
-                # Not repeated if the connection breaks, because then nobody knows who deleted it.
+                # Sent once: a repetition after a broken connection can't tell who deleted the node.
                 deletion = [Delete(f"{parent}/{name}", -1)]
                 (answer,) = run(self._session.exchanging(deletion, deadline, NoNodeError))
                 return not isinstance(answer, NoNodeError)
         return False
 
 
-def _standing(names: Sequence[str], said: tuple[bytes, Any]) -> QueueState:
-    """Return the state of the queue *names*, if the server has *said* this of the first of them."""
+def _state_of(names: Sequence[str], said: tuple[bytes, Any]) -> QueueState:
+    """Return the state of the queue *names*. *said*: the data and stat of its first node."""
     first, reads = names[0], says_that_it_reads(said)
     mode: Mode = (
         READ if reads or nodes.is_reader(first) else PERMIT if nodes.wants_permits(first) else EXCLUSIVE
@@ -163,14 +164,14 @@ def _standing(names: Sequence[str], said: tuple[bytes, Any]) -> QueueState:
 
 
 def _number(name: str, said: tuple[bytes, Any]) -> int:
-    """Return the first fence of the hold of the node *name*, of which the server has *said* this."""
+    """Return the first fence of the hold of the node *name*. *said*: the node's data and stat."""
     if nodes.is_reader(name) or says_that_it_reads(said):
         return nodes.reading_number_of(said[1].czxid)
     return nodes.first_number_of(said[1].czxid, 1)
 
 
 def _lifetime(data: bytes) -> float:
-    """Return the seconds that `Client.lifetime` has written. Other programs may write anything."""
+    """Return the seconds of `ZooKeeperClient.lifetime` in *data*; inf for another program's data."""
     try:
         seconds = float(data.partition(b" ")[0])
     except ValueError:
@@ -234,14 +235,14 @@ _AT_ONCE = 20
 
 
 class ZooKeeperStatus:
-    """The status that this process publishes in one session, and that of all processes. Thread-safe."""
+    """Publishes the status of this process in one session, and reads that of all. Thread-safe."""
 
     def __init__(self, session: ZooKeeperSession, base: str) -> None:
         self._session = session
         self._folder = f"{base}/{_FOLDER}"
         self._mutex = threading.Lock()
         self._process = ""
-        #: The session that has all that we have published, or None.
+        #: The session that has the whole status of this process; None: no session has.
         self._owner: int | None = None
         self._ends = 0.0
         #: The rows to publish, by number of the node and by key.
@@ -280,7 +281,7 @@ class ZooKeeperStatus:
             return going_on
 
     def lapse(self) -> None:
-        """Withdraw what has not been published again for its whole lifetime."""
+        """Withdraw the status if it was not published again within its lifetime."""
         if self._owner is not None and clock.now() >= self._ends:
             with self._mutex:
                 if clock.now() >= self._ends:
@@ -355,7 +356,7 @@ class ZooKeeperStatus:
             answers = self._session.ask(requests, deadline, NodeExistsError)
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, NodeExistsError):
-                # A first attempt or a former session of ours has made it.
+                # An earlier attempt or session of this process has made the node.
                 _, answer = self._session.ask([Delete(request.path, -1), request], deadline, KazooException)
                 self._session.checked(answer)
 

@@ -3,15 +3,15 @@
 | node | what it is |
 |---|---|
 | ``<base>/%latches/<latch>`` | the latch, JSON; each count writes it anew |
-| ``<base>/%latches/<latch>/open`` | it is open: made by the last count, for those that watch |
-| ``<base>/%latches/<latch>/made-<random>`` | made and deleted with the latch |
+| ``<base>/%latches/<latch>/open`` | says that the latch is open; the last count makes it, for watchers |
+| ``<base>/%latches/<latch>/made-<random>`` | identifies this node: made and deleted with the latch |
 
-Versions of a node begin anew with each node. So what is written on the strength of an earlier read is written
-together with a check that the child ``made-…`` is there: a request that comes late changes no later life.
+A node that is made again has the versions of its predecessor again. So a write that depends on an earlier
+read checks, in the same transaction, that the child ``made-…`` is still there. A late write changes no later
+life.
 
-A latch lives for its ttl after it was written, by the clock of the ensemble's leader: a write to the folder
-tells that, and a read behind it is not answered from an old state. No lock's node can be called as the
-folder is.
+A latch expires its ttl after its last write, by the clock of the ensemble's leader. A write to the folder
+returns that time, and the reads after it are not stale. No lock's node has the name of the folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from distlock.names import encode
 _FOLDER = "%latches"
 _OPEN = "open"
 _MADE = "made-"
-#: The refusals of a write that say that another caller was faster, and those of the operations beside it.
+#: The errors of a transaction if another caller was faster: of the refused operation, and of those beside it.
 _CHANGED = (
     exceptions.BadVersionError,
     exceptions.NodeExistsError,
@@ -64,7 +64,7 @@ class _LatchNode(NamedTuple):
 
     @property
     def life(self) -> str:
-        """The id of this life of the latch. A node is used again after the latch has expired."""
+        """The id of this life of the latch. The next life after an expiry has the same node."""
         return f"{self.record.maker}@{self.czxid:x}"
 
     def is_life(self, life: str) -> bool:
@@ -76,7 +76,7 @@ class _LatchNode(NamedTuple):
 
 
 class ZooKeeperLatches:
-    """Latches by way of one session. Thread-safe. *sink* is notified when a watched latch opens."""
+    """Latches in one session. Thread-safe. *sink* is notified when a watched latch opens."""
 
     def __init__(self, session: ZooKeeperSession, base: str, sink: Sink) -> None:
         self._session = session
@@ -96,10 +96,10 @@ class ZooKeeperLatches:
                 acl = self._session.client.acl
                 mark = f"{path}/{_MADE}{secrets.token_hex(8)}"
                 write: list[Any] = [Create(path, made.written(), acl, 0), Create(mark, b"", acl, 0)]
-                # The answer has the node's transaction.
+                # The answer to this write has the node's czxid.
                 write.append(SetData(path, made.written(), 0))
             else:
-                # The latch before it has expired, and may have been open.
+                # The latch in this node has expired, and may have been open.
                 marks = yield from self._marks(path, deadline)
                 yield from self._ask([Delete(f"{path}/{_OPEN}", -1)], deadline, NoNodeError)
                 write = [*map(_is_there, marks), SetData(path, made.written(), kept.version)]
@@ -152,7 +152,7 @@ class ZooKeeperLatches:
         """Read *path*, and the children that a write has to find unchanged."""
         now, (listed,), (answer,) = yield from self._get([path], deadline, [GetChildren(path, None)])
         if isinstance(listed, NoNodeError):
-            # A latch that was made since then has another child.
+            # A latch that was made after this answer has a child that we have not seen.
             return None, []
         return self._kept(path, answer, now), _marks_in(path, self._session.checked(listed))
 
@@ -160,9 +160,9 @@ class ZooKeeperLatches:
         return _marks_in(path, (yield from children(self._session, path, deadline)))
 
     def _write(self, operations: Sequence[Any], deadline: Deadline) -> Exchanges[Any]:
-        """Carry out all of *operations* at once, or none. They are sent once.
+        """Send *operations* once, as one transaction.
 
-        Returns what the server says to the last one. None: none was carried out, or nobody knows.
+        Return the answer to the last one; None if none was carried out, or the outcome is unknown.
         """
         try:
             (said,) = yield from self._session.exchanging([wire.Transaction(operations)], deadline)
@@ -191,7 +191,8 @@ class ZooKeeperLatches:
         self, paths: Sequence[str], deadline: Deadline, watched: Sequence[str] = ()
     ) -> Exchanges[list[_LatchNode | None]]:
         """Read *paths*. Watch them if *watched* has their keys."""
-        # A count does not trigger the watch on the children. The read sees a latch that opens before that.
+        # The watch on the children is not triggered by counts. If the latch is open already, the read
+        # after the watch shows it.
         watches = [
             wire.GetChildren2(path, Watcher(self._changed, key, self._changed))
             for path, key in zip(paths, watched, strict=False)
@@ -232,7 +233,7 @@ class ZooKeeperLatches:
             yield from make_nodes(self._session, self._folder, deadline)
 
     def _sweep(self, deadline: Deadline) -> Exchanges[None]:
-        """Delete some expired latches, which no session takes along."""
+        """Delete some expired latches. They don't end with a session."""
         names = yield from children(self._session, self._folder, deadline)
         some = [f"{self._folder}/{name}" for name in random.sample(names, min(len(names), _SWEPT))]
         now, _, answers = yield from self._get(some, deadline)

@@ -1,9 +1,9 @@
-"""Nodes to delete later: those of lost replies, those of pending releases, and those of unused locks.
+"""Nodes to delete later: of requests whose replies were lost, of pending releases, and of unused locks.
 
-If the reply to a request is lost, its node may exist. It would stay in the queue as long as the session
-lives, and nobody would use its turn. A release is sent without waiting for its reply: the session's next
-request is carried out after it. The node of a lock is a container, which the server removes only once a
-minute; deleting it after each use would double the writes of a lock, so the least recently used ones go.
+If the reply to a request is lost, its node may exist, and would block the queue as long as the session lives.
+A release is sent without waiting for its reply, because the session's next request is carried out after it.
+The node of a lock is a container. The server removes containers only once a minute, and to delete the node
+after each use would double the writes of a lock. So we delete those that were unused for longest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Leftovers:
         self._base = base
         #: Token -> key, and whether no caller knows of its node.
         self._tokens: dict[str, tuple[str, bool]] = {}
-        #: Nodes that were found, until they are known to be gone. Nobody may claim them any more.
+        #: The paths of nodes that were found, until they are gone. A request can't claim them any more.
         self._doomed: set[str] = set()
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class Leftovers:
             self._doomed.discard(path)
 
 
-#: Seconds that the node of an unused lock is kept, and how many of them.
+#: Seconds that the node of an unused lock is kept, and how many of such nodes.
 _IDLE = 5.0
 _MOST = 1000
 

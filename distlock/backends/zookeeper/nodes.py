@@ -1,13 +1,14 @@
-"""The nodes of a lock: their names and order, who of them has the lock, and what we know of our own.
+"""The nodes of a lock: their names and order, which of them have the lock, and what we know of our own.
 
-A lock is a container node, and each contender an ephemeral, numbered child of it. A child's name is that of
-Curator's ``InterProcessMutex``, ``_c_<who>-lock-<number>``, because Curator orders all children by the text
-behind the last ``lock-``: so both can queue together. A reader is ``_c_<who>-rlock-<number>``, which Curator
-takes for one of its own. A contender for 2 of 5 permits is ``_c_<who>-2of5-plock-<number>``.
+A lock is a container node, and each contender an ephemeral, numbered child of it. A writer's name has the
+form of Curator's ``InterProcessMutex``, ``_c_<who>-lock-<number>``, so that both can share a queue: Curator
+orders all children by the text behind the last ``lock-``. A reader is ``_c_<who>-rlock-<number>``, which
+Curator takes for one of its own. A contender for 2 of 5 permits is ``_c_<who>-2of5-plock-<number>``.
 
-Nobody passes anybody, so the holders are the first of the queue: one writer, or a run of readers, or as many
-as there are permits for. A contender that may enter by the names may enter for ever, because its place only
-gets better. The names don't tell that a writer has been downgraded (`Contenders.downgrade`).
+No contender overtakes another, so the holders stand first in the queue: one writer, or all readers before the
+first writer, or as many contenders as there are permits for. A contender that may enter by the names may do
+so for ever, because those behind it change nothing. A writer that was downgraded keeps its name
+(`Contenders.downgrade`).
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ if TYPE_CHECKING:
 
 #: The folder of the locks, with the number of the format.
 FOLDER = "distlock-1"
-#: Each node reserves 2 to this power fences, for the grants that one hold passes on.
+#: Each node reserves 2 to the power of this many fences, for the local hand-offs of its hold.
 SPAN_BITS = 10
-#: Fences have to fit into 64 signed bits of a database.
+#: Databases store a fence as a signed integer of 64 bits.
 _LAST_NUMBER = 2**63 - 1
-#: ZooKeeper counts the children of a node in 31 bits, and then gives all of them the same number.
+#: ZooKeeper numbers the children of a node with 31 bits, and gives all later ones the same number.
 _LAST_SEQUENCE = 2**31 - 2**10
 
 #: A contender of distlock, or of Curator's ``InterProcessMutex``.
 _CONTENDER = re.compile(r"_c_.+-(?:lock|rlock|\d+of\d+-plock)-([0-9]{10})", re.DOTALL)
 _DIGITS = itemgetter(slice(-10, None))
-#: A contender of distlock. The engine's tokens begin with the process; Curator's have dashes.
+#: A contender of distlock. The engine's tokens begin with the process id; Curator's ids have dashes.
 _OURS = re.compile(r"_c_([0-9a-f]{16})?[0-9a-f]{32}-(?:lock|rlock|\d+of\d+-plock)-\d{10}")
-#: Follows the seconds in the node of a holder that was downgraded to a reader.
+#: Ends the data of a writer's node after a downgrade.
 READING = b" reading"
 
 #: Seconds between polls. Watches are reliable, but a contender before us may hang.
@@ -81,8 +82,8 @@ def sequence_of(name: str) -> int:
 def next_sequence(stat: Any) -> int:
     """Return the number of the next child by *stat* of the lock's node.
 
-    The number is how many children it ever had. ``cversion`` counts, in 32 bits, those that came and those
-    that went.
+    The number is how many children were ever created. ``cversion`` counts creations and deletions together,
+    in 32 bits.
     """
     came_and_went, there = int(stat.cversion), int(stat.numChildren)
     return ((came_and_went + there) & 0xFFFFFFFF) // 2
@@ -94,7 +95,7 @@ def is_ours(name: str) -> bool:
 
 
 def process_of(name: str) -> str:
-    """Return the process of the contender *name*, or "" if it is unknown; the name of another program's."""
+    """Return the process id in *name*, or "" if it has none; the whole *name* for another program's."""
     match = _OURS.fullmatch(name)
     return match[1] or "" if match else name
 
@@ -114,10 +115,10 @@ def check_sequence(name: str) -> None:
 
 
 def first_number_of(czxid: int, span: int) -> int:
-    """Return the first fence of a node. Those of later nodes are larger, by at least *span*.
+    """Return the first fence of a node. The first fences of later nodes are larger, by at least *span*.
 
-    *czxid* is the transaction that created the node: 32 bits count within an epoch, and the bits above
-    them are the epoch, which grows with each election of a leader. Signed 64 bits hold 2 million elections.
+    *czxid* is the transaction that created the node: its low 32 bits count within an epoch, and the bits
+    above are the epoch, which grows with each election of a leader. 63 bits suffice for 2 million elections.
     """
     if span > 1 << SPAN_BITS:
         raise ConfigurationError(
@@ -146,27 +147,27 @@ class Node:
     #: The lock's node, and the name of ours below it.
     parent: str
     name: str
-    #: The session that it ends with.
+    #: The id of its session, with which the node ends.
     owner: int
-    #: The transaction that made it.
+    #: The transaction that made the node.
     czxid: int
-    #: When the engine last requested or renewed it.
+    #: When the engine last requested or renewed the node's hold.
     seen: float
-    #: It has the lock, and nobody may delete it any more.
+    #: Whether the node has the lock. Other contenders may not delete it then.
     held: bool = False
-    #: The contenders just before we came.
+    #: The queue just before the node was made.
     earlier: Sequence[str] = ()
-    #: Contenders before us that need not acknowledge the lock any more; None before we wait.
+    #: Contenders before us that need not acknowledge the lock any more; None until we wait.
     clear: set[str] | None = None
     #: Contenders that have been handed the lock and not acknowledged it, and since when.
     suspects: dict[str, float] = field(default_factory=dict)
-    #: The watch, its connection, and whether it has let us in.
+    #: The latest watch, the number of the connection that has it, and whether it says that we may enter.
     watch: NodeWatch | None = None
     watched: int = 0
     called: bool = False
     #: A writer before us that was downgraded, so that it keeps no readers out.
     opened: str = ""
-    #: Its acknowledgement, if it was sent before the waiter's request.
+    #: The acknowledgement that was sent before the waiter's next request, if any.
     acknowledgement: Acknowledgement | None = None
 
     @property
@@ -174,7 +175,7 @@ class Node:
         return f"{self.parent}/{self.name}"
 
     def lapsed(self, now: float) -> bool:
-        """Return whether the engine has not requested or renewed it for so long that it has to go."""
+        """Return whether the node has to go, because the engine has not asked for it for a lifetime."""
         life = self.request.ttl if self.held else max(self.request.ttl, 4 * POLL)
         return now > self.seen + life
 
@@ -186,7 +187,7 @@ class Node:
         return Acquired(first_number_of(self.czxid, request.span), request.ttl, other_limit=other_limit)
 
 
-#: The text before a node's number.
+#: The part of a name that tells readers and permits: the text before the number.
 _KIND = slice(-17, -10)
 _PERMITS = re.compile(r"-(\d+)of(\d+)-plock-")
 
@@ -224,9 +225,9 @@ def in_the_way(before: Sequence[str], name: str) -> Sequence[str]:
 
 
 def silent(earlier: Sequence[str], before: Sequence[str]) -> set[str]:
-    """Return those of *before* that may have the lock without an acknowledgement: they were first at once.
+    """Return those of *before* that may have the lock without an acknowledgement: they were first when made.
 
-    *before* is the queue before one of our nodes, and *earlier* is that queue just before our node came.
+    *before* is the queue before one of our nodes, and *earlier* is that queue just before our node was made.
     """
     known = set(earlier)
     late = [name for name in before[: entered(before)] if name not in known]
@@ -234,7 +235,7 @@ def silent(earlier: Sequence[str], before: Sequence[str]) -> set[str]:
 
 
 def followed(after: Sequence[str]) -> bool:
-    """Return whether a waiter is among those *after* a reader that has the lock."""
+    """Return whether one of *after*, the contenders behind a reader that has the lock, has to wait."""
     return not all(map(is_reader, after))
 
 

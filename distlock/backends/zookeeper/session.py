@@ -1,4 +1,4 @@
-"""One session with the ensemble. All holds and waiters of one ttl live as long as it does."""
+"""One session with the ensemble. The holds and waiters of one ttl end with their session."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from distlock.reentrance import call
 
 logger = logging.getLogger(__name__)
 
-#: A session lives this many times longer than a hold without renewal. The leader ends sessions, and followers
-#: tell it only every half tick (1 s by default) which clients they heard from. If a follower dies before it
-#: has told of a renewal, the leader counts from the `touch` before, a tenth of the ttl earlier.
+#: The session's timeout as a multiple of the ttl. The leader, which ends sessions, may count from a `touch`
+#: that is older than the latest renewal: followers report only every half tick (1 s by default) which clients
+#: they heard from, and a follower may die before its report.
 _SLACK = 1.3
 #: The shortest session, seconds: kazoo's heartbeats are too far apart for shorter ones.
 _SHORTEST = 2.0
@@ -36,7 +36,7 @@ _SHORTEST = 2.0
 class ZooKeeperSession:
     """A session that connects when it is first used. Thread-safe.
 
-    *sink* is notified, in kazoo's thread, when a connection comes back or the session ends. *again* says that
+    *sink* is notified, in kazoo's thread, when a connection comes back or the session ends. *again*: whether
     this session replaces one that was given up.
     """
 
@@ -52,7 +52,7 @@ class ZooKeeperSession:
         self.replaced = False
         self.client = ZooKeeperClient(address, max(_SHORTEST, _SLACK * ttl), io_timeout)
         self.client.add_listener(self._changed)
-        #: How often it has connected. Watches end with a connection.
+        #: The number of connections so far. A watch ends with its connection.
         self.connections = 0
         self._mutex = threading.Lock()
         self._started = False
@@ -89,7 +89,7 @@ class ZooKeeperSession:
         """Send *requests* in one packet and return the answers, among them refusals of the *expected* types.
 
         Raises `Broken` if the connection broke, and `BackendUnavailable` if there was no answer until
-        *deadline*. Then nothing is known of what they did. Raises `BackendUnavailable` for other refusals.
+        *deadline*: in both cases the outcome is unknown. Raises `BackendUnavailable` for other refusals.
         """
         yield from self.connecting(deadline)
         began = clock.now()
@@ -98,7 +98,7 @@ class ZooKeeperSession:
         answers = self.client.submit(requests)
         said: list[Any] = []
         try:
-            # Replies come in order.
+            # Replies come in order, so all have come when the last one has.
             last = answers[-1]
             if not (yield Await(last, deadline - clock.now())):
                 deadline = deadline.extended()
@@ -154,7 +154,8 @@ class ZooKeeperSession:
         try:
             stopper.start()
         except RuntimeError:
-            # Without a thread the goodbye would not be bounded in time. The server will notice.
+            # Without a thread, the time of a proper close is not bounded, so the connection is cut. The
+            # server ends the session after its timeout.
             self.client.cut()
             self._stop()
             return
@@ -182,7 +183,7 @@ class ZooKeeperSession:
             if self._closing:
                 raise BackendUnavailable(f"The session with ZooKeeper at {self.address.shown} is closed.")
             yield Block(partial(self._wait, deadline))
-        # The protocol rounds to milliseconds.
+        # The protocol rounds timeouts to milliseconds.
         if (granted := self.client.session_timeout) < _SLACK * self.ttl - 0.002:
             raise ConfigurationError(
                 f"ZooKeeper at {self.address.shown} grants sessions of at most {granted:g} s, which is less "
@@ -204,7 +205,7 @@ class ZooKeeperSession:
     def _begin(self) -> None:
         """Run `_open` in a thread, because a signal handler may raise in the main thread.
 
-        An exception in the middle of it would leave a connection that nobody knows of.
+        An exception in the middle of `_open` would leave a connection that nobody closes.
         """
         troubles: list[BackendUnavailable] = []
         opener = threading.Thread(
@@ -220,7 +221,7 @@ class ZooKeeperSession:
 
     def _open(self, troubles: list[BackendUnavailable]) -> None:
         with self._mutex:
-            # Another caller or `close` may have been first, if an interrupt came.
+            # Another caller or `close` may have been first.
             if self._started or self._closing:
                 return
             self._away_since = clock.now()
@@ -249,7 +250,7 @@ class ZooKeeperSession:
         elif self._away_since == math.inf:
             self._away_since = clock.now()
         if state != KazooState.SUSPENDED:
-            # While the connection is away nobody can be asked, and leases expire by our clock.
+            # While the connection is suspended, the engine could not look at anything.
             self._sink.missed_notifications()
 
     def _compare(self) -> None:
@@ -280,7 +281,7 @@ def children(
 ) -> Exchanges[list[str]]:
     """Return the names of the children of the node *path*; [] if it does not exist.
 
-    *barrier*: a node that is written to before, so that the answer is not from an old state; "": none is.
+    *barrier*: a node to write to first, so that the answer is not stale; "": none.
     """
     requests: list[Any] = [session.client.barrier(barrier)] if barrier else []
     requests.append(GetChildren(path, None))

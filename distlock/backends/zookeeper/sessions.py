@@ -1,4 +1,4 @@
-"""The sessions of a process, one for each ttl, and the thread that cares for each of them."""
+"""The sessions of a process, one for each ttl, and the thread that looks after each session."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ logger = logging.getLogger(__name__)
 
 #: Sessions cost threads, and more different ttls than this are most likely a mistake.
 _MOST_SESSIONS = 8
-#: Seconds between rounds: a tenth of the ttl, within these bounds.
+#: The bounds of the time between two rounds, in seconds: a tenth of the ttl.
 _PERIOD = (0.1, 5.0)
 
 
 class Janitor:
     """The thread of one session: it keeps the session alive, and deletes leftovers and unused nodes.
 
-    kazoo's own heartbeats are too far apart for that: see `ZooKeeperSession.touch`.
+    kazoo's heartbeats are too far apart to keep a session alive: see `ZooKeeperSession.touch`.
     """
 
     def __init__(self, contenders: Contenders) -> None:
@@ -46,8 +46,8 @@ class Janitor:
         try:
             self._thread.start()
         except BaseException as error:
-            # After an interrupt nobody knows whether the thread runs. `Thread.start` turns some interrupts
-            # into a RuntimeError.
+            # After an interrupt the thread may run: have it end. `Thread.start` turns some interrupts into a
+            # RuntimeError.
             self._closing.set()
             if isinstance(error, RuntimeError):
                 raise no_thread(self._contenders.session.address, error) from error
@@ -61,7 +61,7 @@ class Janitor:
         self._left_alone = True
         self.stop()
         if not self._ended:
-            # The thread was stopped before.
+            # The thread ended before, without closing the session.
             self._end()
 
     def stop(self) -> None:
@@ -70,7 +70,10 @@ class Janitor:
             self._thread.join()
 
     def leave_alone(self) -> None:
-        """Close with the next round. Takes no lock, because the garbage collector may call it anywhere."""
+        """Have the thread close the session in its next round.
+
+        Takes no mutex, because the garbage collector may call this anywhere.
+        """
         self._left_alone = True
 
     def _run(self) -> None:
@@ -99,7 +102,7 @@ class Janitor:
         """Delete all nodes, and close the session."""
         contenders = self._contenders
         for node in list(contenders.nodes.values()):
-            # Removed first, so that its end does not count as a lost hold.
+            # Removed before its deletion, which would otherwise be taken for a lost hold.
             contenders.nodes.pop(node.request.token, None)
             contenders.session.send(Delete(node.path, -1))
             contenders.lock_nodes.put(node.parent)
@@ -110,7 +113,7 @@ class Janitor:
 
 
 class ZooKeeperSessions(dict[float, tuple[Contenders, Janitor]]):
-    """By ttl: the contenders of each session of this process, and its janitor. Thread-safe."""
+    """The contenders of each session of this process, and its janitor, by ttl. Thread-safe."""
 
     def __init__(self, address: ZooKeeperAddress, io_timeout: float, ack_window: float) -> None:
         self._address = address
@@ -130,7 +133,7 @@ class ZooKeeperSessions(dict[float, tuple[Contenders, Janitor]]):
             again = found is not None and found[0].session.dead
             if found is not None and again:
                 del self[ttl]
-                # Closing it may take a while, and nobody has to wait for that.
+                # The janitor closes the session, so that no caller has to wait for that.
                 found[0].session.replaced = True
                 found[1].leave_alone()
                 found = None
@@ -165,7 +168,7 @@ class ZooKeeperSessions(dict[float, tuple[Contenders, Janitor]]):
         with self._mutex:
             self.closed = True
             janitors = [janitor for _, janitor in self.values()]
-            # If an interrupt stops the caller, they end by themselves.
+            # If an interrupt stops the caller, the janitors end by themselves.
             for janitor in janitors:
                 janitor.leave_alone()
             self.clear()
@@ -179,7 +182,7 @@ class ZooKeeperSessions(dict[float, tuple[Contenders, Janitor]]):
         self.clear()
 
     def leave_alone(self) -> None:
-        """Have all sessions end by themselves."""
+        """Have the janitors close all sessions, without waiting for that."""
         while self:
             with suppress(KeyError):
                 _, (_, janitor) = self.popitem()

@@ -1,18 +1,18 @@
 """Waiting in a queue: what our nodes watch, and what to do about a first node that does not move.
 
-| it wants | it watches | which lets it in |
+| our node wants | it watches | it may enter |
 |---|---|---|
-| the lock as a whole | the node before its own | when it goes |
-| to read | the nearest writer before its own node | when it goes, or says that it reads by now |
-| permits, and is the next | the queue | when there is room for it |
-| permits | the node before its own | not yet; when that goes or enters it watches the queue |
+| the lock as a whole | the node before it | when that node is gone |
+| to read | the nearest writer before it | when that writer is gone or was downgraded |
+| permits, as the first waiter | all children of the lock's node | when enough permits are free |
+| permits, behind other waiters | the node before it | not yet: that node has to enter or go first |
 
-The first node may be that of a process that hangs, while its session lives on. So a hand-off lasts for a
-window only. An acknowledgement changes the version of a node, and the others delete it only at its first
+The process of the first node may hang while its session lives on. So a hand-off has to be acknowledged
+within a window. An acknowledgement changes the version of a node, and the others delete it only at its first
 version, so exactly one of the two happens.
 
-The first node may also belong to no session (made by hand, or copied), and so never go. Or a child is no
-contender: a lock of another library on the same path, which does not wait for ours. Both raise `Foreign`.
+The first node may also belong to no session (made by hand, or copied), so that it never goes. Or a child is
+no contender: a lock of another library on the same path, which does not wait for ours. Both raise `Foreign`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from distlock.backends.zookeeper.nodes import Node
 from distlock.backends.zookeeper.session import ZooKeeperSession
 from distlock.errors import BackendUnavailable, shown_as
 
-#: The owner of a persistent node and of a container, as the server calls them.
+#: The ``ephemeralOwner`` of persistent nodes and of containers.
 _NOBODY = {0, -(2**63)}
 
 
@@ -87,7 +87,7 @@ def refuse_foreign_head(
 
 
 def refuse_foreign(address: ZooKeeperAddress, node: Node, name: str, stat: Any) -> None:
-    """Raise `Foreign` if *name*, which has *stat* on the server, belongs to no session. None: it is gone."""
+    """Raise `Foreign` if the node *name* belongs to no session. *stat*: its state; None: it is gone."""
     if stat is None or stat.ephemeralOwner not in _NOBODY:
         return
     path = f"{node.parent}/{name}"
@@ -122,19 +122,19 @@ class Waiters:
         self._session = session
         self._ack_window = ack_window
         self._sink = sink
-        #: By key. Of the nodes that a process has in a queue, one waits.
+        #: The node that waits, by key. A process has at most one in a queue.
         self._nodes: dict[str, Node] = {}
 
     def wait(
         self, node: Node, before: Sequence[str], rivals: Sequence[str], deadline: Deadline
     ) -> Exchanges[Queued | None]:
-        """Watch what may let *node* in behind *before*, of whom *rivals* keep it out.
+        """Watch for the moment when *node* may enter behind *before*, of which *rivals* keep it out.
 
         Return None if the queue has changed. Raises `Foreign` if one of *before* will never go.
         """
         node.called, node.acknowledgement = False, None
         if node.clear is None:
-            # A contender that came behind others has to acknowledge the lock.
+            # Contenders that were made behind others have to acknowledge the lock.
             node.clear, node.earlier = nodes.silent(node.earlier, before), ()
         heads = before[: nodes.entered(before)]
         pause = yield from remove_unresponsive(self._session, node, heads, self._ack_window, deadline)
@@ -147,7 +147,7 @@ class Waiters:
             if not (yield from self._watch(node, watch, deadline)):
                 return None
         elif (yield from self.lets_in(node, rivals, deadline)):
-            # The engine asks before the watch has notified it.
+            # The engine polls, and the watch has not fired.
             return None
         else:
             yield from refuse_foreign_head(self._session, node, before[0], deadline)
@@ -156,7 +156,7 @@ class Waiters:
         return Queued(pause)
 
     def lets_in(self, node: Node, rivals: Sequence[str], deadline: Deadline) -> Exchanges[bool]:
-        """Return whether *rivals*, before the reader *node*, are one writer that reads by now."""
+        """Return whether only a writer that was downgraded is among *rivals*, before the reader *node*."""
         if len(rivals) != 1 or not nodes.is_reader(node.name):
             return False
         asked = [GetData(f"{node.parent}/{rivals[0]}", None)]
@@ -169,7 +169,7 @@ class Waiters:
     def _watch(self, node: Node, watch: NodeWatch, deadline: Deadline) -> Exchanges[bool]:
         """Set *watch* for *node*. Return False if what it watches for has happened already."""
         if not watch.last:
-            # Others are before us in any case, so nobody has to wait for the answer.
+            # Others are before us in any case, so the caller need not wait for the answer.
             self._ask(node, watch)
             return True
         request = [self._request(node, watch)]
@@ -197,11 +197,11 @@ class Waiters:
     # -- called by kazoo's thread ----------------------------------------------------------------
 
     def moved(self, key: str, path: str) -> None:
-        """Handle that a watched node is gone."""
+        """Handle the end of a watched node."""
         self._let_in(key, self._watching(key, path))
 
     def changed(self, key: str, path: str) -> None:
-        """Handle that what we watch has changed. Only a new watch tells how."""
+        """Handle a change of a watched node: the answer to a new watch tells what has changed."""
         if (node := self._watching(key, path)) is not None and node.watch is not None:
             self._ask(node, node.watch)
 
@@ -216,14 +216,14 @@ class Waiters:
         self._session.client.submit([self._request(node, watch)], partial(self._answered, node, watch))
 
     def _answered(self, node: Node, watch: NodeWatch, answer: ZooKeeperReply) -> None:
-        """Handle the answer to a watch. After a broken connection everybody asks again on the next one."""
+        """Handle the answer to a watch. If the connection broke, the waiters send new requests."""
         if isinstance(answer.error, NoNodeError) or (answer.error is None and watch.opens(answer.get())):
-            # The node may have left meanwhile, and its successor may wait in its place for something else.
+            # *node* may have left meanwhile, and another node of ours may wait with another watch.
             current = self._nodes.get(node.request.key) is node and node.watch is watch
             self._let_in(node.request.key, node if current else None)
 
     def _let_in(self, key: str, node: Node | None) -> None:
-        """Handle that what *node* watches for has happened."""
+        """Handle that the watch of *node* has fired. None: notify, because no node has that watch now."""
         if node is None or (watch := node.watch) is None:
             self._sink.notified(key)
         elif watch.then is not None:
@@ -238,14 +238,14 @@ class Waiters:
                 self._sink.notified(key)
 
     def _note(self, node: Node, watch: NodeWatch) -> None:
-        """*watch* has let *node* in."""
+        """Note that *node* may enter by *watch*."""
         node.called = True
         if nodes.is_reader(node.name):
-            # Most likely it is gone. It reads if it is still there.
+            # Most likely this writer is gone. If it is still there, it was downgraded.
             node.opened = watch.path.rpartition("/")[2]
 
     def _take(self, node: Node, watch: NodeWatch) -> None:
-        """Take the lock for a waiter that is yet to wake up, and wake it when that is done."""
+        """Acknowledge the lock for a waiter before it wakes up, and wake it when the answer comes."""
         client, key, sent = self._session.client, node.request.key, clock.now()
         answers = client.submit(to_take(node, client), lambda _: self._sink.notified(key))
         node.acknowledgement = Acknowledgement(sent, answers)
@@ -253,21 +253,21 @@ class Waiters:
 
 class NodeWatch(NamedTuple):
     path: str
-    #: The request that sets it. If only the end of a node matters, it is one that no acknowledgement
-    #: triggers. Neither leaves a watch behind if the node is gone already.
+    #: The request that sets the watch: `GetChildren2` if only the end of the node matters, because an
+    #: acknowledgement does not trigger it. Neither request leaves a watch behind if the node is gone.
     request: type[GetChildren2] | type[GetData]
     #: Returns whether an answer to that request lets us in.
     opens: Callable[[Any], bool]
-    #: Whether nobody else is before us once this has happened.
+    #: Whether nothing else keeps us out once the watch has fired.
     last: bool = False
-    #: Whether to acknowledge the lock as soon as this has happened.
+    #: Whether to acknowledge the lock as soon as the watch has fired.
     takes: bool = True
     #: The next watch, if this one lets nobody in by itself.
     then: NodeWatch | None = None
 
 
 def watch_for(node: Node, before: Sequence[str], rivals: Sequence[str]) -> NodeWatch:
-    """Return what *node* watches, if *rivals* of those *before* keep it out."""
+    """Return the watch for *node*, which *rivals*, some of those *before* it, keep out."""
     path = f"{node.parent}/{rivals[-1]}"
     if nodes.is_reader(node.name):
         last = len(rivals) == 1
@@ -280,7 +280,7 @@ def watch_for(node: Node, before: Sequence[str], rivals: Sequence[str]) -> NodeW
 
 
 def says_that_it_reads(answer: Any) -> bool:
-    """Return whether *answer* is about the node of a writer that reads by now."""
+    """Return whether *answer* is the data of a writer that was downgraded."""
     data: bytes = answer[0]
     return data.endswith(nodes.READING)
 
@@ -290,23 +290,23 @@ def _never(_: Any) -> bool:
 
 
 def _has_entered(answer: Any) -> bool:
-    """Return whether that node was acknowledged."""
+    """Return whether the watched node has acknowledged the lock."""
     return bool(answer[1].version)
 
 
 def _has_room(answer: Any, name: str) -> bool:
     names = nodes.in_order(answer[0])
-    # A node that was deleted has to be notified, too.
+    # The waiter of a deleted node has to be notified, too.
     return name not in names or not nodes.in_the_way(names[: names.index(name)], name)
 
 
-#: Seconds after which an early acknowledgement is repeated. A hold lives from its request on, and the
-#: session, which lives a little longer, from its latest request.
+#: Seconds after which an early acknowledgement is sent again. The ttl of a hold begins with the waiter's
+#: request, but the session's timeout, which is a little longer, begins with the packet that was sent last.
 _FRESH = 0.1
 
 
 class Acknowledgement(NamedTuple):
-    """An acknowledgement under way, sent for a waiter before its request."""
+    """An acknowledgement that was sent before the waiter's request."""
 
     sent: float
     pending: list[ZooKeeperReply]
@@ -329,28 +329,28 @@ class Acknowledgement(NamedTuple):
 def to_take(node: Node, client: ZooKeeperClient, look: bool = True) -> list[Any]:
     """Return the requests that acknowledge the lock for *node* and, with *look*, read the queue.
 
-    An acknowledgement of a node that is not first costs nothing. A node with another version was written
-    before, so it has been acknowledged, and its data must stay.
+    To acknowledge a node that is not first does no harm. A node with another version than 0 has been
+    acknowledged before, and its data must stay.
     """
     requests = [SetData(node.path, client.lifetime, 0)]
     if look:
-        # The server answers it together with the write before it.
+        # The read takes no round trip of its own.
         requests.append(GetChildren(node.parent, None))
     return requests
 
 
 @dataclass(frozen=True)
 class Watcher:
-    """Equal for all that wait for one key, so that kazoo calls one of them and keeps no more."""
+    """Handles the events of a watch. kazoo keeps and calls only one of several that are equal."""
 
-    #: Called with the key and the path of the node: it is gone.
+    #: Called with the key and the path of the node when the node is gone.
     moved: Callable[[str, str], None]
     key: str
-    #: The same, where the node has changed, or one below it has come or gone.
+    #: Called likewise when the data or the children of the node have changed.
     changed: Callable[[str, str], None] | None = None
 
     def __call__(self, event: WatchedEvent) -> None:
-        # There is a third event, that the connection is gone. Waiters are told when it is back.
+        # kazoo also reports a lost connection. Waiters are notified when there is a new one.
         if event.type == EventType.DELETED:
             self.moved(self.key, event.path)
         elif event.type in (EventType.CHANGED, EventType.CHILD) and self.changed is not None:
