@@ -52,13 +52,13 @@ class Attempt:
         """The lock was granted after *waited* seconds."""
 
     def refused(self, error: BaseException | None, waited: float) -> None:
-        """It was not, after *waited* seconds: *error* says why; None: the lock stayed taken."""
+        """The lock was not granted, after *waited* seconds. *error* says why; None: it stayed taken."""
 
     def committed(self, held: float) -> None:
-        """The transaction of its guard was committed, *held* seconds after the lock was granted."""
+        """The transaction under the lock was committed, *held* seconds after the lock was granted."""
 
     def released(self, held: float) -> None:
-        """The lock was given back after *held* seconds. It may have been lost."""
+        """The lock was released after *held* seconds; also if it had been lost before."""
 
 
 class Listener:

@@ -60,7 +60,10 @@ class Terms:
 
 
 def calling_code() -> CodeType | None:
-    """Return the code outside of our packages that called the method which has called the caller of this."""
+    """Return the user's code that made a lock: the innermost caller outside of our packages.
+
+    To be called by a function that a public method calls.
+    """
     frame = sys._getframe(2).f_back
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -71,7 +74,7 @@ def calling_code() -> CodeType | None:
 
 
 def shown_where(where: str | CodeType | None) -> str:
-    """*where*, in words for a person; "" where nothing is known."""
+    """Return *where* as text for people; "" if it is not known."""
     if isinstance(where, CodeType):
         where = f"{where.co_qualname} ({where.co_filename.rpartition('/')[2]}:{where.co_firstlineno})"
     # The name of a file may be bytes that are no text, and to encode it would fail.

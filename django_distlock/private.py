@@ -336,7 +336,7 @@ def begin_and_end_by(connection: Any, set_autocommit: Callable[..., None]) -> Ca
         if before is None:
             del connection.set_autocommit
         else:
-            # Other code around us has replaced it, too.
+            # Other code had replaced it before.
             connection.set_autocommit = before
 
     return undo

@@ -1,4 +1,4 @@
-"""The binds of Flask-SQLAlchemy: what ``fence=`` names, and whose engine that is."""
+"""The bind of Flask-SQLAlchemy that ``fence=`` means, and the engine of a bind."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class LockAnswer(HTTPException):
 
     @property
     def response(self) -> Response | None:
-        """The whole answer: Flask-RESTful passes that on as it is, and makes its own of all others."""
+        """The complete response. Flask-RESTful builds its own for any exception that has none."""
         if not has_request_context():
             return None
         rendered = render(self.answer, request.headers.get("Accept", ""))

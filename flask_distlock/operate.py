@@ -206,7 +206,7 @@ def _named() -> tuple[str, str, Kind]:
 
 
 def _hold() -> str:
-    """Return the id of the hold that was seen."""
+    """Return the id of the hold that the operator's page has shown. Answers 404 if it is malformed."""
     if not is_hold(hold := request.values.get("hold", "")):
         abort(404, description="There is no such hold.")
     return hold

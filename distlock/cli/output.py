@@ -80,12 +80,12 @@ _MARGIN = 3
 
 
 def text(name: str) -> str:
-    """*name* as a terminal may be told it: names are client data."""
+    """Return *name* without what would control the terminal: clients choose names."""
     return printable(name)
 
 
 def seconds(number: float) -> str:
-    """How long something has lasted, in one or two words; "" where nothing is known."""
+    """Return *number* seconds as short text, such as ``3 min``; "" for 0."""
     if not number:
         return ""
     if number < 120:
@@ -94,7 +94,7 @@ def seconds(number: float) -> str:
 
 
 def fence(state: LockState) -> str | None:
-    """It names the hold: the epoch and the number, as the log has them."""
+    """Return the fence as the log writes it, epoch and number; None: there is none."""
     return None if state.fence is None else f"{state.fence.epoch}:{state.fence.number}"
 
 

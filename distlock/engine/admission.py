@@ -22,13 +22,13 @@ from distlock.errors import LockTimeout, TooManyWaiters
 
 logger = logging.getLogger("distlock")
 
-#: Which share of what is left of its time-out a caller may be expected to wait.
+#: A caller is admitted if its expected wait is at most this share of what is left of its time-out.
 SHARE = 0.8
-#: How many grants are looked back at, at the least: a few in a row may be quick, or slow, by chance.
+#: The fewest grants that an expectation rests on: two or three may be quick, or slow, by chance.
 FEW = 8
-#: How many it takes to call one of them a stall: the first grants of a slow line are all long.
+#: How many grants it takes to call one of them a stall: the first grants of a slow queue are all long.
 COMPARABLE = 3
-#: How many are remembered of a name. A longer line is expected to go on as those did.
+#: How many grants of a name are remembered. A longer queue is expected to go on as those did.
 MANY = 128
 #: Seconds after which a name that nobody waits for is unknown again: what was slow then may be fast now.
 FORGOTTEN = 30.0

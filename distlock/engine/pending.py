@@ -15,9 +15,9 @@ from distlock.errors import BackendUnavailable, LockError
 
 #: When a request is cancelled a second time, seconds after the first.
 AGAIN = 1.0
-#: After how long a reply is read that no later call has read, seconds, …
+#: Seconds after a release in which a later call may read its reply. Then the maintenance thread reads it.
 SOON = 0.08
-#: … and how long the thread waits for it: holds want to be renewed.
+#: How long the maintenance thread waits for such a reply, seconds. Longer would delay renewals.
 PATIENCE = 0.01
 
 

@@ -73,7 +73,7 @@ class RowGrant(Grant):
         self._issued: dict[str, Fence] = {}
         holder_id, least = secrets.token_hex(16), Fence(epoch, 0)
         stamp = IssuedReadStamp if local.mode == READ else IssuedStamp
-        #: In the order in which everybody locks rows.
+        #: One for each name, in the order of names: all transactions lock the rows in this order.
         self.stamps: list[Stamp] = [
             stamp(namespace, name, least, holder_id, self._issued) for name in sorted(local.names)
         ]

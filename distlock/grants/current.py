@@ -75,7 +75,7 @@ class Keeping:
     around: tuple[CurrentGrant, ...] = ()
     #: The grants, those that were released since as well.
     kept: list[CurrentGrant] = field(default_factory=list)
-    #: The request is over, so nothing more can be kept: code that copied its context may run on.
+    #: Whether the request is over. Code that copied its context may still run, and can keep no grant in it.
     closed: bool = False
 
     def open(self) -> tuple[CurrentGrant, ...]:

@@ -61,7 +61,8 @@ class Words(TypedDict, total=False):
     ttl: float | None
     #: Seconds after which a holder counts as hung; None: the alias's.
     max_hold: float | None
-    #: The HTTP methods that are locked; None: where the guard stands decides.
+    #: The HTTP methods that are locked; None: those that read for ``mode="shared"``, else the usual ones of
+    #: the kind of view.
     methods: Iterable[str] | None
     #: The database that is fenced, True for the default one; None: as the alias is set.
     fence: bool | str | None

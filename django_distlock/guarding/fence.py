@@ -73,7 +73,10 @@ def _later(grant: Grant, using: str, connection: _MarkedConnection) -> LaterTran
 
 @contextmanager
 def leaving_no_unused_row(grant: Grant, using: str) -> Iterator[None]:
-    """In the last transaction of *grant*: if the block writes nothing, its names get no row by it."""
+    """Remove the fence rows that *grant* has made in this transaction, if the block writes nothing else.
+
+    It is meant for the last transaction of *grant*.
+    """
     connection = connections[using]
 
     def goes_on() -> bool:
@@ -370,7 +373,10 @@ class _Nothing(AbstractContextManager[object]):
 
 
 class _Begun(AbstractContextManager[object]):
-    """A transaction that the site ends. Here it is rolled back if it does not pass the fence."""
+    """Begins a transaction by ``set_autocommit(False)``, which the site's own code ends.
+
+    An error in the block, because the fence was not passed, rolls it back.
+    """
 
     def __init__(
         self, connection: Any, set_autocommit: Callable[..., None], arguments: Any, words: Any

@@ -26,7 +26,7 @@ _STOPWATCHES = "_distlock_stopwatches"
 
 
 def sender_of(guarded: Guarded) -> object:
-    """Return the function or class that *guarded* is on, as the site's modules name it."""
+    """Return the sender of the signals of *guarded*: the view function or class, as it can be imported."""
     if (bound := bound_method(guarded.function)) is not None:
         # `method_decorator` makes a guard for each call; the class's attribute is the same for all calls.
         return getattr(type(bound.func.__self__), bound.func.__name__)

@@ -129,7 +129,8 @@ def run_dispatch(
             refuse_own_dispatch(guarded, type(standing.view))
         elif not hasattr(standing.view, _GUARDED):
             stack.enter_context(transactions.unlocked())
-        # The guard below comes next, and is the inner one around the handler, too.
+        # The guard below this one runs next. Handlers are wrapped from the last guard to the first, so it is
+        # the inner one around the handler, too.
         above = vars(standing.view).setdefault(_ABOVE, [])
         above.append((guarded, transactions, standing))
         while above and guarded.below is None:

@@ -18,12 +18,15 @@ from django_distlock.guarding.usual_methods import calls_super, usual_methods_of
 from django_distlock.private import is_dummy, opt_out, opted_out
 from django_distlock.private_of_others import function_of_api_view, is_api_view, is_rest
 
-#: Methods of a view that have returned before it does its work.
+#: Methods of a view that return before its handler runs.
 TOO_EARLY = ("setup", "initial", "initialize_request", "check_permissions", "check_throttles")
 
 
 def view_class(callback: Any) -> Any:
-    """The class behind *callback*, if ``as_view()`` gave it. REST framework's view sets say only ``cls``."""
+    """Return the view class behind *callback*, or None if ``as_view()`` did not make it.
+
+    REST framework's view sets have only the attribute ``cls``.
+    """
     cls = getattr(callback, "view_class", None) or getattr(callback, "cls", None)
     return cls if is_view_class(cls) else None
 
@@ -33,7 +36,7 @@ def is_view_class(value: object) -> bool:
 
 
 def never_awaited(cls: Any, names: Iterable[str]) -> bool:
-    """Whether *cls* has REST framework's own dispatch(), and that calls async methods among *names*."""
+    """Return whether *cls* has REST framework's dispatch(), which doesn't await, and an async one of *names*."""
     own = is_rest(cls) and inspect.unwrap(cls.dispatch).__module__.startswith("rest_framework.")
     return own and any(iscoroutinefunction(getattr(cls, name, None)) for name in names)
 

@@ -88,7 +88,7 @@ class LockAdmin(Base):
         )
 
     def lock_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """One lock: holder and queue."""
+        """Show one lock: its holder and its queue."""
         self._refuse_unless(self.has_view_permission(request))
         (alias, name), kind = _of(object_id), _kind(request)
         shown = pages.lock_page(_client(alias), alias, name, self, self.may_break(request), kind)

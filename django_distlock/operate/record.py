@@ -31,7 +31,7 @@ LONGEST = 1_000
 
 @dataclass(slots=True, eq=False)
 class Taken:
-    """One lock that the request asked for: the observer of its guard or its block."""
+    """One lock that a request asked for, as its guard or ``with`` block reports it. The toolbar shows it."""
 
     alias: str
     where: str

@@ -67,7 +67,7 @@ class Plan:
             raise problem
 
     def told(self) -> Iterator[Told]:
-        """Yield what each rule says of its lock."""
+        """Yield the guard options of each rule."""
         for rules in self._rules.values():
             for rule in rules:
                 yield rule.told

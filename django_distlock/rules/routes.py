@@ -139,7 +139,7 @@ View = Callable[..., Any]
 def find_problems(
     rules: Mapping[str, Sequence[Rule]], found: Sequence[Route]
 ) -> Iterator[ConfigurationError]:
-    """Yield the errors of *rules*, by route, in a site with the routes *found*."""
+    """Yield the mistakes in *rules*, a mapping of route names to rules. *found*: the routes of the site."""
     by_name: dict[str, list[Route]] = {}
     for route in found:
         if route.name:
@@ -268,9 +268,10 @@ def _names_below(rule: Guarded, view: View) -> Iterator[str]:
 def refused_below(
     outer: Guarded, inner: Iterable[Guarded], view: View, stacked: Guarded | None
 ) -> Iterator[Guarded]:
-    """Yield those of *inner* that want other names inside the transaction of *outer*.
+    """Yield those guards of *inner* that lock further names inside the transaction of *outer*.
 
-    *stacked*: the guard with which *outer* forms a stack, if it does.
+    *stacked*: the guard below *outer* that is allowed to, because the two are taken together: see
+    `distlock.web.stack`. None: there is none.
     """
     names = _spelled(outer.told.names)
     if names is None or not _opted_out(view).atomic_requests():

@@ -218,7 +218,8 @@ class FenceConnection:
 
     @property
     def wants_mark(self) -> bool:
-        # A session in the transaction of a test ends none. That of a guard around this one has its mark.
+        # Not where the session has joined a test's transaction, which it never ends; nor where a guard around
+        # this one has marked the transaction.
         joined = self._session is not None and joins(self._session)
         return not joined and self.open not in _marks
 

@@ -119,7 +119,7 @@ class Sessions:
 
     def before_commit(self, session: Session) -> None:
         refuse_unpassed()
-        # The last moment at which nothing has happened yet: a lost lock makes the view's commit() raise.
+        # Nothing is written yet, and nothing will be if this raises: commit() of the view does.
         try:
             check_held()
             if self.fences.open:

@@ -162,12 +162,12 @@ def _remedy(address: RedisAddress, text: str, error: BaseException) -> str:
 
 
 def is_foreign(error: Exception) -> bool:
-    """Return whether a script has stumbled over something that is not ours."""
+    """Return whether a script found a value that distlock did not write."""
     return "WRONGTYPE" in str(error) or "FOREIGN" in str(error)
 
 
 def foreign(address: RedisAddress, keys: list[str]) -> BackendUnavailable:
-    """*keys* hold something that is not ours, or not any more."""
+    """Return the error of a lock whose *keys* hold what distlock did not write, or what would never expire."""
     named = " ".join(f"'{key}'" for key in keys)
     return BackendUnavailable(
         f"In the Redis server at {address.shown} {named or 'a key of this lock'} is something that distlock "
@@ -177,7 +177,7 @@ def foreign(address: RedisAddress, keys: list[str]) -> BackendUnavailable:
 
 
 def unending(address: RedisAddress, key: str) -> BackendUnavailable:
-    """The hold at *key* had lost its lifetime, and was given one."""
+    """Return the error of a request that found the hold at *key* without a lifetime, and gave it one."""
     return BackendUnavailable(
         f"In the Redis server at {address.shown} the hold '{key}' had no lifetime: somebody took it away "
         "(PERSIST). It has one again, and ends with it unless its holder lives. If the holder is gone, it "
@@ -186,7 +186,7 @@ def unending(address: RedisAddress, key: str) -> BackendUnavailable:
 
 
 def too_high(number: int) -> ConfigurationError:
-    """A fence may not be raised above *number*."""
+    """Return the error of a fence that would have to be raised above *number*."""
     return ConfigurationError(
         f"A database has seen the fence {number}, and Redis counts to 2**52: another lock service gave it "
         "out. Raise FENCE_EPOCH (epoch= of connect), on all servers: numbers begin anew."

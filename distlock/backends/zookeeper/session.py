@@ -70,10 +70,10 @@ class ZooKeeperSession:
 
     @property
     def dead(self) -> bool:
-        """Whether the session was refused, or away for longer than anything of it can live.
+        """Whether it can be given up: its login was refused, or the server has ended it by now.
 
-        A server that lost its data does not let clients in that have seen more than it knows. It tells them
-        nothing more.
+        A server that lost its data rejects a client that has seen newer data, and does not say why. To the
+        client that looks like a server that is away.
         """
         if self.client.client_state == KeeperState.AUTH_FAILED:
             return True
