@@ -1,4 +1,4 @@
-"""``flask distlock``: the ``distlock`` commands with the app's settings, and ``create-table`` and ``prune``."""
+"""``flask distlock``: the ``distlock`` commands with the app's settings, ``create-table`` and ``prune``."""
 
 from __future__ import annotations
 

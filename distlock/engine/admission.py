@@ -1,9 +1,9 @@
-"""Admission: a caller that would most likely wait in vain is refused at once, not stored. G6 lives here.
+"""Admission: a caller that would most likely wait in vain is refused at once (promise G6).
 
-Behind n others one waits for n + 1 grants, so the wait is expected to be as long as the last n + 1 grants of
-this process took. The turns of other processes are in that, and nobody has to ask them. One slow grant counts
-once, however long the line is, and when it is over for no more than the others together: what stood still
-goes on. A line that has become slow is known as such when one time-out is over.
+A caller behind n others waits for n + 1 grants. Its wait is expected to be as long as the last n + 1 grants
+took in this process; that includes the turns of other processes. One slow grant counts once, however long the
+queue is, and once it is over it counts for no more than all the others together. A queue that has become slow
+is known as slow after one time-out.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ REMEMBERED = 1024
 
 
 class Pace:
-    """How often a wait queue was granted its lock while callers waited. No history counts as no wait."""
+    """How long the grants of one wait queue take while callers wait. Without a history the wait is 0."""
 
     __slots__ = ("_all", "_gaps", "_more", "_most", "in_vain", "noted")
 
     def __init__(self) -> None:
         #: Seconds from grant to grant, on a clock that stands still while nobody waits.
         self._gaps = deque[float](maxlen=MANY)
-        #: Their sum, and the longest. Behind a long line each caller asks for it, and finds it added up.
+        #: The sum of `_gaps` and the longest of them, if they were added up since the last change.
         self._all: tuple[float, float] | None = None
-        #: Not less than their sum, and after how many more of them it is added up anew.
+        #: An upper bound of their sum, and after how many more gaps it is computed anew.
         self._most, self._more = 0.0, MANY
         #: The longest wait without a grant since the last one. What has lasted so long most likely lasts as
         #: long again, and not longer: https://en.wikipedia.org/wiki/Lindy_effect
         self.in_vain = 0.0
-        #: When the last of both was.
+        #: When the last grant or the last time-out was.
         self.noted = 0.0
 
     def granted(self, gap: float, now: float, whole: bool) -> None:
-        """Another grant. *whole*: *gap* is from grant to grant; else it is that long at least."""
+        """Note a grant. *whole*: *gap* counts from the grant before; else the real gap may be longer."""
         gap, self.in_vain = max(gap, self.in_vain), 0.0
         if whole or gap > self._last():
             self._most += gap
@@ -67,21 +67,24 @@ class Pace:
                 self._most, self._more = sum(self._gaps), MANY
 
     def gave_up(self, gap: float, now: float) -> bool:
-        """A wait of *gap* seconds without a grant. False: it tells nothing, since a grant took longer."""
+        """Note a wait of *gap* seconds without a grant. Return False if a whole gap was longer anyway."""
         if gap <= self._last():
             return False
         self.in_vain, self.noted = max(gap, self.in_vain), now
         return True
 
-    def takes_at_most(self, grants: int, gap: float) -> float:
-        """Not less than `takes`, and without looking at each of them: few callers have to be told more."""
+    def expected_at_most(self, grants: int, gap: float) -> float:
+        """Return an upper bound of `expected`, which is cheap and enough to admit most callers."""
         return gap + self._most * max(1.0, grants / MANY)
 
     def _last(self) -> float:
         return self._gaps[-1] if self._gaps else 0.0
 
-    def took(self, grants: int) -> float:
-        """Seconds that the last *grants* grants took, but for a stall: it is longer than all the others."""
+    def past(self, grants: int) -> float:
+        """Return how many seconds the last *grants* grants took.
+
+        A stall, which is longer than all the others together, counts only as long as those.
+        """
         if not self._gaps:
             return 0.0
         if grants < len(self._gaps):
@@ -93,21 +96,21 @@ class Pace:
         usual = whole if len(self._gaps) < COMPARABLE else min(whole, 2 * (whole - longest))
         return usual * max(1.0, grants / MANY)
 
-    def takes(self, grants: int, gap: float) -> float:
-        """Seconds for the next *grants* grants. *gap*: how long the next one has been awaited by now.
+    def expected(self, grants: int, gap: float) -> float:
+        """Return how many seconds the next *grants* grants are expected to take.
 
-        It takes as long again. The open gap is one among others, unless the last whole one was longer.
+        *gap*: how long the first of them has been awaited. It is expected to take as long again.
         """
-        return max(self.took(grants), gap + self.took(grants - 1))
+        return max(self.past(grants), gap + self.past(grants - 1))
 
 
 class AdmissionState(Protocol):
     """The admission state of one wait queue."""
 
     name: str
-    #: When the last grant was (where there was one), or the first caller came: the next interval's begin.
+    #: When the last grant was; before the first one, when the first caller came.
     since: float
-    #: Whether there was a grant.
+    #: Whether there was a grant since.
     granted: bool
     pace: Pace | None
 
@@ -116,22 +119,22 @@ class AdmissionState(Protocol):
 
     @property
     def turns(self) -> int:
-        """How many grants they are waiting for. No more than there are."""
+        """How many grants the waiters wait for, at most one each."""
 
 
 class Admission:
-    """Which callers may come in, and how long each name's waits are. The engine calls it under its mutex."""
+    """Which callers may enter a wait queue. The engine calls it under its mutex."""
 
     def __init__(self, max_waiters: int | None, max_waiters_total: int | None) -> None:
         self.max_waiters = max_waiters
         self.max_waiters_total = max_waiters_total
-        #: The paces of names without a queue, the one that was left last at the end.
+        #: The paces of names whose queues were deleted, the latest last.
         self.remembered: dict[str, Pace] = {}
 
     def admit(self, queue: AdmissionState, waiting: int, timeout: float, now: float) -> None:
-        """Raise `TooManyWaiters` if one more caller, with *timeout* seconds left, can't come in.
+        """Raise `TooManyWaiters` if one more caller, with *timeout* seconds left, may not enter *queue*.
 
-        *waiting*: the callers in all queues. The one that is next in its queue may always enter.
+        *waiting*: the callers in all queues. A caller with nobody before it always may.
         """
         ahead = len(queue.waiters)
         if self.max_waiters is not None and ahead >= self.max_waiters:
@@ -156,7 +159,7 @@ class Admission:
         return (line is None or len(queue.waiters) < line) and (total is None or waiting < total)
 
     def granted(self, queue: AdmissionState, now: float, waited: bool) -> None:
-        """Note that the queue got its lock. *waited*: it was not simply free."""
+        """Note that *queue* was granted its lock. *waited*: the lock was not simply free."""
         if waited:
             queue.pace = queue.pace or Pace()
             queue.pace.granted(now - queue.since, now, whole=queue.granted)
@@ -166,19 +169,19 @@ class Admission:
         queue.granted = True
 
     def timed_out(self, queue: AdmissionState, now: float) -> None:
-        """Note that a waiter gave up. After the last one, the queue starts anew."""
+        """Note that a waiter of *queue* gave up. If it was the last one, the next gap begins now."""
         if len(queue.waiters) == 1:
             queue.pace = queue.pace or Pace()
             if queue.pace.gave_up(now - queue.since, now):
                 queue.since = now
 
     def recall(self, key: str, now: float) -> Pace | None:
-        """Return what is known of a name that gets a queue again."""
+        """Return the pace of *key*, which gets a queue again; None: it is unknown or too old."""
         pace = self.remembered.pop(key, None)
         return pace if pace is None or now - pace.noted < FORGOTTEN else None
 
     def remember(self, key: str, pace: Pace) -> None:
-        """Remember *pace* of a queue that is deleted."""
+        """Remember the *pace* of *key*, whose queue is deleted."""
         self.remembered[key] = pace
         if len(self.remembered) > REMEMBERED:
             del self.remembered[next(iter(self.remembered))]
@@ -188,21 +191,21 @@ class Admission:
 
 
 def expected_wait(queue: AdmissionState, now: float) -> float:
-    """Return the seconds that one more caller of *queue* waits, as far as one can tell."""
+    """Return how many seconds one more caller of *queue* is expected to wait."""
     pace, gap = queue.pace or _UNKNOWN, _open_gap(queue, now)
     grants = queue.turns + 1
     if grants >= FEW:
-        return pace.takes(grants, gap)
-    return max(pace.takes(grants, gap), pace.takes(FEW, gap) * grants / FEW)
+        return pace.expected(grants, gap)
+    return max(pace.expected(grants, gap), pace.expected(FEW, gap) * grants / FEW)
 
 
 def expected_at_most(queue: AdmissionState, now: float) -> float:
-    """Not less than `expected_wait`, at a cost that does not grow with the line."""
-    return (queue.pace or _UNKNOWN).takes_at_most(len(queue.waiters) + 1, _open_gap(queue, now))
+    """Return an upper bound of `expected_wait`, at a cost that does not grow with the queue."""
+    return (queue.pace or _UNKNOWN).expected_at_most(len(queue.waiters) + 1, _open_gap(queue, now))
 
 
 def _open_gap(queue: AdmissionState, now: float) -> float:
-    """How long the next grant has been awaited by now."""
+    """Return for how many seconds the next grant has been awaited."""
     pace = queue.pace or _UNKNOWN
     return max(now - queue.since, pace.in_vain if now - pace.noted < pace.in_vain else 0.0)
 
@@ -224,21 +227,21 @@ def _full(name: str, waiting: int, limit: str) -> TooManyWaiters:
 _UNKNOWN = Pace()
 
 
-#: Refusals are logged as counts, each for so many seconds: a rush would write a line for each of thousands.
+#: Refusals are counted for so many seconds and logged together: a rush may bring thousands of them.
 PERIOD = 1.0
-#: How many names have a line of their own; the others share one.
+#: So many names have a line of their own in the log; the others share one.
 NAMES = 20
 
 
 class Refusals:
-    """The callers that were refused at once, and are not logged yet. The maintenance thread logs them."""
+    """The refusals that are not logged yet. The maintenance thread logs them."""
 
     def __init__(self, section: CriticalSection, now: Callable[[], float], thread: MaintenanceThread) -> None:
         self._section = section
         self._now = now
         self._thread = thread
         self._counts: Counter[str | None] = Counter()
-        #: For each name what the latest caller was told: the cause, and the remedy.
+        #: The message of the latest refusal of each name.
         self._words: dict[str | None, str] = {}
         self.forget()
 
@@ -257,7 +260,7 @@ class Refusals:
         self._thread.wake_before(self._due)
 
     def take(self) -> list[tuple[int, str]]:
-        """Return the counts and the words to log with them, and begin anew. The caller owns the mutex."""
+        """Return the counts with their messages, and start from zero. The caller owns the mutex."""
         shared = "The last one of several locks: "
         taken = [
             (count, self._words[key] if key is not None else f"{shared}{self._words[key]}")
@@ -287,14 +290,14 @@ def log_refusals(refusals: list[tuple[int, str]]) -> None:
 class DifferingLimits:
     """Logs once that callers name different limits for one semaphore, as while a site is deployed."""
 
-    #: So many are remembered as logged. Names may be client data.
+    #: So many pairs are remembered, and no more: clients may choose the names.
     MOST = 1000
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, int, int]] = set()
 
     def compare(self, name: str, request: LockRequest, answer: Acquired) -> None:
-        """Compare the limit of *request*, for permits of *name*, with the one that *answer* tells of."""
+        """Compare the limit in *request*, for permits of *name*, with the other limit in *answer*."""
         other = answer.other_limit
         known = request.key, min(request.limit, other), max(request.limit, other)
         if not other or known in self._logged:
@@ -312,9 +315,10 @@ class DifferingLimits:
 
 
 def is_time_out(error: BaseException) -> bool:
-    """Return whether *error* refuses a caller whose time-out is certain, or expected.
+    """Return whether `acquire` returns None for *error*: the caller would wait in vain.
 
-    For `acquire` that is a time-out. A certain one is logged, for only the log names the line to change.
+    A `LockTimeout` says that the caller waits for itself. It is logged, because its text names the line to
+    change.
     """
     if isinstance(error, LockTimeout):
         logger.warning("%s", error)

@@ -1,4 +1,4 @@
-"""What an algorithm asks of its driver: a call to the lock service, or a sleep.
+"""The commands that an algorithm gives its driver: to call the lock service, or to sleep.
 
 The algorithms of this package are generators that yield these commands and do no I/O themselves (sans-I/O).
 So one source serves threads and asyncio, and the tests play the same generators in any order.
@@ -18,10 +18,9 @@ T = TypeVar("T")
 
 
 class Parker(Protocol):
-    """Where one caller sleeps. A wake-up before the sleep is not lost; several of them count as one."""
+    """Where one caller sleeps. A wake-up before the sleep is not lost. Several wake-ups count as one."""
 
-    #: Whether its caller may be kept from waking while the rest of the process goes on: its event loop may
-    #: stop.
+    #: Whether its caller may stand still while the process goes on: a task does if its event loop is busy.
     may_stall: bool
     #: The thread or task that sleeps there.
     owner: Owner
@@ -30,7 +29,7 @@ class Parker(Protocol):
         """Wake the caller. Any thread may call it; it returns at once."""
 
     def alive(self) -> bool:
-        """Return whether the caller can still wake: its event loop may be closed."""
+        """Return whether the caller can still wake. A task can't after its event loop was closed."""
 
 
 class Call:
@@ -43,9 +42,9 @@ class Call:
             of the function. None: the function takes no deadline.
     """
 
-    #: Another thread has made the call. The algorithm may not have been resumed yet.
+    #: Another thread has made the call. Its task may not have been resumed yet.
     over = False
-    #: The moment by which it is over, where only the event loop of the algorithm learns that.
+    #: When the call is over for certain, if only the event loop of the task sees its end.
     ends = math.inf
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, until: float | None = None) -> None:
@@ -54,7 +53,7 @@ class Call:
         self.until = until
 
     def is_over(self) -> bool:
-        """Return whether the lock service can no longer act on the call."""
+        """Return whether the call is over for the lock service."""
         return self.over or clock.now() >= self.ends
 
 

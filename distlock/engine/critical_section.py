@@ -1,4 +1,4 @@
-"""The engine's mutex, and the cleanup that interrupted callers leave to the next owner of the mutex."""
+"""The engine's mutex, and the cleanup after interrupted callers, which the next owner of the mutex does."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class CriticalSection:
     """
 
     def __init__(self) -> None:
-        #: Called, without the mutex, when another thread has to run the cleanup.
+        #: Called, without the mutex, if another thread has to run the cleanup.
         self.wake: Callable[[], None] = lambda: None
         self.after_fork()
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child: the owner of the mutex and the cleanup are the parent's."""
+        """Set the initial state; in a forked child, too: the cleanup is the parent's."""
         self.mutex = reentrance.mutex()
-        #: Whether the running thread owns the mutex: then a signal handler or a finaliser is calling.
+        #: Returns whether the running thread owns the mutex. Then a signal handler or a finaliser is calling.
         self.reentered = self.mutex._is_owned
         #: The cleanup to run.
         self.left: deque[Callable[[], None]] = deque()
@@ -31,9 +31,8 @@ class CriticalSection:
     def undo(self, error: BaseException, cleanup: Callable[[], None]) -> None:
         """Run *cleanup* under the mutex, because of *error*. It may run twice.
 
-        The next owner runs it where this thread can't: it owns the mutex beneath a signal handler, or
-        *error* is the GeneratorExit of a generator that is collected as garbage, which may come at any
-        time.
+        The next owner runs it if this thread can't: if a signal handler has interrupted the owner of the
+        mutex, or if *error* is the GeneratorExit of garbage collection, which may come at any time.
         """
         self.left.append(cleanup)
         if isinstance(error, GeneratorExit) or self.reentered():
@@ -43,9 +42,9 @@ class CriticalSection:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Run the cleanup that interrupted callers left behind. The caller owns the mutex."""
+        """Run the cleanup after interrupted callers. The caller owns the mutex."""
         while self.left:
-            # It stays in the queue until it is done, for it may be interrupted as well.
+            # It stays in the queue until it is done, because it may be interrupted, too.
             cleanup = self.left[0]
             cleanup()
             if self.left and self.left[0] is cleanup:

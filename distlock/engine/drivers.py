@@ -1,6 +1,6 @@
 """The drivers: `run` carries commands out in a thread, `arun` in an asyncio task.
 
-What an event loop can't do without waiting, a thread of ours does for it.
+A call that would block the event loop is made by a thread of this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class ThreadParker:
-    """Where a thread sleeps, or a greenlet where the threading module is patched."""
+    """Where a thread sleeps; or a greenlet, if gevent has patched `threading`."""
 
     __slots__ = ("_closed", "before_sleep", "owner")
 
@@ -33,7 +33,7 @@ class ThreadParker:
 
     def __init__(self) -> None:
         self.owner = current_owner()
-        #: The thread calls it each time before it sleeps here.
+        #: Called by the thread each time before it sleeps here.
         self.before_sleep: Callable[[], None] | None = None
         self._closed = threading.Lock()
         self._closed.acquire()
@@ -53,11 +53,11 @@ class ThreadParker:
             self.before_sleep()
 
     def is_open(self) -> bool:
-        """Return whether it was woken and has not gone on since."""
+        """Return whether there was a wake-up since the latest sleep."""
         return not self._closed.locked()
 
     def pass_through(self) -> bool:
-        """Go on if it was woken. Return False if it was not."""
+        """Use up a wake-up, if there was one. Return False if there was none."""
         return self._closed.acquire(blocking=False)
 
     def wait(self, timeout: float) -> None:
@@ -94,7 +94,7 @@ def run(commands: Commands[T]) -> T:
         value: T = stop.value
         return value
     except BaseException:
-        # The traceback of an interrupt between two commands would keep the generator from being collected.
+        # Close it now: the traceback of an interrupt between two commands would keep it alive.
         commands.close()
         raise
 
@@ -113,7 +113,7 @@ class TaskParker:
         self._sleep: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
-        # While a task of this loop runs, the loop is awake. To wake it costs a system call.
+        # While a task of its loop is running, the loop needs no system call to wake it.
         if asyncio._get_running_loop() is self._loop and asyncio.current_task() is not None:
             self._let_through()
             return
@@ -204,8 +204,8 @@ def _awaits(kind: type[Any]) -> bool:
 class _Threads:
     """Threads for the I/O of tasks.
 
-    They are not the event loop's: callers that wait for a lock could fill those, and keep its holder from
-    releasing.
+    The event loop's own executor would not do: callers that wait for a lock could use all of its threads, and
+    so keep the holder from releasing.
     """
 
     def __init__(self) -> None:
@@ -237,7 +237,7 @@ def _begun_in_thread(call: Call) -> Future[Any]:
     try:
         _threads.executor.submit(make_call)
     except RuntimeError as error:
-        # The executor keeps it queued, and must not make the call when its caller is gone.
+        # The executor has queued it all the same, and must not make the call later.
         if begun.cancel():
             raise BackendUnavailable(f"No thread could be started for it: {error}.") from error
     return begun
@@ -254,7 +254,7 @@ async def _in_thread(call: Call) -> Any:
                 raise BackendUnavailable("All threads for calls to lock services were busy for too long.")
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        # The thread goes on, and what it did can be undone only afterwards.
+        # The thread goes on. Wait for it, because only then what it did can be undone.
         while not future.done():
             try:
                 await asyncio.wait([future])

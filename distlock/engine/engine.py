@@ -1,10 +1,10 @@
 """The engine of a client, between its callers and the lock service: how a caller gets a grant.
 
-Written as generators of commands (`distlock.engine.commands`). What stands between two yields happens under
-one mutex, or touches the caller's own waiter only. So any interleaving of yields is all that can happen,
-and the tests play them.
+`Engine.acquire` and `Grantor.release` are generators of commands (`distlock.engine.commands`), which
+`distlock.engine.drivers` carries out. Between two yields they change state under one mutex only, or the
+caller's own waiter. So the interleavings of yields are all that can happen, and the tests play them.
 
-G3 lives here: every wait has an end, unless the caller asked for no limit. The renewer ends the hold of a
+Promise G3: every wait has an end, unless the caller asked for no limit. The renewer ends the hold of a
 holder that hangs.
 """
 
@@ -30,7 +30,7 @@ from distlock.engine.grantor import Grantor
 from distlock.engine.hold import SPAN, Hold, NameGrant, Waiter
 from distlock.engine.maintenance import MaintenanceThread
 from distlock.engine.notifications import Callbacks, EngineSink, OnLifted, OnLost
-from distlock.engine.pending import SOON, Cancellations, PendingReplies
+from distlock.engine.pending import SOON, Cancellations, ReplyReader
 from distlock.engine.process import end_with_process, forget_in_children, may_run, prepare_for_forks
 from distlock.engine.renewal import Renewer
 from distlock.engine.status import Inspection, StatusPublisher, row_of
@@ -42,11 +42,11 @@ from distlock.owner import Owner
 from distlock.reentrance import is_parked, refusal
 from distlock.terms import EXCLUSIVE, PERMIT, READ, Terms
 
-#: How much longer than its caller waits a call to the lock service may take, seconds: a reply that is under
-#: way is awaited, and a place in the queue is given up.
+#: How much longer than its caller's time-out a call to the lock service may take, seconds: to read a reply
+#: that is under way, or to leave the queue of the lock service.
 LAST_WORDS = 0.25
-#: How long a caller that asks once stays in the queue for the answers to others, seconds, where none comes:
-#: the event loop of one that asks may stand still.
+#: How long a caller that asks once waits for the answer to the leader's request, seconds. The event loop of
+#: the leader may stand still.
 BESIDE = 1.0
 
 CLOSED = "The client was closed meanwhile, and holds no locks. It may be used again."
@@ -71,7 +71,7 @@ class Engine:
         threads: bool = True,
     ) -> None:
         self.backend = backend
-        #: The options of callers that name none.
+        #: The options of callers that give none.
         self.options = Terms(ttl, max_hold)
         self.epoch = epoch
         self.now = now
@@ -79,7 +79,7 @@ class Engine:
         self.maintenance = thread = MaintenanceThread(section, now, partial(end_with_process, self), threads)
         section.wake = thread.wake
         self.cancellations = Cancellations(section, backend, now, thread)
-        self.replies = PendingReplies(section, backend, now, thread)
+        self.replies = ReplyReader(section, backend, now, thread)
         self.callbacks = Callbacks(on_lost, on_lifted, on_release_requested, threads)
         self.grantor = Grantor(section, backend, now, self.cancellations, self.replies, self.callbacks)
         self.renewer = Renewer(section, backend, now, thread, self.grantor)
@@ -110,7 +110,7 @@ class Engine:
         self._wait = backend.wait if isinstance(backend, Hears) else None
         self._window = getattr(backend, "window", None)
         self._limits = DifferingLimits()
-        #: Why no caller is let in; None: callers are let in.
+        #: Why callers are refused, while the client is being closed; None: they are not.
         self._closed: str | None = None
         backend.open(self.sink)
         forget_in_children(self)
@@ -127,7 +127,7 @@ class Engine:
                 return None
             raise refusal()
         asked_at = self.now()
-        # A caller that does not wait asks once. The backend bounds that.
+        # The one call of a caller that does not wait is bounded by the backend.
         until = asked_at + timeout + LAST_WORDS if timeout > 0 else math.inf
         asked = False
         try:
@@ -135,6 +135,7 @@ class Engine:
             if entered is None:
                 return None
             queue, waiter = entered
+            # The leader's request sets the grant (`WaitQueue.take`), and so does a local hand-off.
             while waiter.grant is None:
                 if waiter.failure is not None:
                     raise BackendUnavailable(waiter.failure)
@@ -173,7 +174,7 @@ class Engine:
     def _enter(
         self, key: str, name: str, parker: Parker, timeout: float, options: Terms, now: float
     ) -> tuple[WaitQueue, Waiter] | None:
-        """Return the queue and the waiter of a caller; None if it asks once, and would pass others."""
+        """Return the queue and the waiter of a caller; None if it asks once, and others are before it."""
         section = self.section
         with section.mutex:
             if section.left:
@@ -197,7 +198,7 @@ class Engine:
         """Note that *waiter* is about to sleep, because the lock was not simply free."""
         if not waiter.waited:
             if is_parked():
-                # A signal handler must not wait behind the thread that it has interrupted.
+                # A signal handler must not wait behind the thread that it has interrupted, and so for ever.
                 with self.section.mutex:
                     others = [one for one in queue.waiters if one is not waiter]
                     if any(one.owner == waiter.owner for one in others):
@@ -207,7 +208,7 @@ class Engine:
             self.publish_soon()
 
     def _granted_late(self, queue: WaitQueue, waiter: Waiter, until: float) -> Commands[NameGrant | None]:
-        """Return the grant of *waiter*, unless it ended while the caller slept: then wait for another one."""
+        """Return the grant of *waiter*. If it was lost while the caller slept, wait for another one."""
         if waiter.parker.may_stall:
             with self.section.mutex:
                 self._stalled.answered(waiter)
@@ -217,9 +218,9 @@ class Engine:
         if not waiter.waited or grant is None or not grant.lost:
             return grant
         if options.seat is not None and options.seat.batch is not None:
-            # The holder of the batch looks at the lock before its COMMIT.
+            # The holder of the batch checks the lock before its COMMIT.
             return grant
-        # The process was stopped, for example, and its hold ended meanwhile.
+        # For example, the process was stopped for longer than the lease.
         yield from self.grantor.release(grant, until)
         left = max(0.0, waiter.deadline - self.now())
         if not left:
@@ -239,7 +240,7 @@ class Engine:
     # -- the leader of a queue -------------------------------------------------------------------
 
     def _begin_on_push(self, queue: WaitQueue) -> bool:
-        """Grant the leader what a push handed off, if it may begin with that. Otherwise it has to ask."""
+        """Grant the leader the hold that a push handed off. Return False if it has to ask first."""
         if self._window is None:
             return False
         with self.section.mutex:
@@ -250,18 +251,18 @@ class Engine:
     ) -> Commands[Acquired | Queued | Busy | None]:
         """Send the lock request of *queue*, and apply the answer.
 
-        *until*: the moment after which the caller awaits no answer. Returns the answer; None if it came too
-        late for a caller that was told to wait before, or others went on without it.
+        *until*: when the caller stops waiting for an answer. Return the answer; None if the caller was told
+        to wait before and this answer came too late, or if others went on without the caller.
         """
         request, options = queue.request, waiter.options
         if request is not None and (request.wait == waiter.asks_once or not _asks_for(request, options)):
-            # Its caller has left. This one wants something else, which has a place of its own.
+            # The caller of *request* has left, and this one wants something else.
             with self.section.mutex:
                 queue.cancel_request()
             request = None
         told_to_wait = request is not None
         if request is None:
-            # A secret. Where people may look at the lock service, it begins with the process.
+            # A secret. It begins with the name of the process if operators can look at the lock service.
             process = "" if self._inspectable is None else self._inspectable.process
             span = SPAN if options.mode == EXCLUSIVE else 1
             token, waits = process + os.urandom(16).hex(), not waiter.asks_once
@@ -276,7 +277,7 @@ class Engine:
         except BackendUnavailable:
             if self.now() < until:
                 raise
-            # That it is too late for this caller is no outage for those who have more time.
+            # Only the time of this caller is over: to the others it is no outage.
             if self._give_up_late(queue, waiter, request) and told_to_wait:
                 return None
             if waiter.passed_over:
@@ -302,7 +303,7 @@ class Engine:
         return answer
 
     def _give_up_late(self, queue: WaitQueue, waiter: Waiter, request: LockRequest) -> bool:
-        """Remove *waiter*, whose call got no answer in its time. Return whether it was still waiting."""
+        """Remove *waiter*, whose call got no answer in time. Return whether it was still waiting."""
         with self.section.mutex:
             if waiter.passed_over:
                 return False
@@ -320,21 +321,21 @@ class Engine:
             queue.queued = request
             queue.refuse_once()
             if queue.handed_off is not None and queue.handed_off.sent < sent:
-                # An earlier push no longer counts.
+                # It is older than this answer.
                 queue.handed_off = None
             return
         queue.request = None
         if request.unanswered:
             self.cancellations.add(request)
         queue.leave(waiter)
-        # The waiters that were here when it was sent, and want the same, need not ask one by one.
+        # Waiters that came before it was sent and want the same are refused by this answer, too.
         queue.refuse_once(lambda one: one.came < sent and _asks_for(request, one.options))
         queue.elect()
 
     def _withdraw(self, queue: WaitQueue, waiter: Waiter, until: float) -> Commands[None]:
-        """Remove *waiter*, whose time is over. If it was granted the lock just then, it has it.
+        """Remove *waiter*, whose time is over, unless it is granted the lock at this very moment.
 
-        Where the lock service knows the request of *waiter* alone, its answer to the cancellation decides.
+        If no other waiter shares its request, the lock service is asked to cancel that. Its answer decides.
         """
         with self.section.mutex:
             self.section.catch_up()
@@ -345,7 +346,7 @@ class Engine:
                 queue.give_up(waiter, self.now())
                 return
             if not _asks_for(request, waiter.options):
-                # Its caller has left. Should it be granted just now, that is of no use to this one.
+                # The caller of *request* has left, and this one wants something else.
                 queue.give_up(waiter, self.now())
                 return
         sent = self.now()
@@ -353,7 +354,7 @@ class Engine:
         try:
             waiter.call = Call(self.backend.cancel, request, until=until)
             if (yield waiter.call):
-                # It is ours, and cancel() kept it. request() tells what it is worth.
+                # The lock was granted before, and cancel() has kept it. request() tells number and lifetime.
                 waiter.call = Call(self.backend.request, request, until=until)
                 answer = yield waiter.call
         except BackendUnavailable:
@@ -386,7 +387,7 @@ class Engine:
     # -- questions -------------------------------------------------------------------------------
 
     def is_holder(self, key: str, owner: Owner) -> bool:
-        """Return whether *owner*, of this process, has a grant of *key*, as far as is known."""
+        """Return whether *owner*, of this process, has a grant of *key*. Does no I/O."""
         with self.section.mutex:
             queue = self.queues.by_key.get(key)
             return queue is not None and any(owner in hold.owners for hold in queue.holds)
@@ -425,12 +426,12 @@ class Engine:
         return reentrance.call(self.backend.locked, key)
 
     def row(self, key: str) -> StatusRow | None:
-        """Return what this process could publish of *key*, however short it has lasted. Asks nobody."""
+        """Return the status row of *key*, however short it has lasted; None: there is none. Does no I/O."""
         queue, now = self.queues.by_key.get(key), self.now()
         return None if queue is None else row_of(queue, now, time.time() - now, moment=0.0)
 
     def publish_soon(self) -> None:
-        """Publish the status before long: somebody has waited for a while."""
+        """Have the status published soon: a caller has waited for a while."""
         with self.section.mutex:
             self.maintenance.wake_before(self.status.soon(self.now()))
 
@@ -439,7 +440,7 @@ class Engine:
     def close(self, all_lost: Callable[[], None] = lambda: None) -> None:
         """Release what can be released, and stop. Waiters fail, and grants that are out become lost.
 
-        *all_lost*: called when they are lost, and before any caller is let in again.
+        *all_lost*: called when all grants are lost, before any caller is let in again.
         """
         if self.section.reentered() or reentrance.is_calling():
             threading.Thread(target=self.close, args=(all_lost,), name="distlock-close").start()
@@ -475,7 +476,7 @@ class Engine:
     def end_with_process(self) -> None:
         """See `distlock.engine.process.end_with_process`."""
         if not self.section.mutex.acquire(timeout=1.0):
-            return  # The thread that owns it was stopped while it did. The leases end by themselves.
+            return  # Python has stopped the thread that owns the mutex. The leases end by themselves.
         try:
             self.section.catch_up()
             holds = list(self.renewer.holds)
@@ -486,7 +487,7 @@ class Engine:
             self.section.mutex.release()
         log_refusals(refusals)
         for hold in holds:
-            # A daemon thread runs on until the very end: if its lock were released, two would be inside.
+            # A daemon thread runs on until the very end. To release its lock would let two inside.
             owners = hold.owners
             kept = not owners or any(may_run(thread) for thread, *_ in owners)
             self.grantor.lose(hold, "the process ends", cancel=not kept, off_thread=False)
@@ -496,7 +497,7 @@ class Engine:
         return not (self.cancellations or self.replies.any)
 
     def before_fork(self) -> None:
-        """See to it that what was released is free when the child asks."""
+        """Read the replies to releases, so that what was released is free when the child asks."""
         if not self.replies.any or self.section.reentered() or reentrance.is_calling():
             return
         if isinstance(self.backend, Posts):

@@ -1,6 +1,6 @@
-"""What the holder of a grant can have done at the lock service: to confirm, change or release its hold.
+"""What the holder of a grant may want of the lock service: to confirm, change or release its hold.
 
-Each of these is a generator of commands: it changes state under the mutex, and does no I/O itself.
+Each of these methods is a generator of commands: it changes state under the mutex, and does no I/O itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from distlock.engine.commands import Call, Commands
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold, NameGrant
 from distlock.engine.notifications import Callbacks
-from distlock.engine.pending import Cancellations, PendingReplies
+from distlock.engine.pending import Cancellations, ReplyReader
 from distlock.engine.renewal import NOT_OURS
 from distlock.errors import BackendUnavailable, ConfigurationError, Reentered
 from distlock.reentrance import refusal
@@ -28,7 +28,7 @@ logger = logging.getLogger("distlock")
 
 
 class Grantor:
-    """Where the grants of one client come from, and go back to."""
+    """Releases, confirms and changes the grants of one client."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Grantor:
         backend: Backend,
         now: Callable[[], float],
         cancellations: Cancellations,
-        replies: PendingReplies,
+        replies: ReplyReader,
         callbacks: Callbacks,
     ) -> None:
         self.section = section
@@ -51,9 +51,9 @@ class Grantor:
     # -- release ---------------------------------------------------------------------------------
 
     def release(self, grant: NameGrant, until: float = math.inf) -> Commands[None]:
-        """Hand the hold of *grant* to the next waiter here, or give it back to the lock service.
+        """Hand the hold of *grant* to the next waiter here, or release it on the lock service.
 
-        *until*: the moment after which the maintenance thread does that, and the caller goes on.
+        *until*: when the caller goes on, and leaves the rest to the maintenance thread.
         """
         section = self.section
         if section.reentered():
@@ -64,30 +64,30 @@ class Grantor:
         ours: bool | None = None
         try:
             if not hold.acknowledged and hold.queue.waiters and not grant.released:
-                # Only a confirmed hold is handed to the next waiter. To release, nothing has to be confirmed.
+                # The next waiter here gets only a confirmed hold. A release needs no confirmation.
                 with suppress(BackendUnavailable, Reentered):
                     yield from self.acknowledge(hold)
             with section.mutex:
                 if section.left:
                     section.catch_up()
-                if not grant.end() or not hold.queue.give_back(grant):
+                if not grant.end() or not hold.queue.end_grant(grant):
                     return
             try:
                 if self._posts is None:
                     ours = yield Call(self.backend.release, hold.request, until=until)
                 else:
-                    # Hardly any caller needs the reply: the release is sent now, and its reply is read later.
+                    # Hardly any caller needs the reply, so it is read later. `_replied` gets a bad one.
                     replied = partial(self._replied, grant, hold)
                     yield Call(self._posts.post, hold.request, replied, until=until)
                     ours = True
             except Reentered:
-                pass  # The maintenance thread can.
+                pass  # The maintenance thread does it.
             except BackendUnavailable as error:
                 logger.warning(
                     "The lock %r will be released as soon as its lock service answers: %s", grant.name, error
                 )
             with section.mutex:
-                hold.queue.returned(hold, ours)
+                hold.queue.release_ended(hold, ours)
                 if ours and self._posts is not None:
                     self._replies.await_reply()
         except BaseException as error:
@@ -97,14 +97,11 @@ class Grantor:
             self._callbacks.lost(grant, self._note_end_lost(grant, hold))
 
     def abandon(self, grant: NameGrant, error: BaseException) -> None:
-        """Release *grant* without I/O: the maintenance thread does it.
-
-        For callers that *error* interrupts.
-        """
+        """Have the maintenance thread release *grant*, whose caller *error* has interrupted. No I/O."""
         self.section.undo(error, partial(grant._hold.queue.drop, grant))
 
     def _replied(self, grant: NameGrant, hold: Hold, ours: bool | None) -> None:
-        """Take in the reply to a release that nobody waited for. *ours*: see `Posts.post`."""
+        """Handle the reply to a release that nobody waited for. *ours*: see `Posts.post`."""
         if ours is None:
             with self.section.mutex:
                 self._cancellations.add(hold.request)
@@ -124,8 +121,8 @@ class Grantor:
     def lose(self, hold: Hold, why: str, cancel: bool, off_thread: bool = True) -> None:
         """End *hold*, which is lost, and tell its callers. The caller does not own the mutex.
 
-        *cancel*: the lock service may still think that it is ours. *off_thread*: `on_lost` runs in another
-        thread, for this one has more to look after.
+        *cancel*: the lock service may still have it, so it has to be released there. *off_thread*: `on_lost`
+        runs in another thread, because this one has other holds to renew.
         """
         with self.section.mutex:
             lost = hold.queue.lose(hold, why, cancel)
@@ -133,14 +130,14 @@ class Grantor:
             (self._callbacks.lost_off_thread if off_thread else self._callbacks.lost)(grant, why)
 
     def end_hung_readers(self, hold: Hold) -> None:
-        """End the readers of *hold* that exceed their max_hold, and no others, and tell them."""
+        """End those readers of *hold* that exceed their max_hold, and tell their callers."""
         with self.section.mutex:
             hung = hold.queue.end_hung_readers(hold)
         for grant in hung:
             self._callbacks.lost_off_thread(grant, grant.why_lost or "")
 
     def why_ended(self, hold: Hold) -> str:
-        """Return why the time of *hold* is over."""
+        """Return why *hold* has ended, as text."""
         if self.now() >= hold.ends:
             return f"it was held longer than max_hold={hold.max_hold:g} seconds"
         if not hold.acknowledged:
@@ -150,13 +147,13 @@ class Grantor:
     # -- confirmation ----------------------------------------------------------------------------
 
     def acknowledge(self, hold: Hold) -> Commands[None]:
-        """Have the lock service confirm *hold*, if a push handed it off. If it is not ours, it is lost.
+        """Have the lock service confirm *hold*, if a push has handed it off. If it refuses, the hold is lost.
 
-        A body may begin on the push. Whatever vouches for the lock awaits the confirmation: `Grant.check`,
-        and so the COMMIT of a guard; and the next hand-off. The renewer confirms holds whose bodies last.
+        A body may begin on the push. `Grant.check`, and with it the COMMIT of a guard, waits for the
+        confirmation; so does the next hand-off. The renewer confirms the holds of longer bodies.
 
         Raises:
-            BackendUnavailable: it is not known whether the hold is ours.
+            BackendUnavailable: it is unknown whether this process has the hold.
         """
         if hold.acknowledged or hold.lost or self._hands_off is None:
             return
@@ -171,7 +168,7 @@ class Grantor:
             with self.section.mutex:
                 hold.renew(sent, hold.request.ttl)
         elif hold.first_number == number:
-            # Otherwise its fence was raised meanwhile, and it is ours with another number.
+            # With another number it would still be ours: its fence was raised meanwhile.
             self.lose(hold, NOT_OURS, cancel=False)
 
     # -- fences ----------------------------------------------------------------------------------
@@ -179,12 +176,12 @@ class Grantor:
     def raise_fence(self, grant: NameGrant, number: int) -> Commands[bool]:
         """Raise the fence of *grant* above *number*, if the lock service says that the lock is still ours.
 
-        A fence falls behind what a database remembers where the lock service has lost its data, or its
-        clock was set back. Without this nobody would pass the fence until the numbers catch up.
+        The numbers of the lock service fall behind those in a database if the service has lost its data, or
+        if its clock was set back. Then no transaction would pass the fence until the numbers catch up.
 
-        The caller has had the fence row locked since it read *number* there. So the writer of *number* is
-        no later holder: the lock has not passed on. This happens once for each hold: a second, larger
-        number comes from a later holder that is alive. Readers share what one of them was raised to.
+        The caller has locked the fence row before it read *number* there. So *number* is from an earlier
+        holder, or the lock would have been lost. It is done once for each hold: a second, larger number is
+        from a later holder. All readers of a hold get the raised fence.
         """
         if self.section.reentered():
             raise refusal()
@@ -197,7 +194,7 @@ class Grantor:
                     return False
                 grant._fence = hold.latest_fence(grant.fence.epoch)
                 return True
-        # The lock service compares the token only.
+        # To raise a fence, the lock service compares the token only. So the hold is confirmed before.
         yield from self.acknowledge(hold)
         if hold.lost:
             return False
@@ -221,9 +218,9 @@ class Grantor:
     # -- downgrade -------------------------------------------------------------------------------
 
     def downgrade(self, grant: NameGrant) -> Commands[None]:
-        """Make *grant*, a writer's, a reader's.
+        """Turn *grant*, a writer's, into a reader's, with no other writer in between.
 
-        No other writer comes between: see `distlock.Grant.downgrade`.
+        See `distlock.Grant.downgrade`.
         """
         if self.section.reentered():
             raise refusal()
@@ -248,11 +245,11 @@ class Grantor:
         with self.section.mutex:
             request, begins = hold.request, queue.is_writer(grant)
             if begins and hold.downgrade_request is None:
-                # The lock service may let readers in from here on, so no other writer here may have the hold.
+                # From now on the lock service may let readers in, so no other writer here may get the hold.
                 hold.downgrade_request = replace(request, mode=READ)
             downgraded: LockRequest | None = hold.downgrade_request
         if not begins or downgraded is None:
-            # Another call made it a reader's before. Or it was released, or lost.
+            # Another call has downgraded it before. Or it was released, or lost: check() says so.
             grant.check()
             return
         ours: bool = yield Call(backend.downgrade, request, until=hold.deadline)
@@ -263,8 +260,8 @@ class Grantor:
                 queue.downgrade(hold, downgraded, grant)
                 return
             if hold.request is not downgraded:
-                # It was released meanwhile, or lost, and that release may have come before the downgrade.
-                # Where another call was first, the reader lives on *downgraded*, and releases that itself.
+                # It was released meanwhile, or lost, and the release may have come before the downgrade. If
+                # another call was first, the reader has *downgraded* as its request, and releases that.
                 self._cancellations.add(downgraded)
         grant.check()
 

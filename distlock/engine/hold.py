@@ -1,7 +1,8 @@
-"""A hold: what this process owns on the lock service; and the grants that are carved from it.
+"""A hold: what this process owns on the lock service; and the grants that its callers get of it.
 
-An exclusive hold has one grant at a time, handed from caller to caller. Readers share a hold: each of them
-has a grant of its own. A hold of permits has one grant, and a wait queue may have several such holds.
+An exclusive hold has one grant at a time, and the next caller may get the hold after the caller before.
+Readers share a hold, and each of them has a grant. A hold of permits has one grant; a wait queue may have
+several such holds.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from distlock.grants.grant import Fence, Grant
 from distlock.owner import Owner
 from distlock.terms import Mode, Terms
 
-#: A turn is what one process may do with a hold before the next process gets one: at most this many grants …
-SPAN = 64
-#: … that begin within this many seconds. Both bounds are those of lock cohorting:
+#: A turn is what one process does with a hold before the next process gets the lock. It has at most `SPAN`
+#: grants, which begin within `TURN` seconds. These are the bounds of lock cohorting:
 #: https://doi.org/10.1145/2145816.2145848
+SPAN = 64
 TURN = 0.05
-#: This process calls a lease over earlier than the server does, after this share of its ttl less so many
-#: seconds: clocks drift, and a holder has to learn of the end before the next holder begins.
+#: For this process a lease ends after this share of its ttl, less so many seconds. That is before it ends on
+#: the server: clocks drift, and a holder has to learn of the end before the next holder begins.
 LEASE_SHARE, LEASE_LESS = 0.98, 0.002
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A caller that wants the name: it waits, or has a grant."""
+    """A caller that waits for a grant, or has one."""
 
     parker: Parker
-    #: Since when it waits, and until when.
+    #: When it came, and when its time is over.
     came: float
     deadline: float
-    #: It does not wait for the lock. It stays in the queue only while the lock service is being asked.
+    #: It does not wait for the lock, and leaves the queue as soon as the lock service has answered.
     asks_once: bool
     options: Terms
     #: It sends the lock request for all in the queue.
@@ -48,12 +49,12 @@ class Waiter:
     #: Whether the lock was not simply free.
     waited: bool = False
     grant: NameGrant | None = None
-    #: Why all in the queue fail: what the leader met.
+    #: The error that all in the queue fail with; None: there is none.
     failure: str | None = None
     #: Its latest call to the lock service.
     call: Call | None = None
-    #: The others go on without it: it asked once and was refused, or its event loop stood still past its
-    #: deadline (see `StalledWaiters`).
+    #: It was removed from the queue by others: it asked once and was refused, or its event loop stood still
+    #: past its deadline (see `StalledWaiters`).
     passed_over: bool = False
 
     @property
@@ -74,8 +75,8 @@ class Queue(Protocol):
     #: Seconds of a turn; None: `TURN`.
     turn: float | None
 
-    def give_back(self, grant: NameGrant) -> bool: ...
-    def returned(self, hold: Hold, ours: bool | None) -> None: ...
+    def end_grant(self, grant: NameGrant) -> bool: ...
+    def release_ended(self, hold: Hold, ours: bool | None) -> None: ...
     def lose(self, hold: Hold, why: str, cancel: bool) -> list[NameGrant]: ...
     def end_hung_readers(self, hold: Hold) -> list[NameGrant]: ...
     def is_writer(self, grant: NameGrant) -> bool: ...
@@ -87,7 +88,7 @@ class Queue(Protocol):
 
 
 class GrantorProtocol(Protocol):
-    """Where grants come from, and go back to."""
+    """What a grant has done on the lock service: see `distlock.engine.grantor.Grantor`."""
 
     backend: Backend
     #: Seconds, on the clock of the leases.
@@ -181,7 +182,7 @@ class Hold:
         return self.since + self.max_hold
 
     def is_out(self, grant: NameGrant) -> bool:
-        """Return whether *grant* is carved from this hold, and no other grant replaced it."""
+        """Return whether *grant* still uses this hold, and no later grant has taken its place."""
         return self.grant is grant or grant in self.readers
 
     def waiter_of(self, grant: NameGrant) -> Waiter | None:
@@ -207,33 +208,33 @@ class Hold:
         return hung
 
     def latest_fence(self, epoch: int) -> Fence:
-        """Return the fence of the latest grant. Readers share it, for they have no number of their own."""
+        """Return the fence of the latest grant. All readers of the hold share it."""
         return Fence(epoch, self.first_number + max(0, self.used - 1))
 
     def raise_fence(self, first_number: int) -> None:
-        """Go on with the block of numbers that begins with *first_number*."""
+        """Give the next grants numbers from *first_number* on."""
         self.fence_raised = True
         self.first_number = first_number
         self.used = 0
 
     def mark_handed_off(self, sent: float, window: float) -> None:
-        """Note that a push handed it off.
+        """Note that a push has handed it off, which nobody has confirmed yet.
 
-        It lives for *window* seconds after *sent*, if nobody confirms it.
+        Until then it lasts for *window* seconds after *sent*.
         """
         self.acknowledged = False
         self.deadline = sent + LEASE_SHARE * window - LEASE_LESS
         self.period = window / 8
 
     def renew(self, sent: float, ttl: float) -> None:
-        """Note that the lock service confirmed it, in the reply to what was sent at *sent*."""
+        """Note that the lock service has confirmed it, in its reply to a call that was sent at *sent*."""
         self.acknowledged = True
         self.renewed = sent
         self.period = self.request.ttl / 3
         self.deadline = sent + LEASE_SHARE * ttl - LEASE_LESS
 
     def may_hand_off(self, now: float) -> bool:
-        """Return whether the next caller here may have it, with a fair share of its lifetime left."""
+        """Return whether the next caller here may have it: its turn goes on, and its lease lasts a while."""
         return (
             not self.lost
             and not self.release_requested
@@ -259,11 +260,11 @@ class NameGrant(Grant):
         self._grantor = grantor
         self._hold = hold
         self._fence = fence
-        #: Whether it was lost when it was released; None until then. Its hold may go on to others.
+        #: Whether it was lost when it was released; None: it is not released. Others may use its hold later.
         self._lost_at_end: bool | None = None
         self._options = options
         self.mode = options.mode
-        #: When a reader exceeds its max_hold. A writer's hold is not renewed any more then.
+        #: When a reader exceeds its max_hold. For a writer, `Hold.ends` says so.
         self._ends = math.inf
         self.name = hold.queue.name
         self.since = since
@@ -275,7 +276,7 @@ class NameGrant(Grant):
         return "released" if self.released else f"lost: {self.why_lost}" if self.lost else "held"
 
     def shown(self) -> str:
-        """Return what a line of the log calls it."""
+        """Return how the log and errors name it."""
         return f"lock {self.name!r} (fence {self._fence.epoch}:{self._fence.number})"
 
     @property
@@ -284,7 +285,7 @@ class NameGrant(Grant):
 
     @property
     def where(self) -> str | CodeType | None:
-        """The code that wanted it: see `distlock.terms.Terms`."""
+        """The user's code that asked for it: see `distlock.terms.Terms`."""
         return self._options.where
 
     @property
@@ -301,7 +302,7 @@ class NameGrant(Grant):
 
     @property
     def holder_ids(self) -> Mapping[str, str]:
-        # A digest: a process that had the token could release the lock.
+        # A digest, because whoever knows the token can release the lock.
         return {self.name: hashlib.blake2b(self._hold.request.token.encode(), digest_size=16).hexdigest()}
 
     @property
@@ -334,7 +335,7 @@ class NameGrant(Grant):
         return self._hold.release_requested
 
     def end(self) -> bool:
-        """Note that it is being released. Return False if it was released before."""
+        """Mark it as released. Return False if it was released before."""
         if self._lost_at_end is not None:
             return False
         hold = self._hold
@@ -343,7 +344,7 @@ class NameGrant(Grant):
         return True
 
     def end_lost(self, why: str) -> None:
-        """Note that the lock service did not know it any more when it was released."""
+        """Mark it as lost: the lock service did not know its hold any more when it was released."""
         self._hold.lost = why
         self._lost_at_end = True
 
@@ -386,7 +387,7 @@ class NameGrant(Grant):
 
 
 class SharedGrant(NameGrant):
-    """The grant of a caller that shares another one's, in a batch. The other one releases the hold."""
+    """The grant of a member of a batch. It shares the hold of the batch's first grant, which releases it."""
 
     __slots__ = ()
 
@@ -405,7 +406,7 @@ class SharedGrant(NameGrant):
 
 
 class PermitGrant(NameGrant):
-    """The grant of a semaphore's permits. It has no fence: of several holders none comes after the others."""
+    """The grant of a semaphore's permits. It has no fence, because several holders work at once."""
 
     __slots__ = ()
 
@@ -435,5 +436,5 @@ class PermitGrant(NameGrant):
         )
 
 
-#: Shared by all holds without readers, which most are. Nobody changes it.
+#: The readers of all holds without readers. It is never changed.
 _NO_READERS: dict[NameGrant, Waiter] = {}

@@ -1,7 +1,8 @@
 """The maintenance thread: one for each client. It does what no caller can wait for.
 
-It renews holds, takes back requests that nobody wants, reads late replies, passes over waiters whose event
-loops stand still, publishes the status of the process, and logs refusals. Each of these is a `Job`.
+It renews holds, cancels requests that nobody wants, reads replies that nobody waits for, gives up waiters
+whose event loops stand still, publishes the status of the process, and logs refusals. Each of these is a
+`Job`.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from distlock.engine.drivers import ThreadParker, run
 
 logger = logging.getLogger("distlock")
 
-#: How long an idle thread stays, seconds: to start one costs more than a lock.
+#: How long an idle thread stays, seconds. To start a thread costs more than a lock.
 LINGER = 10.0
-#: An idle thread looks for work after so many seconds. To wake it for each lock would cost more than the
-#: lock, and most holds have ended by then.
+#: How often an idle thread looks for work, seconds. To wake it for each lock would cost more than the lock,
+#: and most holds end sooner.
 NAP = 0.5
 
 
 class Job(Protocol):
     def tick(self, until: Callable[[], float]) -> Commands[None]:
-        """Do what is due. *until*: tells when it has to be over, for holds want to be renewed then."""
+        """Do what is due. *until* returns when it has to be over, because holds are to be renewed then."""
 
     def due(self, now: float) -> float:
         """Return when there is something to do; ``inf`` if there is nothing. The caller owns the mutex."""
@@ -37,11 +38,11 @@ class Job(Protocol):
 
 
 class MaintenanceThread:
-    """It starts with the first hold, and ends when there was nothing to do for a while.
+    """A thread that starts with the first hold, and ends after a while without work.
 
     Args:
-        begun: called when the thread is started.
-        threads: False where somebody else calls `tick`, as tests do.
+        begun: called when the thread was started.
+        threads: False: no thread is started, and somebody else calls `tick`, as tests do.
     """
 
     def __init__(
@@ -56,12 +57,12 @@ class MaintenanceThread:
         self._begun = begun
         self._threads = threads
         self.jobs: Sequence[Job] = ()
-        #: Return when the next hold has to be renewed. The caller owns the mutex.
+        #: Returns when the next hold has to be renewed. Its caller owns the mutex.
         self.next_renewal: Callable[[], float] = lambda: math.inf
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Begin without a thread: at first, after `stop`, and in a forked child."""
+        """Set the state of a client without a thread: at first, after `stop`, and in a forked child."""
         self.thread: threading.Thread | None = None
         self.parker = ThreadParker()
         #: When the next tick is.
@@ -69,11 +70,11 @@ class MaintenanceThread:
         self._stopping = False
 
     def wake(self) -> None:
-        """Tell the thread, if there is one, that there is something to do. Takes no mutex."""
+        """Wake the thread, if there is one. Takes no mutex."""
         self.parker.wake()
 
     def wake_before(self, due: float) -> None:
-        """See to it that there is a tick at *due*, with a thread for it. The caller owns the mutex."""
+        """Make sure that the next tick comes at *due* or before. The caller owns the mutex."""
         if (due >= self.wakes_at and self.thread is not None) or self._stopping:
             return
         if self._threads and self.thread is None:
@@ -81,7 +82,7 @@ class MaintenanceThread:
             try:
                 thread.start()
             except RuntimeError as error:
-                # A lock ends with its lease then, and the next one tries to start the thread again.
+                # Until a later hold starts it, locks end with their leases.
                 logger.error("No maintenance thread could be started, so locks are not renewed: %s", error)
             else:
                 self.thread = thread
@@ -98,7 +99,7 @@ class MaintenanceThread:
             now = self._now()
             dues = [job.due(now) for job in self.jobs]
             if now < self.wakes_at:
-                # Some rely on a tick by then, and were spared a wake-up each.
+                # `wake_before` has promised a tick by then.
                 dues.append(self.wakes_at)
             self.wakes_at = min(dues)
             return max(0.0, self.wakes_at - now)
@@ -120,7 +121,7 @@ class MaintenanceThread:
         try:
             self._tick_again_and_again()
         finally:
-            # Whatever ended it, the next hold starts another one.
+            # Whatever ended this thread, the next hold starts another one.
             with self._section.mutex:
                 if self.thread is threading.current_thread():
                     self.thread = None

@@ -1,9 +1,9 @@
-"""What the lock service notifies this process of, and what the process tells its user's callbacks.
+"""Notifications from the lock service, and the user's callbacks.
 
 A notification is only a hint. The state is on the lock service, and a notified caller asks there.
 
-G7 lives here: notifications and the maintenance thread find a loss before the lease ends. The grant knows
-it first, then the log and the callbacks.
+Promise G7: a loss is found before the lease ends, by a notification or by the maintenance thread. The grant
+is marked first; then the loss is logged, and the callbacks are called.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from distlock.grants.grant import Fence, Grant, OnReleaseRequested
 
 logger = logging.getLogger("distlock")
 
-#: Called with each lost grant and why it was lost, one after the other.
+#: Called with each lost grant and the reason, for one grant after the other.
 OnLost = Callable[[Grant, str], None]
-#: Called with each grant whose fence was raised, and its fence before that. It should return soon.
+#: Called with each grant whose fence was raised, and the fence that it had before. It should return soon.
 OnLifted = Callable[[Grant, Fence], None]
 
 
 class Callbacks:
-    """The callbacks of one client. They may take their time, so they run off the threads that renew holds.
+    """The callbacks of one client. They may take long, so they run in other threads than those that renew.
 
     Args:
-        threads: False: they run in the thread that finds what they are told, as tests want it.
+        threads: False: they run in the calling thread, as tests want it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Callbacks:
         self.after_fork()
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child: the losses are the parent's."""
+        """Forget the losses that are not reported yet: in a forked child, they are the parent's."""
         self._mutex = threading.RLock()
         self._losses: deque[tuple[Grant, str]] = deque()
         self._thread: threading.Thread | None = None
@@ -82,7 +82,7 @@ class Callbacks:
         self._serve()
 
     def join(self) -> None:
-        """Wait until all losses are told, unless `on_lost` itself waits."""
+        """Wait until `on_lost` was called for all losses, unless `on_lost` itself calls this."""
         with self._mutex:
             thread = self._thread
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
@@ -103,7 +103,7 @@ class Callbacks:
         try:
             self._on_lost(grant, why)
         except (Exception, SystemExit):
-            # Not even an exit may keep the others from being told.
+            # Even after an exit, the losses that follow have to be reported.
             logger.exception("on_lost failed for the lock %s.", ", ".join(map(repr, grant.names)))
 
     # -- fences and requests to release ----------------------------------------------------------
@@ -144,7 +144,7 @@ class Callbacks:
         try:
             thread.start()
         except RuntimeError as error:
-            # The grant itself knows.
+            # The holder still sees `Grant.release_requested`.
             logger.warning("Nobody was told that %r is wanted back: %s", grant.name, error)
 
 
@@ -189,7 +189,7 @@ class EngineSink:
         self._losing = losing
         self._callbacks = callbacks
         self.reconnected = on_reconnected
-        #: None: no caller has ever waited for a latch.
+        #: None: no caller has waited for a latch yet.
         self.latch_waits: LatchListener | None = None
 
     def notified(self, key: str) -> None:
@@ -218,10 +218,10 @@ class EngineSink:
         with self._section.mutex:
             queue = self._queues.by_key.get(key)
             hold = None if queue is None else queue.hold_of(token)
-            # A hold that is not known yet is told by its next renewal.
+            # If the hold is not known here yet, its next renewal tells it.
             if hold is None or hold.release_requested or not (grants := hold.grants):
                 return
-            # It is for this hold alone: it is handed to nobody else here, and later holds know nothing of it.
+            # From now on no other caller here gets this hold. Later holds are not concerned.
             hold.release_requested = True
         for grant in grants:
             self._callbacks.release_requested(grant)

@@ -1,4 +1,4 @@
-"""Work at the lock service whose callers have gone on: requests to cancel, replies to read."""
+"""Work that callers leave to the maintenance thread: requests to cancel, replies to read."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class _Cancellation:
     request: LockRequest
     next_try: float
     give_up: float
-    #: It was cancelled once.
+    #: It was cancelled once, and is cancelled again.
     again: bool = False
 
 
 class Cancellations:
-    """Requests to cancel: nobody here wants them any more, while the lock service may still have them.
+    """Requests that nobody here wants any more, and that the lock service may still have.
 
-    They leave its queue, or their holds are released, as soon as it answers. A request that was sent and
-    never answered may be carried out after that: a server that stood still reads it and its cancellation
-    from two connections, in any order. So such a request is cancelled twice. `len()` is the number that was
-    not tried yet.
+    As soon as the lock service answers, they leave its queue, or their holds are released. A request without
+    an answer may be carried out even after its cancellation: a server that stood still reads the two from two
+    connections, in any order. So such a request is cancelled twice. `len()` counts those that were not tried
+    yet.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Cancellations:
     def add(self, request: LockRequest) -> None:
         """Cancel *request* as soon as the lock service answers. The caller owns the mutex."""
         now = self._now()
-        # Where there is a lease, what could not be cancelled ends by itself.
+        # Where there are leases, the request ends by itself.
         give_up = now + 2 * request.ttl if self._backend.capabilities.lease else math.inf
         self._pending.append(_Cancellation(request, now, give_up))
         self._thread.wake_before(now)
@@ -74,7 +74,7 @@ class Cancellations:
         return not len(self)
 
     def tick(self, until: Callable[[], float], last: bool = False) -> Commands[None]:
-        """Cancel what is due. *last*: the client is being closed, and nothing is cancelled a second time."""
+        """Cancel what is due. *last*: the client is being closed, so nothing is cancelled a second time."""
         with self._section.mutex:
             now = self._now()
             if last:
@@ -91,7 +91,7 @@ class Cancellations:
                 self._put_off(due)
                 return
             except LockError:
-                pass  # It never was a lock service that could hold anything.
+                pass  # Such a lock service has never granted anything.
             with self._section.mutex:
                 if one.request.unanswered and not (one.again or last):
                     one.again, one.next_try = True, self._now() + AGAIN
@@ -100,7 +100,7 @@ class Cancellations:
                     self._pending.remove(one)
 
     def _put_off(self, due: list[_Cancellation]) -> None:
-        """Try *due* later: the lock service is away, and to try each of them now would delay renewals."""
+        """Try *due* later: the lock service does not answer, and each try would delay renewals."""
         with self._section.mutex:
             now = self._now()
             for one in due:
@@ -108,8 +108,11 @@ class Cancellations:
             self._pending = [one for one in self._pending if one.next_try < one.give_up]
 
 
-class PendingReplies:
-    """Replies to releases that nobody waits for. The next call on their connection reads them, or a tick."""
+class ReplyReader:
+    """Has the replies to releases read that no caller has waited for.
+
+    Most are read by the next call on their connection, the others by a tick of the maintenance thread.
+    """
 
     def __init__(
         self,
@@ -125,17 +128,17 @@ class PendingReplies:
         self.forget()
 
     def forget(self) -> None:
-        """Await no reply: at first, after a close, and in a forked child."""
+        """Expect no reply: at first, after a close, and in a forked child."""
         self._due = math.inf
         self._reading = False
 
     @property
     def any(self) -> bool:
-        """Whether there may be a reply that nobody has read."""
+        """Whether a reply may not be read yet."""
         return self._reading or self._due != math.inf
 
     def await_reply(self, within: float = SOON) -> None:
-        """Read a reply in *within* seconds, if no later call has read it. The caller owns the mutex."""
+        """Have a reply read in *within* seconds, unless a call does before. The caller owns the mutex."""
         if within < SOON or self._due == math.inf:
             self._due = self._now() + within
             self._thread.wake_before(self._due)

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from distlock import clock
 
-#: How long clients of lock services that do not answer may delay the end of a process, seconds.
+#: The longest time that clients may delay the end of a process, where lock services do not answer, seconds.
 LONGEST = 3.0
-#: Our finalizer in children of multiprocessing runs after others: those of queues send what is left in them.
+#: The priority of our finalizer in children of multiprocessing: after those of queues, which send their rest.
 LAST = -100
 
 
@@ -33,7 +33,7 @@ class Ending(Protocol):
         """Mark what is held as lost, and begin to release what no running thread holds. No I/O."""
 
     def has_ended(self) -> bool:
-        """Return whether all is released that is to be released."""
+        """Return whether everything is released that `end_with_process` began to release."""
 
 
 _children_forget: weakref.WeakSet[Forgetful] = weakref.WeakSet()
@@ -68,8 +68,8 @@ os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 def end_with_process(one: Ending) -> None:
     """Call `Ending.end_with_process` of *one* at the end of the process, if *one* is in use then."""
     _ending.add(one)
-    # Hooks run in the reverse order of registration: ours runs before those of the libraries that speak to
-    # the lock services, which are in use by now.
+    # Hooks run in the reverse order of registration. So ours runs before those of the client libraries, which
+    # were registered by now.
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
     _end_with_child()
@@ -78,7 +78,7 @@ def end_with_process(one: Ending) -> None:
 def may_run(thread: int) -> bool:
     """Return whether *thread*, an identifier, may still run while another thread ends the interpreter.
 
-    Python has joined all threads but daemons by then. Greenlets can't be told from those that have ended.
+    Python has joined all threads but daemons by then. Of greenlets it can't be known.
     """
     if thread == threading.get_ident():
         return False
@@ -97,7 +97,7 @@ def _end_with_child() -> None:
 
 
 def _at_end_of_child() -> None:
-    # Elsewhere Python has ended these threads before. Those of an executor wait to be told.
+    # In other processes Python itself ends these threads before its exit hooks run.
     if (executors := sys.modules.get("concurrent.futures.thread")) is not None:
         executors._python_exit()
     for thread in threading.enumerate():

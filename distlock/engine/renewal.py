@@ -1,7 +1,7 @@
-"""Renewal: every hold with a lease is renewed every third of its ttl, until its max_hold is over.
+"""Renewal: each hold with a lease is renewed after every third of its ttl, until its max_hold is over.
 
-A process may have fifteen thousand holds, and one of them with a lease of half a second. So each tick looks
-at the holds that are due, and not at all of them.
+A process may have many thousand holds, and some with a lease of half a second. So a tick looks only at the
+holds that are due.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ logger = logging.getLogger("distlock")
 #: The `Hold.due` of a hold whose first look is not planned yet.
 NOT_PLANNED = -math.inf
 
-#: Why a hold is lost that the lock service does not confirm.
+#: The reason of the loss of a hold that the lock service did not confirm.
 NOT_OURS = "it was broken, or the lock service forgot it or gave it on"
 
 
 class LossHandler(Protocol):
-    """Ends the holds that the renewer finds lost."""
+    """What the renewer needs of `distlock.engine.grantor.Grantor`."""
 
     def lose(self, hold: Hold, why: str, cancel: bool) -> None: ...
     def end_hung_readers(self, hold: Hold) -> None: ...
@@ -56,22 +56,22 @@ class Renewer:
         self._losing = losing
         #: When the status of the process is published next. The thread has to be awake then.
         self.next_publication = math.inf
-        #: The holds to renew, the latest last. One that has ended is only taken out.
+        #: The holds to renew, the latest last.
         self.holds: dict[Hold, None] = {}
         self.forget()
 
     def forget(self) -> None:
-        """Renew nothing: in a forked child."""
+        """Forget all holds: in a forked child."""
         self.holds.clear()
-        #: Planned looks. An entry counts if its time is its hold's `due`, and the hold is in `holds`.
+        #: A heap of planned looks. One is valid if its time is the hold's `due`, and the hold in `holds`.
         self._looks: list[tuple[float, int, Hold]] = []
         self._count = itertools.count()
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Forget what the lock service was like: after a close."""
+        """Forget failures of the lock service: after a close."""
         self._all_due = False
-        #: How long the latest renewal took, if it failed. Another one must not outlast a lease.
+        #: How long the latest renewal took if it failed, seconds; else 0. The next one may take as long.
         self.failing_takes = 0.0
         self._failed_at = 0.0
 
@@ -79,9 +79,9 @@ class Renewer:
 
     def add(self, hold: Hold) -> None:
         """Renew *hold*, which the lock service has just granted."""
-        # An earlier state says nothing about it now.
+        # The lock service answers again.
         self.failing_takes = 0.0
-        # Its first look is planned later, because most holds end before.
+        # `_plan_new` plans its first look, because most holds end before that.
         hold.due = NOT_PLANNED
         self.holds[hold] = None
         due = hold.renewed + min(hold.period, hold.max_hold)
@@ -92,12 +92,12 @@ class Renewer:
             thread.wake_before(due)
 
     def look_at(self, hold: Hold) -> None:
-        """Plan the next look at *hold* anew: it may be due earlier than before."""
+        """Plan the next look at *hold* again, because it may be due earlier than before."""
         self._plan_new()
         self._thread.wake_before(self._plan(hold))
 
     def look_at_all(self) -> None:
-        """Confirm every hold now: a notification that one is lost may be missing."""
+        """Have every hold confirmed now, because the notification of a loss may be missing."""
         if self.holds:
             self._all_due = True
             self._thread.wake_before(self._now())
@@ -120,7 +120,7 @@ class Renewer:
         return not self.holds
 
     def _plan_new(self) -> None:
-        # The oldest first, so that after an interrupt those that are left are still the latest.
+        # The oldest first: if this is interrupted, the rest still are the latest ones.
         for hold in reversed([*takewhile(_is_new, reversed(self.holds))]):
             self._plan(hold)
 
@@ -129,23 +129,23 @@ class Renewer:
         if len(self._looks) > 2 * len(self.holds) + 64:
             self._looks = [(kept.due, next(self._count), kept) for kept in self.holds if not _is_new(kept)]
             heapq.heapify(self._looks)
-        # In this order: an interrupt in between would leave a hold that nobody looks at.
+        # In this order, or an interrupt in between would leave a hold that is never looked at.
         heapq.heappush(self._looks, (due, next(self._count), hold))
         hold.due = due
         return due
 
     def _take_due(self, now: float) -> list[Hold]:
-        """Return the holds that are due. They have to be planned anew."""
+        """Return the holds that are due, and drop their entries: the caller plans them again."""
         taken = []
         while self.next() <= now:
             hold = heapq.heappop(self._looks)[2]
-            # So that a second entry with the same time does not count.
+            # A second entry with the same time is invalid from now on.
             hold.due = math.inf
             taken.append(hold)
         return taken
 
     def _due(self, hold: Hold) -> float:
-        """Return when *hold* wants its next look."""
+        """Return when to look at *hold* next."""
         return min(self._due_by_itself(hold), hold.reads_end)
 
     def _due_by_itself(self, hold: Hold) -> float:
@@ -153,7 +153,7 @@ class Renewer:
         if hold.deadline == math.inf:
             return ends
         if ends <= self._now():
-            # A hung hold is not renewed any more, so a renewal that is due must not keep the thread awake.
+            # Past its max_hold it is not renewed, and only its end matters.
             return hold.deadline
         renewal = hold.renewed + hold.period
         if self.failing_takes:
@@ -169,7 +169,7 @@ class Renewer:
             looked_at = list(self.holds) if look_at_all else self._take_due(now)
             holds = [hold for hold in looked_at if self._may_be_renewed(hold, now, look_at_all)]
             if not look_at_all and any(self._due(hold) <= now for hold in holds):
-                # Holds that will be due soon are renewed, too: one request instead of two.
+                # Also renew the holds that are due soon, which saves a call.
                 soon = self._take_due(now + min(hold.period for hold in holds) / 2)
                 looked_at += soon
                 holds += [hold for hold in soon if self._may_be_renewed(hold, now, look_at_all)]
@@ -198,7 +198,7 @@ class Renewer:
                 self._plan(hold)
 
     def _may_be_renewed(self, hold: Hold, now: float, look_at_all: bool) -> bool:
-        # A hold without a lease needs no renewal, only a look where a notification may be missing.
+        # A hold without a lease is only confirmed when a notification may be missing.
         return (
             now < hold.ends
             and now + min(self.failing_takes, hold.period) < hold.deadline
@@ -206,13 +206,12 @@ class Renewer:
         )
 
     def _confirm(self, holds: list[Hold], call: Call, now: float) -> Commands[None]:
-        """Have the lock service confirm *holds* by *call*, which answers for each of them."""
+        """Make *call*, whose answers say for each of *holds* whether it is still ours."""
         numbers = [hold.first_number for hold in holds]
         try:
             answers = yield call
         except Exception as error:
-            # Whatever it is: a server that comes back may have other settings, and refuse ours. The leases
-            # end meanwhile.
+            # Any error: a server that comes back with other settings may refuse the call. Try again.
             self._failed(now)
             unforeseen = not isinstance(error, LockError)
             message = "%s could not be renewed; trying again: %s"
@@ -227,7 +226,7 @@ class Renewer:
                 with self._section.mutex:
                     hold.renew(now, hold.request.ttl if hold.deadline != math.inf else math.inf)
             elif hold.first_number == number:
-                # Otherwise its fence was raised meanwhile, and it is ours with another number.
+                # With another number it would still be ours: its fence was raised meanwhile.
                 self._losing.lose(hold, NOT_OURS, cancel=False)
         if unknown:
             self._failed(now)

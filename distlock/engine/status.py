@@ -1,7 +1,7 @@
 """The published status of this process: who holds what here, who waits here, and for how long.
 
-The maintenance thread publishes it every few seconds, for what has lasted longer than a moment. Taking a
-lock does nothing for it. The same thread looks up who holds the names that are waited for here, so that a
+The maintenance thread publishes every few seconds what has lasted longer than `MOMENT`; locking a name does
+no work for it. The same thread looks up who holds the names that callers here wait for. So the error of a
 time-out can name the holder without a round trip.
 """
 
@@ -38,22 +38,22 @@ from distlock.terms import EXCLUSIVE, PERMIT, READ, Mode, shown_where
 
 logger = logging.getLogger("distlock")
 
-#: Seconds between two publications; longer where there is much to look at.
+#: Seconds between two publications; more if there are many wait queues.
 PERIOD = 2.0
 #: Published status expires after this many periods.
 LIFE = 4
-#: At most this share of a processor is spent on it.
+#: Publications use at most this share of a processor.
 SHARE = 0.02
-#: How many keys one publication has at most, and, where that took too long, at the least, …
+#: The most keys of one publication. After publications that took too long the limit falls, down to `FEW`.
 MANY, FEW = 10_000, 500
-#: … and how long it may take, seconds: holds want to be renewed.
+#: How long one publication may take, seconds, because the same thread renews holds.
 PATIENCE = 0.5
-#: How many holders are looked up at a time.
+#: How many holders are looked up after one publication.
 MOST_LOOKED_UP = 20
 
 
 class Inspection:
-    """Questions about the locks of the lock service, and what an operator does to them."""
+    """What an operator asks of the lock service, or does there."""
 
     def __init__(self, section: CriticalSection, backend: Backend) -> None:
         self._section = section
@@ -65,12 +65,12 @@ class Inspection:
         return self._inspectable().process
 
     def inspect(self, key: str) -> KeyState:
-        """Return what the lock service shows of *key*."""
+        """Return the holders and waiters of *key*. Asks the lock service."""
         state: KeyState = reentrance.call(self._inspectable().inspect, key)
         return state
 
     def announced(self, before: str) -> Iterator[SeenProcess]:
-        """Return what all processes publish of the keys that begin with *before*."""
+        """Return the status that all processes publish of the keys that begin with *before*."""
         return self._inspectable().announced(before)
 
     def break_hold(self, key: str, number: int) -> bool:
@@ -113,17 +113,17 @@ class StatusPublisher:
         self._backend = seen if isinstance(seen, Announces) else None
         self._now = now
         self._queues = queues
-        #: Return the rows of what is not in the wait queues, as of latches. Its argument is that of `row_of`.
+        #: Returns the rows of latches, which have no wait queue. Its argument is the *at_epoch* of `row_of`.
         self.more_rows: Callable[[float], list[StatusRow]] = lambda at_epoch: []
         self.forget()
 
     def forget(self) -> None:
-        """Begin as if nothing were published: at first, after a close, and in a forked child."""
-        #: The published row of each key; None if something may be published.
+        """Set the state of a process that has published nothing: at first, after a close, after a fork."""
+        #: The published row of each key; None: it is unknown whether one is published.
         self._published: dict[str, StatusRow | None] = {}
-        #: The keys that are waited for here, as they were seen last.
+        #: The state of the keys that callers here wait for, as of the latest look.
         self._states: dict[str, KeyState] = {}
-        #: Since when publications fail; ``inf``: they don't.
+        #: Since when publications have failed; ``inf``: the latest one did not.
         self._failed_since = math.inf
         #: How many keys the next publication has at most.
         self._many = MANY
@@ -139,7 +139,7 @@ class StatusPublisher:
             self._queues.renewer.next_publication = moment
 
     def last_state(self, key: str) -> KeyState | None:
-        """Return *key* as it was seen last, without asking anybody; None: nobody has looked."""
+        """Return the latest known state of *key*; None: nobody has looked. Does no I/O."""
         return self._states.get(key)
 
     def soon(self, now: float) -> float:
@@ -174,7 +174,7 @@ class StatusPublisher:
         rows, waits = self._rows(queues, began)
         news = [row for key, row in rows.items() if self._published.get(key) != row]
         gone = [key for key in self._published if key not in rows]
-        # A publication that takes longer comes less often.
+        # The longer a publication takes, the longer is the pause.
         self._period = max(PERIOD, (self._now() - began) / SHARE)
         self._plan(self._now() + self._period)
         if not rows:
@@ -183,12 +183,12 @@ class StatusPublisher:
                 return
         life = LIFE * self._period
         if not rows and began >= self._failed_since + life:
-            # The lock service has forgotten it by now.
+            # What was published has expired by now.
             self.forget()
             return
         until = min(until, self._now() + PATIENCE)
         if self._now() >= until:
-            # A call without time fails, and its connection is dropped.
+            # A call that has no time left fails, and costs its connection.
             return
         many = min(MANY, self._many)
         all_of_it = len(news) <= many and len(gone) <= many
@@ -198,29 +198,30 @@ class StatusPublisher:
         try:
             goes_on = yield Call(announce, socket.gethostname(), os.getpid(), news, gone, life, until=until)
         except Exception as error:
-            # No lock depends on it, so it may not delay a renewal, whatever it is.
+            # Whatever went wrong, no lock depends on the status, and renewals must go on.
             if not isinstance(error, LockError):
                 logger.warning("The status of this process could not be published: %r", error, exc_info=True)
             self._note_failure(news, began, until)
             return
         self._failed_since = math.inf
         if all_of_it:
-            # Not before: after a failure, the next publications say all of it again.
+            # Only now: after a failure the next publications have to repeat everything.
             self._many = 2 * many
         dropped = set(gone)
         kept = {key: row for key, row in self._published.items() if key not in dropped}
-        # Rows that the lock service has forgotten are published again.
+        # If it has lost the rows of before (not *goes_on*), they are published again.
         self._published = {**(kept if goes_on else {}), **{row.key: row for row in news}}
         yield from self._look_up_holders(backend, waits, until)
 
     def _rows(self, queues: Sequence[WaitQueue], now: float) -> tuple[dict[str, StatusRow], list[StatusRow]]:
-        """Return all rows by key, and those of *queues*. The caller does not own the mutex.
+        """Return all rows by key, and those of *queues*.
 
-        There may be a hundred thousand of them. What changes meanwhile is published next time.
+        The caller does not own the mutex, because there may be a hundred thousand queues. What changes
+        meanwhile is published next time.
         """
         at_epoch = time.time() - now
         if abs(at_epoch - self._at_epoch) > 1.0:
-            # Otherwise all of it would be news whenever the two clocks drift apart a little.
+            # Smaller drifts of the clocks are ignored: each would change all rows.
             self._at_epoch = at_epoch
         rows = {row.key: row for queue in queues if (row := row_of(queue, now, self._at_epoch)) is not None}
         waits = list(rows.values())
@@ -228,14 +229,14 @@ class StatusPublisher:
         return rows, waits
 
     def _note_failure(self, news: Sequence[StatusRow], began: float, until: float) -> None:
-        # Which part of it arrived is unknown: all is published again, and taken back where it has ended.
+        # It is unknown what has arrived. So all rows are sent again, and those that have ended are deleted.
         self._published = dict.fromkeys([*self._published, *(row.key for row in news)])
         self._failed_since = min(self._failed_since, began)
         if self._now() >= until:
             self._many = max(FEW, min(MANY, self._many) // 4)
 
     def _look_up_holders(self, backend: Announces, rows: Iterable[StatusRow], until: float) -> Commands[None]:
-        """Look up who holds those of *rows* that another process holds, the longest wait first."""
+        """Look up the holders of those *rows* that another process holds, the longest wait first."""
         elsewhere = (row for row in rows if row.waiting and not row.held_since)
         states = {}
         for row in islice(sorted(elsewhere, key=lambda one: one.waiting_since), MOST_LOOKED_UP):
@@ -244,7 +245,7 @@ class StatusPublisher:
             try:
                 states[row.key] = yield Call(backend.inspect, row.key, until=until)
             except Exception as error:
-                # No lock depends on it, so it may not delay a renewal, whatever it is.
+                # Whatever went wrong, no lock depends on this look, and renewals must go on.
                 if not isinstance(error, LockError):
                     logger.warning("The holder of a lock could not be looked up: %r", error, exc_info=True)
                 break
@@ -254,7 +255,7 @@ class StatusPublisher:
 def row_of(queue: WaitQueue, now: float, at_epoch: float, moment: float = MOMENT) -> StatusRow | None:
     """Return what to publish of *queue*; None: nothing there has lasted for *moment* seconds.
 
-    *at_epoch*: what has to be added to the engine's time to get seconds since 1970.
+    *at_epoch*: what to add to the engine's time to get seconds since 1970.
     """
     held_at, held_since, waits_at, waiting_since, waiting = "", 0.0, "", 0.0, 0
     mode: Mode = EXCLUSIVE

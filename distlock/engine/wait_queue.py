@@ -1,13 +1,16 @@
 """The wait queue of one name: the callers of this process that want it, and what the process owns of it.
 
-Towards the lock service the process is one contender, not each caller. The waiter at the head of the queue
-*leads*: it sends the lock request for all of them. If it gives up, the next waiter goes on with that
-request, and keeps its place in the queue of the lock service.
+To the lock service the process is one contender, however many callers it has. The waiter at the head of the
+queue *leads*: it sends the lock request for all of them. If it gives up, the next waiter goes on with that
+request, and so keeps the place in the queue of the lock service.
 
-G5 lives here: callers of a process are served in the order of its queue, processes in the order of the lock
-service. How often and for how long a hold is handed from caller to caller in between, `Hold` bounds.
+Promise G5: callers of a process are served in the order of this queue, processes in the order of the lock
+service. `Hold` bounds how often and for how long a hold is handed from caller to caller in between.
 
-Callers own the engine's mutex. No method does I/O.
+How a waiter goes: it was granted the lock, or its time is over (`give_up`), it was interrupted (`abandon`),
+the lock service failed (`fail`), or it asked once (`refuse_once`). `leave` is what these have in common.
+
+Callers of this module own the engine's mutex. No method does I/O.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from distlock.terms import EXCLUSIVE, READ, Seat, Terms
 
 
 class HandedOff(NamedTuple):
-    """A push: the hold of *token* is ours, with *number*. It was granted after *sent*."""
+    """A push from the lock service: it granted the hold of *token*, with *number*, after *sent*."""
 
     token: str
     number: int
@@ -97,7 +100,7 @@ class WaitQueue:
         return len(modes) - sum(one == other == READ for one, other in pairwise(modes))
 
     def hold_of(self, token: str) -> Hold | None:
-        """Return the hold that *token* proves, if it is still ours."""
+        """Return the hold of this process with *token*; None: it has none, or has lost it."""
         return next((hold for hold in self.holds if hold.request.token == token), None)
 
     def is_read_by(self, owner: Owner) -> bool:
@@ -119,16 +122,13 @@ class WaitQueue:
             self.waiters[0].parker.wake()
 
     def leave(self, waiter: Waiter) -> None:
-        """Remove *waiter*: it was granted the lock, gave up, was interrupted, or failed."""
+        """Remove *waiter*, whatever the reason. To be followed by `elect`, unless a hold begins."""
         self.waiters.remove(waiter)
         waiter.leads = False
         self._all.waiting -= 1
 
     def give_up(self, waiter: Waiter, now: float) -> None:
-        """Remove *waiter*, whose time is over.
-
-        What the lock service has of it is for the next in the queue.
-        """
+        """Remove *waiter*, whose time is over. The next one in the queue goes on with its request."""
         if waiter.leads and self.request is not None and len(self.waiters) == 1:
             self.cancel_request()
         self._all.admission.timed_out(self, now)
@@ -136,7 +136,7 @@ class WaitQueue:
         self.elect()
 
     def cancel_request(self) -> None:
-        """Have the request taken back later: nobody here wants it any more."""
+        """Have the request cancelled by the maintenance thread, because nobody here wants it any more."""
         if self.request is not None:
             self._all.cancellations.add(self.request)
             self.request = None
@@ -151,7 +151,7 @@ class WaitQueue:
                 first.parker.wake()
         elif self._all.by_key.get(self.key) is self:
             if self.request is not None:
-                # Waiters of a closed event loop have left it behind.
+                # Waiters of an event loop that was closed have left it behind.
                 self.cancel_request()
             if not self.shared:
                 del self._all.by_key[self.key]
@@ -166,7 +166,7 @@ class WaitQueue:
             waiter.parker.wake()
 
     def refuse_once(self, which: Callable[[Waiter], bool] = lambda waiter: True) -> None:
-        """Refuse *which* of the waiters that ask once: the answer to another request refuses them, too."""
+        """Refuse those waiters that ask once, if *which* says so: the lock is known to be taken."""
         for waiter in [one for one in self.waiters if one.asks_once and which(one)]:
             waiter.passed_over = True
             self.leave(waiter)
@@ -177,14 +177,14 @@ class WaitQueue:
     def take(self, hold: Hold, now: float) -> None:
         """Grant the leader *hold*, which the lock service has just granted to its request."""
         if hold.deadline <= now:
-            # The answer took longer than the lease: somebody else may have the lock by now.
+            # The answer took longer than the lease, so somebody else may have the lock by now.
             self._all.cancellations.add(hold.request)
             self.request = None
             return
         if hold.request.mode != EXCLUSIVE:
             self._take_shared(hold, now)
             return
-        # From here on the hold stands for the request: `mend` finds it.
+        # If this is interrupted from here on, `mend` finds the hold.
         self.hold = hold
         self.request = None
         self.busy = True
@@ -194,7 +194,7 @@ class WaitQueue:
     def take_handed_off(self, window: float) -> bool:
         """Grant the leader the hold that a push handed off. Return False if it has to ask first.
 
-        The hold is worth *window* seconds until the lock service confirms it.
+        The hold lasts for *window* seconds unless the lock service confirms it.
         """
         pushed, self.handed_off = self.handed_off, None
         first, request, now = self.waiters[0], self.request, self._all.grantor.now()
@@ -212,7 +212,7 @@ class WaitQueue:
         return True
 
     def _take_shared(self, hold: Hold, now: float) -> None:
-        """Grant a hold beside which others may have theirs, so the next waiter asks at once."""
+        """Grant *hold*, of readers or of permits. Others may have theirs beside it: the next waiter leads."""
         self.shared.append(hold)
         self.request = None
         self._all.renewer.add(hold)
@@ -247,19 +247,19 @@ class WaitQueue:
             return False
         waiter = self.first()
         if waiter is None or waiter.options.ttl != hold.request.ttl or waiter.options.mode != EXCLUSIVE:
-            # It wants a lease of another length; or to read, which readers elsewhere may do at the same time.
+            # It wants another lease, or to read: then readers of other processes may come in, too.
             return False
         if self._all.has_ended is not None and self._all.has_ended(hold.request):
-            # Another process may have the lock by now. The release finds out, and tells the holder.
+            # Another process may have the lock by now. The release finds out, and the holder is told.
             return False
         self._grant(hold, waiter, now)
         waiter.parker.wake()
         return True
 
-    def give_back(self, grant: NameGrant) -> bool:
-        """Note that *grant* ended. Return whether its hold has to be released: nobody here goes on with it.
+    def end_grant(self, grant: NameGrant) -> bool:
+        """End *grant*. Return True if its hold has to be released now: no caller here goes on with it.
 
-        The queue stays busy during the release: a request of ours would queue behind our own hold.
+        The queue stays busy until `release_ended`, because a request sent before would queue behind the hold.
         """
         hold = grant._hold
         if hold.grant is grant and self.hold is hold and not hold.readers:
@@ -267,24 +267,24 @@ class WaitQueue:
                 return False
         elif not self._ends_share(hold, grant):
             return False
-        self._send_back(hold)
+        self._begin_release(hold)
         return True
 
     def _ends_share(self, hold: Hold, grant: NameGrant) -> bool:
-        """Note that *grant*, one of several of *hold*, ended. Return whether no other uses the hold."""
+        """End *grant*, one of several of *hold*. Return whether it was the last one that uses the hold."""
         # The reads of a writer keep its hold, too.
         if not hold.remove_reader(grant) and hold.grant is not grant:
             return False
         if hold.is_used:
             if hold.grant is grant and hold in self._all.renewer.holds:
-                # Without the limit of its writer it may want a renewal earlier.
+                # The max_hold of its writer no longer counts, so a renewal may be due earlier.
                 self._all.renewer.look_at(hold)
             return False
         if self.hold is hold:
             return not self.hand_off(hold)
         return hold in self.shared
 
-    def _send_back(self, hold: Hold) -> None:
+    def _begin_release(self, hold: Hold) -> None:
         hold.returning = True
         if self.hold is hold:
             self.hold = None
@@ -292,10 +292,10 @@ class WaitQueue:
             self.shared.remove(hold)
         self._all.renewer.holds.pop(hold, None)
 
-    def returned(self, hold: Hold, ours: bool | None) -> None:
-        """Note that the release of *hold* is over, so the queue is free.
+    def release_ended(self, hold: Hold, ours: bool | None) -> None:
+        """Note that the release of *hold* was sent, or has failed. From now on the queue may ask again.
 
-        *ours*: None: it is repeated later.
+        *ours*: None: the release has to be repeated by the maintenance thread.
         """
         if not hold.returning:
             return
@@ -306,16 +306,16 @@ class WaitQueue:
         self._all.renewer.holds.pop(hold, None)
         hold.returning = False
         if hold.waiter is not None:
-            # They refer to each other, which would keep all of them until garbage is collected.
+            # Cut the circle of references, or it would live until garbage is collected.
             hold.grant = hold.waiter.grant = None
         if self.hold is None and hold.request.mode == EXCLUSIVE:
             self.busy = False
         self.elect()
 
     def lose(self, hold: Hold, why: str, cancel: bool) -> list[NameGrant]:
-        """End *hold*, which is not ours any more. Return the grants whose callers have to be told.
+        """End *hold*, which is lost. Return the grants whose callers have to be told.
 
-        *cancel*: the lock service may still think that it is ours.
+        *cancel*: the lock service may still have it, so it has to be released there.
         """
         if hold.lost or hold not in self.holds:
             return []
@@ -335,13 +335,12 @@ class WaitQueue:
 
     # -- readers ---------------------------------------------------------------------------------
     #
-    # A reader that comes later joins the hold of other readers without asking anybody, for one turn after a
-    # request to which the lock service answered that nobody waits. After that it asks for a hold of its
-    # own, behind the writers that wait by then, and the older hold ends with its last reader. So a writer
-    # waits for one turn and the longest read, at most.
+    # If the lock service has answered that nobody waits, later readers join the hold without asking it, for
+    # one turn. After that a reader asks for a hold of its own, behind the writers that wait by then, and the
+    # older hold ends with its last reader. So a writer waits for one turn and the longest read, at most.
 
     def join_readers(self, parker: Parker, timeout: float, options: Terms, now: float) -> Waiter | None:
-        """Let a reader in at once. Return None if it has to ask the lock service."""
+        """Let a reader in without asking the lock service. Return None if that is not possible."""
         hold = self._hold_of_owner(parker.owner) or self._open_to_readers(options, now)
         if hold is None:
             return None
@@ -350,7 +349,7 @@ class WaitQueue:
         return waiter
 
     def _hold_of_owner(self, owner: Owner) -> Hold | None:
-        """Return the hold under which *owner* reads or writes. Behind others it would wait for itself."""
+        """Return the hold under which *owner* reads or writes. In the queue it would wait for itself."""
         for hold in self.holds:
             for grant in hold.grants:
                 waiter = hold.waiter_of(grant)
@@ -359,7 +358,7 @@ class WaitQueue:
         return None
 
     def _open_to_readers(self, options: Terms, now: float) -> Hold | None:
-        """Return the hold that any reader may join."""
+        """Return the hold that any reader may join now; None: there is none."""
         if self.waiters or not self.shared:
             return None
         hold = self.shared[-1]
@@ -370,7 +369,7 @@ class WaitQueue:
         return hold if now < min(hold.turn_ends, hold.deadline - hold.request.ttl / 3) else None
 
     def _let_readers_in(self, hold: Hold, now: float) -> None:
-        """Let the readers in that are first in the queue, up to the first writer."""
+        """Let in the readers at the head of the queue, up to the first writer."""
         while (waiter := self.first()) is not None and waiter.options.mode == READ:
             if waiter.options.ttl != hold.request.ttl and hold.readers:
                 break  # It asks for a lease of another length.
@@ -390,23 +389,23 @@ class WaitQueue:
             self._all.renewer.look_at(hold)
 
     def is_writer(self, grant: NameGrant) -> bool:
-        """Return whether *grant* is a writer's, and out."""
+        """Return whether *grant* is a writer's, and not released."""
         hold = grant._hold
         return hold.grant is grant and self.hold is hold and not grant.released
 
     def downgrade(self, hold: Hold, request: LockRequest, grant: NameGrant) -> None:
-        """Make *grant*, a writer's, a reader's. The lock service knows *hold* by *request* from now on."""
+        """Turn *grant*, a writer's, into a reader's. The lock service knows *hold* by *request* now."""
         assert hold.waiter is not None
         grant.mode, grant._ends = READ, hold.since + hold.max_hold
         hold.add_reader(grant, hold.waiter)
-        # From here on it is a reader's: `mend` does the rest if that is interrupted.
+        # If this is interrupted from here on, `mend` completes it.
         hold.request = request
         self._open_hold(hold)
         self._let_readers_in(hold, self._all.grantor.now())
         self.elect()
 
     def _open_hold(self, hold: Hold) -> None:
-        """Let others have theirs beside *hold*, which was a writer's."""
+        """Turn *hold*, which was a writer's, into one of readers."""
         hold.grant = hold.waiter = hold.downgrade_request = None
         hold.max_hold = math.inf
         # The lock service did not say whether others wait.
@@ -417,9 +416,9 @@ class WaitQueue:
         self._all.renewer.look_at(hold)
 
     def end_hung_readers(self, hold: Hold) -> list[NameGrant]:
-        """End the readers that exceed their max_hold.
+        """End the readers that exceed their max_hold, and return their grants.
 
-        A hold without readers goes back. Return their grants.
+        If no reader is left, the hold is released.
         """
         hung = hold.remove_hung_readers(self._all.grantor.now())
         if hung and hold in self.holds:
@@ -457,7 +456,7 @@ class WaitQueue:
         seat.batch = batch
         self.leave(waiter)
         self._all.admission.granted(self, now, waited=True)
-        # A batch is a turn: if another process wants the lock, it gets the next one.
+        # The turn of this process ends with the batch.
         hold.turn_ends = now
         waiter.parker.wake()
         return True
@@ -476,25 +475,25 @@ class WaitQueue:
         if waiter is None:
             return
         if waiter.leads:
-            # The outcome of its request is unknown, so the next leader uses another token.
+            # It is unknown what became of its request, so the next leader sends another one.
             self.cancel_request()
         self.leave(waiter)
         if isinstance(error, BackendUnavailable):
-            # Otherwise each of the others would find out after a time-out of its own.
+            # Without this each of the others would wait for its own time-out.
             self.fail(str(error))
         self.elect()
 
     def drop(self, grant: NameGrant) -> None:
-        """End *grant* without I/O, wherever its release was interrupted. A second time does nothing."""
+        """End *grant* without I/O, wherever its release was interrupted. May be called twice."""
         grant.end()
         hold = grant._hold
         if hold in self.holds:
             self.mend()
         elif hold.returning and (hold.is_out(grant) or grant.mode == READ):
-            self.returned(hold, None)
+            self.release_ended(hold, None)
 
     def mend(self) -> None:
-        """Complete the change in the middle of which a caller may have been interrupted."""
+        """Complete whatever change of this queue was interrupted halfway."""
         renewer = self._all.renewer
         for hold in self.holds:
             self.busy = self.busy or self.hold is hold
@@ -508,11 +507,11 @@ class WaitQueue:
                 if hold not in renewer.holds:
                     renewer.add(hold)
                 elif hold.readers:
-                    renewer.look_at(hold)  # Its writer may be gone, and the limit with it.
+                    renewer.look_at(hold)  # Its writer may be gone, and the writer's max_hold with it.
             elif self.hold is not hold or not self.hand_off(hold):
-                # It is free, and would stay unused for ever.
-                self._send_back(hold)
-                self.returned(hold, None)
+                # No caller uses it, and none would ever release it.
+                self._begin_release(hold)
+                self.release_ended(hold, None)
         self._all.recount()
         self.elect()
 

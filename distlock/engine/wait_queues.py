@@ -1,4 +1,4 @@
-"""All wait queues of a client: who may enter one, and what becomes of them when the client ends.
+"""All wait queues of a client: who may enter them, and what happens to them when the client closes.
 
 Callers own the engine's mutex. No method does I/O.
 """
@@ -20,7 +20,7 @@ from distlock.errors import ConfigurationError
 from distlock.owner import Owner
 from distlock.terms import EXCLUSIVE, Terms
 
-#: How long after its deadline a busy event loop may still see to its waiter, seconds.
+#: How many seconds after its deadline a task may still be served by its busy event loop.
 GRACE = 2.0
 
 
@@ -53,9 +53,9 @@ class WaitQueues:
         """Add a caller to the queue of *key*, for *timeout* seconds at most.
 
         Returns:
-            None for a caller that asks once (*timeout* is 0), if others of this process hold the lock or
-            wait for it: the caller would pass them. Readers and permits enter all the same while those are
-            being answered.
+            The queue and the waiter. None for a caller that asks once (*timeout* is 0), if other callers of
+            this process hold the lock or are before it. Readers and permits may enter all the same: see
+            `_may_ask_once`.
 
         Raises:
             TooManyWaiters: the caller would most likely wait in vain, or a limit is reached.
@@ -96,22 +96,22 @@ class WaitQueues:
             raise upgrade_refusal(repr(name))
 
     def _may_ask_once(self, queue: WaitQueue, owner: Owner) -> bool:
-        """Return whether *owner*, who asks once, may get the lock, beside others or after their answer."""
+        """Return whether a reader or a semaphore's caller that asks once may enter *queue*."""
         if queue.busy or (queue.request is not None and queue.queued is queue.request):
             return False
         if not queue.waiters:
             return True
-        # The code beneath a signal handler stands still, and so never gets its answer.
+        # Not behind the code that a signal handler has interrupted: that stands still.
         return self.admission.has_place(queue, self.waiting) and all(
             one.owner != owner for one in queue.waiters
         )
 
     def recount(self) -> None:
-        """Count the waiters anew: a thread may have been interrupted between a change and the count."""
+        """Count all waiters: an interrupt may have come between a change of a queue and the count."""
         self.waiting = sum(len(queue.waiters) for queue in self.by_key.values())
 
     def close(self, why: str) -> list[Hold]:
-        """Fail all waiters. Return the holds that are out."""
+        """Fail all waiters. Return the holds of this process."""
         queues = list(self.by_key.values())
         for queue in queues:
             queue.fail(why)
@@ -120,9 +120,10 @@ class WaitQueues:
         return [hold for queue in queues for hold in queue.holds]
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child: what the parent holds stays the parent's."""
+        """Forget everything, in a forked child: what the parent holds stays the parent's."""
         for queue in self.by_key.values():
             for hold in queue.holds:
+                # With an empty queue, a release in the child has nothing to do.
                 hold.lost = "it belongs to the parent of this forked process"
                 hold.queue = WaitQueue(self, queue.key, queue.name, 0.0, None, self.turn)
         self.admission.forget()
@@ -131,20 +132,20 @@ class WaitQueues:
 
 
 class StalledWaiters:
-    """The waiters of tasks, whose event loops may stand still: none keeps others waiting past its deadline.
+    """The waiters of tasks. If their event loop stands still, they are removed after their deadline.
 
-    A loop that is stopped, and not closed, may go on at any time. What its task waited for then is a
-    time-out.
+    Otherwise they would keep others waiting. A loop that was stopped may go on at any time; then its task
+    gets a time-out.
     """
 
     def __init__(self, section: CriticalSection, now: Callable[[], float]) -> None:
         self._section = section
         self._now = now
-        #: Requests without an answer yet, with their queues.
+        #: The waiters that are not answered yet, with their queues.
         self._watched: dict[Waiter, WaitQueue] = {}
 
     def watch(self, queue: WaitQueue, waiter: Waiter) -> float:
-        """Return when *waiter* has to be passed over, if its loop stands still."""
+        """Watch *waiter* of *queue*. Return when it is removed if its event loop stands still."""
         self._watched[waiter] = queue
         return waiter.deadline + GRACE
 
@@ -160,8 +161,8 @@ class StalledWaiters:
         }
 
     def due(self, now: float) -> float:
-        """Return when the next one may have to be passed over."""
-        # One that is late, and has a call under way, is looked at again.
+        """Return when the next one may have to be removed."""
+        # A late one may have a call under way, and is looked at again.
         return min((max(one.deadline, now) + GRACE for one in self._watched), default=math.inf)
 
     def is_idle(self) -> bool:
@@ -174,7 +175,7 @@ class StalledWaiters:
         yield from ()
 
     def _pass_over(self, now: float) -> None:
-        """Give up on behalf of those whose loops did not."""
+        """Remove the waiters whose event loops have not done so in time."""
         late = [one for one in self._watched.items() if now >= one[0].deadline + GRACE]
         for waiter, queue in late:
             if waiter.is_calling:

@@ -36,7 +36,7 @@ def is_view_class(value: object) -> bool:
 
 
 def never_awaited(cls: Any, names: Iterable[str]) -> bool:
-    """Return whether *cls* has REST framework's dispatch(), which doesn't await, and an async one of *names*."""
+    """Return whether REST framework's dispatch() of *cls* calls async methods of *names* without await."""
     own = is_rest(cls) and inspect.unwrap(cls.dispatch).__module__.startswith("rest_framework.")
     return own and any(iscoroutinefunction(getattr(cls, name, None)) for name in names)
 

@@ -16,7 +16,7 @@ from distlock.errors import TooManyWaiters
 
 def _everybody_is_looked_at(patch: pytest.MonkeyPatch) -> None:
     """The bug is in what one finds then."""
-    patch.setattr(Pace, "takes_at_most", lambda self, grants, gap: math.inf)
+    patch.setattr(Pace, "expected_at_most", lambda self, grants, gap: math.inf)
 
 
 def nobody_is_refused(patch: pytest.MonkeyPatch) -> None:
@@ -32,12 +32,12 @@ def who_is_next_may_be_refused(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_open_gap_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Pace, "takes", lambda self, grants, gap: self.took(grants))
+    patch.setattr(Pace, "expected", lambda self, grants, gap: self.past(grants))
 
 
 def the_open_gap_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
     _everybody_is_looked_at(patch)
-    patch.setattr(Pace, "takes", lambda self, grants, gap: max(self.took(grants), grants * gap))
+    patch.setattr(Pace, "expected", lambda self, grants, gap: max(self.past(grants), grants * gap))
 
 
 def the_longest_grant_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def the_longest_grant_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(admission, "FEW", 1)
     patch.setattr(
         Pace,
-        "takes",
+        "expected",
         lambda self, grants, gap: grants * max([gap, *self._gaps][-grants:]),
     )
 
@@ -116,7 +116,7 @@ def patience_without_limit_ends(patch: pytest.MonkeyPatch) -> None:
 
 def what_is_unknown_is_slow(patch: pytest.MonkeyPatch) -> None:
     _everybody_is_looked_at(patch)
-    patch.setattr(Pace, "took", lambda self, grants: grants * 1.0)
+    patch.setattr(Pace, "past", lambda self, grants: grants * 1.0)
 
 
 def what_was_slow_stays_slow(patch: pytest.MonkeyPatch) -> None:
@@ -128,5 +128,5 @@ def a_few_grants_tell_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_longer_line_is_for_nothing(patch: pytest.MonkeyPatch) -> None:
-    honest = Pace.took
-    patch.setattr(Pace, "took", lambda self, grants: honest(self, min(grants, admission.MANY)))
+    honest = Pace.past
+    patch.setattr(Pace, "past", lambda self, grants: honest(self, min(grants, admission.MANY)))

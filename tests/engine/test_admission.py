@@ -320,7 +320,7 @@ def test_what_is_added_up_once_for_a_long_line_keeps_up_with_each_grant() -> Non
             seen = gaps[-MANY:][-grants:]
             usual = 2 * (sum(seen) - max(seen)) if len(gaps) >= COMPARABLE else sum(seen)
             expected = min(sum(seen), usual) * max(1.0, grants / MANY)
-            assert pace.took(grants) == pytest.approx(expected)
+            assert pace.past(grants) == pytest.approx(expected)
 
 
 def test_who_comes_in_without_a_closer_look_would_come_in_after_one() -> None:
@@ -332,15 +332,15 @@ def test_who_comes_in_without_a_closer_look_would_come_in_after_one() -> None:
             now += gap
             pace.granted(gap, now, whole=chance.random() < 0.8)
         for grants in (1, 2, COMPARABLE, MANY - 1, MANY, MANY + 1, 5 * MANY):
-            at_most = pace.takes_at_most(grants, 0.5)
-            assert pace.takes(grants, 0.5) <= at_most * (1 + 1e-9)
+            at_most = pace.expected_at_most(grants, 0.5)
+            assert pace.expected(grants, 0.5) <= at_most * (1 + 1e-9)
 
 
 def test_a_line_that_became_fast_needs_no_closer_look_any_more() -> None:
     pace = Pace()
     for number in range(4 * MANY):
         pace.granted(10.0 if number < MANY else 0.001, float(number), whole=True)
-    assert pace.takes_at_most(2, 0.0) < 1.0
+    assert pace.expected_at_most(2, 0.0) < 1.0
 
 
 # -- refusals are logged as counts ------------------------------------------------------------------

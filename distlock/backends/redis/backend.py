@@ -142,10 +142,10 @@ class RedisBackend(RedisInspection, RedisLatches):
         if reply[1] == BUSY and request.wait and not queue:
             # A process that can't hear notifications does not queue, because it would be skipped.
             if self._subscription is not None:
-                self._subscription.start(deadline)
+                self._subscription.ensure_started(deadline)
             reply = self._request(request, deadline, True)
         if reply[1] == FOREIGN:
-            raise self._caller.foreign(request, deadline)
+            raise self._caller.find_foreign_keys(request, deadline)
         return self._entries.interpret(request, reply)
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
@@ -269,7 +269,7 @@ class RedisBackend(RedisInspection, RedisLatches):
         self._releases.finish(key, deadline)
         (reply,) = self._ask([command("GET", hold_key(key))], deadline)
         if not isinstance(reply, bytes | None):
-            raise self._caller.out_of_step()
+            raise self._caller.drop_connections()
         return not is_free(reply)
 
     def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:

@@ -73,7 +73,7 @@ class ScriptCaller:
         self, script: Script, requests: Sequence[LockRequest], calls: Sequence[bytes], deadline: float
     ) -> list[list[Any]]:
         replies = self._pool.exchange(calls, deadline)
-        return self._checked(script, requests, calls, replies, deadline)
+        return self._check_or_repeat(script, requests, calls, replies, deadline)
 
     def one(
         self,
@@ -91,14 +91,14 @@ class ScriptCaller:
         reply: list[Any] = replies[0]
         if script.accepts(reply, request.token.encode()):
             return reply
-        return self._checked(script, [request], [call], replies, deadline)[0]
+        return self._check_or_repeat(script, [request], [call], replies, deadline)[0]
 
-    def foreign(self, request: LockRequest, deadline: float) -> BackendUnavailable:
+    def find_foreign_keys(self, request: LockRequest, deadline: float) -> BackendUnavailable:
         """Return the error that names which of the lock's keys another program has written."""
         (reply,) = self.call(scripts.FOREIGN_KEYS, [request], deadline)
         return foreign(self._address, [key.decode("utf-8", "replace") for key in reply[1:]])
 
-    def out_of_step(self) -> BackendUnavailable:
+    def drop_connections(self) -> BackendUnavailable:
         """Drop all connections, and return the error for a reply that belongs to no request."""
         self._pool.clear()
         return BackendUnavailable(
@@ -106,7 +106,7 @@ class ScriptCaller:
             "Its connections were dropped."
         )
 
-    def _checked(
+    def _check_or_repeat(
         self,
         script: Script,
         requests: Sequence[LockRequest],
@@ -125,7 +125,7 @@ class ScriptCaller:
             if isinstance(reply, ReplyError):
                 raise self._refused(script, requests, replies, deadline)
             if not script.accepts(reply, request.token.encode()):
-                raise self.out_of_step()
+                raise self.drop_connections()
         return replies
 
     def _refused(
@@ -139,7 +139,7 @@ class ScriptCaller:
         ]
         for request, error in errors:
             if script is not scripts.FOREIGN_KEYS and is_foreign(error):
-                return self.foreign(request, deadline)
+                return self.find_foreign_keys(request, deadline)
         _, error = errors[0]
         return unavailable(self._address, error, script.command_at(str(error)))
 

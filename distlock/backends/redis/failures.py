@@ -167,7 +167,7 @@ def is_foreign(error: Exception) -> bool:
 
 
 def foreign(address: RedisAddress, keys: list[str]) -> BackendUnavailable:
-    """Return the error of a lock whose *keys* hold what distlock did not write, or what would never expire."""
+    """Return the error of a lock whose *keys* hold foreign values, or values that never expire."""
     named = " ".join(f"'{key}'" for key in keys)
     return BackendUnavailable(
         f"In the Redis server at {address.shown} {named or 'a key of this lock'} is something that distlock "

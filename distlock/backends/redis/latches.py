@@ -74,7 +74,7 @@ class RedisLatches(ABC):
         deadline = self._by(deadline)
         if watch and self._subscription is not None:
             # A notification that comes before the subscription is lost.
-            self._subscription.start(deadline)
+            self._subscription.ensure_started(deadline)
             self._subscription.stay_until(clock.now() + _WATCHES)
         process = self.process if watch else ""
         seen: list[LatchState | None] = []
@@ -105,7 +105,7 @@ class RedisLatches(ABC):
         try:
             return latch_in(reply)
         except NO_LATCH_REPLY:
-            raise self._caller.out_of_step() from None
+            raise self._caller.drop_connections() from None
 
 
 def latch_to_make(key: str, total: int, ttl: float, maker: str) -> LatchArguments:

@@ -191,7 +191,7 @@ class Subscription:
         self._reader = SubscriptionReader(self._dispatch)
         self.wait, self.stay_until = self._reader.wait, self._reader.stay_until
 
-    def start(self, deadline: float) -> None:
+    def ensure_started(self, deadline: float) -> None:
         """Subscribe, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
         with self._mutex:
             if not self._closing.is_set and self._thread is None:

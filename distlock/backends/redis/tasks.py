@@ -115,7 +115,7 @@ class Pipeline:
     def post(self, command: bytes, posted: PendingRelease, deadline: float) -> bool:
         """Send *command* without waiting for its reply. Return False if it can't be sent now."""
         connection = self.connection()
-        if connection is None or not self._has_room(connection):
+        if connection is None or not self._make_room(connection):
             return False
         posted.connection = weakref.ref(connection)
         connection.pending.append(posted)
@@ -133,7 +133,7 @@ class Pipeline:
             sent.set_result(None)
         return sent
 
-    def _has_room(self, connection: RedisConnection) -> bool:
+    def _make_room(self, connection: RedisConnection) -> bool:
         """Return whether one more reply may be pending."""
         if self._connection is not None or len(connection.pending) < _PENDING:
             return True

@@ -225,7 +225,7 @@ class Sentinels:
         """
         with suppress(BackendUnavailable):
             # If no thread can be started, the next connection tries again.
-            self._subscription.start(min(deadline, clock.now() + _FIRST_SUBSCRIPTION))
+            self._subscription.ensure_started(min(deadline, clock.now() + _FIRST_SUBSCRIPTION))
             # A subscription that succeeds later may have missed messages: see `missed_notifications`.
             self._subscription.tried.set()
         found = self._search.result(deadline, "its sentinels did not answer in time")

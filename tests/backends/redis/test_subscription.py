@@ -156,10 +156,10 @@ def interrupted_at(number: int, one: subscription.Subscription) -> bool:
             sys.setprofile(None)
             raise Interrupt
 
-    one.start(0.0)  # The interrupt is not for the thread's own start.
+    one.ensure_started(0.0)  # The interrupt is not for the thread's own start.
     sys.setprofile(look)
     try:
-        one.start(clock.now() + PATIENCE)
+        one.ensure_started(clock.now() + PATIENCE)
     except Interrupt:
         return True
     finally:
@@ -177,7 +177,7 @@ def test_whoever_is_interrupted_while_it_waits_for_the_subscription_stops_nobody
         threading.Timer(0.2, own_server.resume).start()
         interrupted = interrupted_at(number, one._subscription)
         other = threading.Thread(target=one._subscription.start, args=(clock.now() + PATIENCE,), daemon=True)
-        other.start()
+        other.ensure_started()
         other.join(PATIENCE / 2)
         assert not other.is_alive(), f"it waits since the interrupt at moment {number}"
         if not interrupted:
