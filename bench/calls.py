@@ -1,7 +1,7 @@
 """``python -m bench.calls``: how many functions of ours one uncontended purchase calls, and one bare lock.
 
-What a reader of a traceback or a profile has to pass through. A generator counts each time that it goes on.
-With ``--names`` they are listed.
+A reader of a traceback or a profile has to pass through them, in so many files. A generator counts each time
+that it goes on. With ``--names`` the functions are listed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def purchase(framework: str) -> Counter[str]:
 
 
 def shown(what: str, calls: Counter[str], names: bool) -> None:
-    print(f"{what:<20} {calls.total():>4}", flush=True)
+    files = {name.partition(" ")[0] for name in calls}
+    print(f"{what:<20} {calls.total():>4} calls in {len(files):>2} files", flush=True)
     for name, times in calls.most_common() if names else ():
         print(f"    {times:>3} {name}")
 

@@ -176,7 +176,9 @@ def test_whoever_is_interrupted_while_it_waits_for_the_subscription_stops_nobody
         own_server.pause()
         threading.Timer(0.2, own_server.resume).start()
         interrupted = interrupted_at(number, one._subscription)
-        other = threading.Thread(target=one._subscription.ensure_started, args=(clock.now() + PATIENCE,), daemon=True)
+        other = threading.Thread(
+            target=one._subscription.ensure_started, args=(clock.now() + PATIENCE,), daemon=True
+        )
         other.start()
         other.join(PATIENCE / 2)
         assert not other.is_alive(), f"it waits since the interrupt at moment {number}"
