@@ -43,7 +43,7 @@ class LockHandler(DefaultAlias):
     ) -> Lock:
         """Return a lock of the default alias. ``locks["other"].lock(…)`` is one of another alias.
 
-        Use it in commands, tasks and the admin. Views have `distributed_lock`.
+        Use it in commands, tasks and the admin. Views have ``@distributed_lock``.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_push*, *on_release_requested*:
         as for `distlock.Locks.lock`, which also lists the errors.

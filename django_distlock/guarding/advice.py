@@ -1,4 +1,4 @@
-"""What to say, and the line to write, where a guard can't hold what it promises."""
+"""The texts of errors about guards that could not work, with the line to write instead."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from django_distlock.guarding.viewclasses import view_class, with_methods, witho
 
 
 def above_the_class(told: Told, cls: type, method: str, route: str | None) -> str:
-    """Instead of on one of its methods. *method*: what that answers; '' for ``dispatch``.
+    """Return the remedy for a guard on a method of *cls*: to write it above the class.
 
-    *route*: the name of the route, if it leads to an action of a view set.
+    *method*: the HTTP method that the guarded method answers; '' for ``dispatch``. *route*: the name of the
+    route, if it leads to an action of a view set.
     """
     if route:
-        # Above the class it would lock the other actions, too, and their routes may not have the arguments.
+        # Above the class, the guard would also lock other actions, whose routes may lack its arguments.
         return (
             f'Leave it out there, and write DISTLOCK_RULES = [{{"route": {route!r}, '
             f'{_every_if_get(told, method)}"lock": …}}].'
@@ -31,22 +32,22 @@ def above_the_class(told: Told, cls: type, method: str, route: str | None) -> st
 
 
 def _on_class(told: Told, method: str) -> str:
-    """The guard for all of a class that locks what it locked on the handler of *method*, and no less."""
+    """Return the guard to write above the class in place of one on the handler of *method*."""
     if not method:
         return str(told)
     if told.mode == READ:
         return str(told) if method in READING_METHODS else with_methods(told, method)
-    # Another handler may call this one, so no method is left out.
+    # Other handlers may call this one, so naming *method* alone would lock less than before.
     return with_methods(told, EVERY) if method in READING_METHODS else without_methods(told)
 
 
 def _every_if_get(told: Told, method: str) -> str:
-    """Return what a rule needs to lock *method*, for a guard that names no methods."""
+    """Return the ``methods`` of a rule that replaces the guard on the handler of *method*, or ''."""
     return f'"methods": ["{EVERY}"], ' if told.mode != READ and method in READING_METHODS else ""
 
 
 def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) -> Iterator[str]:
-    """For the async view that Django would refuse under ``ATOMIC_REQUESTS``, did our mark not keep it."""
+    """Yield the errors for an async view under ``ATOMIC_REQUESTS``, which Django refuses if not marked."""
     line = "@transaction.non_atomic_requests above it"
     if on_class:
         line = '@method_decorator(transaction.non_atomic_requests, name="dispatch") above the class'
@@ -58,7 +59,7 @@ def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) ->
 
 
 def async_with_fence(guarded: Guarded, *, row_is_lock: bool = False) -> str:
-    """*row_is_lock*: the fence is that of the backend 'database', and was not asked for."""
+    """Return the error for a fence on async code. *row_is_lock*: the backend 'database' has set the fence."""
     why = "is locked by a row, with the backend 'database'" if row_is_lock else "has a fence"
     return (
         f"{guarded.where} is async and {why}, and Django opens no transactions around async code. "
@@ -78,7 +79,7 @@ def below_api_view(guarded: Guarded) -> str:
 
 
 def too_early(guarded: Guarded, cls: type) -> str:
-    """For a method that has returned before the view does its work."""
+    """Return the error for a guard on a method that returns before the view does its work."""
     return (
         f"{guarded.where} returns before the view runs, and gives the lock back: write @{guarded.told} above "
         f"the class {cls.__name__}."
@@ -86,7 +87,7 @@ def too_early(guarded: Guarded, cls: type) -> str:
 
 
 def around_everything(told: Told, request: Any) -> str:
-    """For a guard inside a transaction that other code has begun, on what *request* was led to."""
+    """Return the remedy for a guard inside a transaction that other code opened. *request*: the call's."""
     if (match := getattr(request, "resolver_match", None)) is None:
         return ABOVE
     rule = as_rule(told, match.view_name, on_class=view_class(match.func) is not None)
@@ -94,11 +95,11 @@ def around_everything(told: Told, request: Any) -> str:
 
 
 def as_rule(told: Told, route: str | None, *, on_class: bool = False) -> str:
-    """Return the line that locks the *route* of this name as *told*, around everything.
+    """Return the advice to replace the guard *told* by a rule for *route*, which locks outside decorators.
 
-    *on_class*: whether the guard stands on a class. On a function it locks every method.
+    *on_class*: whether the guard is on a class. On a function it locks every method.
     """
-    # The site has to write what a function makes names of.
+    # A rule can't quote callables that make names, so the site has to fill them in.
     names = [json.dumps(text) if (text := getattr(one, "text", "")) else "…" for one in told.names.sources]
     written: dict[str, object] = {"route": route or "…"}
     if isinstance(told.methods, AllBut) or (told.methods is None and told.mode != READ and not on_class):

@@ -1,4 +1,4 @@
-"""One call under a guard: its names, the lock, and what becomes of errors."""
+"""Runs one call under a guard: fills in the names, acquires the lock, and answers lock errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run(
     args: Arguments,
     kwargs: Keywords,
 ) -> Any:
-    """Run *body* under the locks that the call with *args* and *kwargs*, which is *standing*, names."""
+    """Run *body* under the locks that the guard names for a call with *args* and *kwargs*."""
     warn_without_checks()
     request, told, uppers = standing.request, guarded.told, upper_guards(guarded)
     terms = clients.terms(guarded)
@@ -140,7 +140,7 @@ async def arun(
         raise ConfigurationError(async_with_fence(guarded, row_is_lock=row_is_lock))
     names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
     if request is not None:
-        # Under WSGI the event loop serves this request alone.
+        # This may block, as only WSGI has an unread body: its event loop serves this request alone.
         read_before_lock(DjangoBody(request), terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
     transactions = await AsyncTransactions.look_around(guarded.where)
     if guard.leaves_to_below(guarded, names, transactions, uppers, clients.terms):
@@ -186,12 +186,12 @@ def respond(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:
 
 
 def note_raised(request: Any) -> None:
-    """Note that what is going to be the answer to *request* is made of an exception."""
+    """Note that a framework is making the response to *request* from an exception."""
     setattr(request, _RAISED, True)
 
 
 def refuse_callbacks(where: str, response: Any) -> None:
-    """Raise `ConfigurationError` if the site has functions run when *response* is rendered, later on."""
+    """Raise `ConfigurationError` if the site's functions run when *response* is rendered, too late."""
     for callback in post_render_callbacks(response):
         name = getattr(callback, "__qualname__", repr(callback))
         raise ConfigurationError(
@@ -202,6 +202,6 @@ def refuse_callbacks(where: str, response: Any) -> None:
 
 
 def warn_if_made_later(guarded: Guarded, response: Any) -> None:
-    """Warn if code of the site makes the content of *response* when the lock is released."""
+    """Warn if code of the site makes the content of *response* after the lock is released."""
     if makes_content_later(response):
         warn_of_stream(guarded.where, guarded.streams_told)

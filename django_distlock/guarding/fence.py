@@ -1,6 +1,7 @@
-"""The fence's row in Django's databases, also for what ``on_commit`` hooks write after COMMIT.
+"""Fences transactions of Django's databases, and what ``on_commit`` hooks write after COMMIT.
 
-A transaction of a hook passes the fence again. Outside of one, the lock is checked before each statement.
+Each transaction of a hook passes the fence again. Outside of transactions the lock is checked before each
+statement of a hook.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from django_distlock.guarding.open_transactions import ask_for_rollback
 
 @contextmanager
 def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None]:
-    """A transaction of the database *using* that is committed only if no later grant's was.
+    """Run the block in a transaction of the database *using* that commits only if no later grant's did.
 
-    So are those that begin in its ``on_commit`` hooks: see `LaterTransactions`. *left*: seconds that may be
-    waited for those of earlier grants. Raises `LockLost`, `LockTimeout`.
+    Transactions that begin in its ``on_commit`` hooks are fenced, too: see `LaterTransactions`. *left*:
+    returns the seconds left to wait for transactions of earlier grants. Raises `LockLost`, `LockTimeout`.
     """
 
     def begin() -> AbstractContextManager[object]:
-        # durable: inside another block it would pass the fence too late.
+        # durable=True: a transaction that is open already would pass the fence too late.
         return transaction.atomic(using=using, durable=True)
 
     connection = _MarkedConnection(using)
@@ -56,7 +57,7 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
 
 @contextmanager
 def later_transactions(grant: Grant, using: str) -> Iterator[None]:
-    """The block comes after the COMMIT of a `fenced` transaction of another connection of this database."""
+    """Fence the transactions of the block, after the COMMIT of a `fenced` one on another connection."""
     connection = _MarkedConnection(using)
     later = _later(grant, using, connection)
     with connection.watched(), later.watched():
@@ -91,8 +92,8 @@ def leaving_no_unused_row(grant: Grant, using: str) -> Iterator[None]:
 def _undivided(grant: Grant, using: str) -> Iterator[None]:
     """Raise `RolledBack` at the end of the block if it was not all in one transaction.
 
-    MySQL and MariaDB end it where they find a deadlock. A view that catches that error and goes on is in
-    another transaction, which has passed no fence.
+    MySQL and MariaDB end the transaction if they detect a deadlock. A view that catches that error and goes
+    on is in another transaction, which has not passed the fence.
     """
     connection = connections[using]
     if connection.vendor != "mysql":
@@ -132,7 +133,7 @@ def examine(using: str, wanted: bool) -> Finding | None:
 
 
 def database_of(fence: bool | str) -> str | None:
-    """Return the alias of the database that *fence* means; None: none.
+    """Return the alias of the database that the option *fence* means; None: no fence.
 
     Raises `ConfigurationError` if there is no such database.
     """
@@ -146,7 +147,7 @@ def database_of(fence: bool | str) -> str | None:
 
 
 def check_database(using: str) -> None:
-    """Raise `ConfigurationError` if nothing can be fenced in the database *using*. Connects to nothing."""
+    """Raise `ConfigurationError` if the database *using* can't have a fence. Does not connect."""
     connection = connections[using]
     if connection.vendor not in {"postgresql", "mysql", "sqlite"}:
         raise ConfigurationError(
@@ -156,7 +157,7 @@ def check_database(using: str) -> None:
 
 
 def make_table(using: str) -> str:
-    """Return the remedy for a missing table."""
+    """Return the remedy for a missing fence table."""
     installed = apps.is_installed("django_distlock")
     install = "" if installed else 'Write INSTALLED_APPS += ["django_distlock"]. '
     database = "" if using == DEFAULT_DB_ALIAS else f" --database {using}"
@@ -165,24 +166,24 @@ def make_table(using: str) -> str:
 
 @contextmanager
 def looking(fence: bool | str) -> Iterator[Connection]:
-    """This thread's connection to the database of *fence*, for who wants to see its locked rows."""
+    """Yield this thread's connection to the database of *fence*, to inspect its locked rows."""
     using = database_of(fence)
     assert using is not None
     yield _Connection(using)
 
 
 class _Connection:
-    """One of Django's connections, as the fence needs it."""
+    """One of Django's connections, as `distlock.fence.statements.Connection`."""
 
     def __init__(self, using: str) -> None:
         self._connection: Any = connections[using]
         self.database = using
-        # Django tells nobody that a transaction has begun.
+        # Django has no signal for BEGIN, so no receiver can have read anything yet.
         self.listened = False
 
     @cached_property
     def kind(self) -> str:
-        # Asking costs a query the first time, and only Django's wrapper for both of them can be asked.
+        # The attribute costs a query the first time. Only Django's wrapper for both MySQL and MariaDB has it.
         mariadb = getattr(self._connection, "mysql_is_mariadb", False)
         return "mariadb" if mariadb else str(self._connection.vendor)
 
@@ -201,21 +202,21 @@ class _Connection:
         return False
 
     def mark(self, mark: Mark) -> None:
-        """Mark that the block commits nothing."""
+        """Do nothing: `wants_mark` is False."""
 
 
-#: By connection whose COMMITs look at marks: the one of the transaction that has begun there last.
+#: The mark of the latest transaction, by connection. These connections check the mark before each COMMIT.
 _marks: WeakKeyDictionary[Any, Mark | None] = WeakKeyDictionary()
 
 
 class _MarkedConnection(_Connection):
-    """One whose COMMIT ends the transaction that has passed the fence, or raises `EndedEarly`."""
+    """A connection whose COMMIT raises `EndedEarly` in any transaction but the one that passed the fence."""
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """In the block each COMMIT looks at the mark first."""
+        """Check the mark before each COMMIT of the block."""
         if self._connection in _marks:
-            # A guard of an on_commit hook stands inside of another guard.
+            # This is a guard of an on_commit hook, inside another guard.
             yield
             return
         _marks[self._connection] = None
@@ -228,7 +229,7 @@ class _MarkedConnection(_Connection):
 
     @property
     def wants_mark(self) -> bool:
-        # A TestCase is around others: what it is in is never committed.
+        # The outermost transaction is that of a TestCase, if there is one, and is never committed.
         return private.is_outermost(self._connection)
 
     def mark(self, mark: Mark) -> None:
@@ -246,7 +247,7 @@ class _MarkedConnection(_Connection):
         try:
             mark.look(self._send, at_once, partial(private.commit_hook_names, connection))
         except EndedEarly:
-            # Django does so for errors of databases alone.
+            # If COMMIT fails, Django itself rolls back for database errors only.
             try:
                 connection.rollback()
             except Error:
@@ -256,7 +257,7 @@ class _MarkedConnection(_Connection):
             commit()
 
     def _send(self, statement: str) -> None:
-        """Past what the site has put around its own statements, as Django sends COMMIT."""
+        """Send *statement* without the site's execute wrappers, as Django sends COMMIT."""
         with self._connection.wrap_database_errors:
             cursor = self._connection.connection.cursor()
             try:
@@ -265,12 +266,12 @@ class _MarkedConnection(_Connection):
                 cursor.close()
 
 
-#: Passes the fence in the transaction that the first argument begins, waiting as long as the second says.
+#: Passes the fence in the transaction that the first argument begins. The second returns the seconds left.
 Pass = Callable[[Begin, Callable[[], float]], object]
 
 
 class LaterTransactions:
-    """The later transactions of *grant* on the database *using*. Of one thread, as its connection is."""
+    """Fences the transactions of *grant* on *using* that follow the first one. Used by one thread."""
 
     def __init__(self, grant: Grant, using: str, pass_fence: Pass) -> None:
         self._grant = grant
@@ -278,7 +279,7 @@ class LaterTransactions:
         self._pass_fence = pass_fence
         self._connection: Any = connections[using]
         self._set_autocommit: Callable[..., None] = self._connection.set_autocommit
-        #: Ends the watch. There is one when the first transaction is about to be committed, or was.
+        #: Ends the watch; None before the first transaction is about to be committed.
         self._end_watch: Callable[[], None] | None = None
         self._passing = False
         self._looked = False
@@ -286,7 +287,7 @@ class LaterTransactions:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """The block is the first transaction, and what runs at its end."""
+        """Watch the statements of the block: the first transaction, and the hooks that run at its end."""
         with self._connection.execute_wrapper(self._execute):
             try:
                 yield
@@ -295,7 +296,7 @@ class LaterTransactions:
                     self._end_watch()
 
     def watch(self) -> None:
-        """The first transaction has done its work: what begins from now on is a later one."""
+        """Fence what begins from now on. Called when the first transaction is about to be committed."""
         self._end_watch = private.begin_and_end_by(self._connection, self._begin_or_end)
 
     def _begin_or_end(self, autocommit: bool, *arguments: Any, **words: Any) -> None:
@@ -332,18 +333,18 @@ class LaterTransactions:
 
     def _note(self, error: Exception) -> None:
         if ends_transaction(error):
-            # A view that catches that and goes on is in another transaction, which has passed no fence.
+            # A hook that catches the error goes on in another transaction, which has not passed the fence.
             private.mark(self._connection)
             self._ended = error
 
     def _look(self) -> None:
-        """Before a statement outside of ``atomic``."""
+        """Pass the fence or check the lock, before a statement outside of ``atomic``."""
         if not self._connection.autocommit:
-            # It may be a transaction that set_autocommit(False) has begun, or one after it.
+            # The statement may begin a transaction: set_autocommit(False) was called, and maybe commit().
             self._pass(_Nothing)
             return
         if self._grant.held_by_transaction:
-            return  # COMMIT has let its row go.
+            return  # The lock was a row, which COMMIT has unlocked.
         if not self._looked:
             with transaction.atomic(using=self._using):
                 self._looked = True
@@ -367,7 +368,7 @@ class LaterTransactions:
 
 
 class _Nothing(AbstractContextManager[object]):
-    """A transaction that is open already."""
+    """Begins nothing: the transaction is open already."""
 
     def __exit__(self, *exc_info: object) -> None: ...
 

@@ -1,6 +1,7 @@
-"""Transactions that would be committed after the release: open before the lock, or left by locked code.
+"""Refuses transactions that would be committed after the release, or not at all.
 
-Locked code may also leave a transaction closed, or failed so that its COMMIT is a ROLLBACK.
+They were open before the lock, or locked code left them open. If locked code has closed the connection, or
+caught an error of the database, the COMMIT would be a ROLLBACK.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ ABOVE = (
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A transaction that is open where a lock is to be taken: its COMMIT would come after the release."""
+    """A transaction that is open before a lock is acquired: its COMMIT would come after the release."""
 
     alias: str
-    #: Whether autocommit is off, so that there is always one.
+    #: Whether autocommit is off, so that a transaction is always open.
     manual: bool
 
     def message(self, where: str, names: Sequence[str], nested: bool, line: str = "") -> str:
@@ -57,7 +58,7 @@ class Open:
 
 
 def find_open(alias: str | None = None) -> Open | None:
-    """The first open transaction of this thread. Those that `TestCase` opens around a test don't count.
+    """Return the first open transaction of this thread, except those that `TestCase` opens around a test.
 
     *alias*: look at this database only.
     """
@@ -69,7 +70,7 @@ def find_open(alias: str | None = None) -> Open | None:
                 return Open(connection.alias, manual=False)
         elif connection.connection is not None and not connection.autocommit:
             return Open(connection.alias, manual=True)
-    # As the settings say it, too: the connection may be opened by the view.
+    # Look at the settings, too: the view may be the first to open a connection.
     for other, settings in connections.settings.items():
         if settings["AUTOCOMMIT"] or alias not in {None, other} or connections[other].in_atomic_block:
             continue
@@ -78,13 +79,13 @@ def find_open(alias: str | None = None) -> Open | None:
 
 
 def refuse_open(names: Sequence[str], line: str) -> None:
-    """Raise `ConfigurationError` if a transaction is open around a block. *line*: what to write instead."""
+    """Raise `ConfigurationError` if a transaction is open. *line*: the remedy that the error names."""
     if (found := find_open()) is not None:
         raise ConfigurationError(found.message(this_code(), names, nested=False, line=line))
 
 
 def left_open(names: Sequence[str], alias: str) -> ConfigurationError:
-    """The error for a transaction of the database *alias* that code under the lock of *names* left open."""
+    """Return the error for a transaction of *alias* that code under the lock of *names* left open."""
     shown = ", ".join(map(repr, names))
     return ConfigurationError(
         f"What ran under the lock {shown} left a transaction of the database {alias!r} open: it is "
@@ -112,7 +113,7 @@ def refuse_early(names: Sequence[str], alias: str | None) -> None:
 
 
 def refuse_closed(aliases: Sequence[str]) -> None:
-    """Raise `ConfigurationError` if a transaction of *aliases* has lost its connection: it is rolled back."""
+    """Raise `ConfigurationError` if a connection of *aliases* was closed inside its transaction."""
     for alias in aliases:
         if private.was_closed_inside(connections[alias]):
             raise ConfigurationError(
@@ -121,13 +122,13 @@ def refuse_closed(aliases: Sequence[str]) -> None:
             )
 
 
-#: Connections whose innermost block somebody wants to be rolled back, and has said so.
+#: Connections whose innermost block will be rolled back because code asked for it, not by mistake.
 _asked: WeakSet[Any] = WeakSet()
 
 
 @contextmanager
 def noting_rollbacks(aliases: Sequence[str]) -> Iterator[None]:
-    """In the block `refuse_failed` knows what `transaction.set_rollback` has asked for in *aliases*."""
+    """Note calls of `transaction.set_rollback` for *aliases* during the block, for `refuse_failed`."""
     with ExitStack() as stack:
         for alias in aliases:
             connection: Any = connections[alias]
@@ -148,21 +149,21 @@ def _noting(connection: Any) -> Callable[[bool], None]:
 
 
 def ask_for_rollback(connection: Any) -> None:
-    """Let the innermost block of *connection* be rolled back, which is not a mistake of the site."""
+    """Make the innermost block of *connection* roll back. `refuse_failed` then accepts that."""
     private.mark(connection)
     _asked.add(connection)
 
 
 def forget_rollback(connection: Any) -> None:
-    """The innermost block of *connection* has ended: what was asked for it does not hold for the next one."""
+    """Forget what `ask_for_rollback` noted for *connection*, whose innermost block has ended."""
     _asked.discard(connection)
 
 
 def refuse_failed(aliases: Sequence[str]) -> None:
-    """Raise `ConfigurationError` if a transaction of *aliases* is about to be rolled back in silence.
+    """Raise `ConfigurationError` if a transaction of *aliases* is about to be rolled back silently.
 
-    PostgreSQL does so at COMMIT after an error that somebody has caught, and Django after one that has left
-    an ``atomic(savepoint=False)``.
+    PostgreSQL does so at COMMIT if the site has caught an error of the database, and Django if an error has
+    left an ``atomic(savepoint=False)``.
     """
     for alias in aliases:
         connection: Any = connections[alias]
@@ -186,9 +187,9 @@ def refuse_failed(aliases: Sequence[str]) -> None:
 
 
 def give_up_failed(raised: bool = False) -> None:
-    """For an answer that tells of an error: what is rolled back was meant to be.
+    """Accept rollbacks because the view's response reports an error.
 
-    *raised*: the answer was made of an exception, so that everything is.
+    *raised*: the response was made from an exception, so roll back every transaction.
     """
     for connection in connections.all(initialized_only=True):
         ours = connection.in_atomic_block and private.own_blocks(connection)
@@ -201,7 +202,7 @@ def _has_failed(connection: Any) -> bool:
 
 
 def roll_back(but: object = None) -> str | None:
-    """Roll back what is open in this thread. Gives the first database that had a transaction.
+    """Roll back the open transactions of this thread. Return the alias of the first of them, or None.
 
     *but*: a connection that is left as it is.
     """
@@ -209,16 +210,16 @@ def roll_back(but: object = None) -> str | None:
     for connection in connections.all(initialized_only=True):
         if connection is but:
             continue
-        # Most often there is nothing to end.
+        # This saves a call in the usual case, where no transaction is open.
         if (connection.in_atomic_block or not connection.autocommit) and _end(connection):
             first = first or connection.alias
     return first
 
 
 def give_up() -> str | None:
-    """`roll_back`, for code that is inside of its ``atomic`` blocks, and goes on there.
+    """Make the open transactions roll back when their ``atomic`` blocks end, because code inside goes on.
 
-    They are rolled back at their end, and nothing more is written in them.
+    Until then these blocks refuse queries. Return as `roll_back` does.
     """
     every = connections.all(initialized_only=True)
     found = [connection.alias for connection in every if private.mark_blocks(connection) or _end(connection)]

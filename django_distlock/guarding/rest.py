@@ -1,7 +1,7 @@
-"""Django REST framework: the lock is taken after authentication, permissions and throttling.
+"""Guards views of Django REST framework: locks after authentication, permissions and throttling.
 
-All of these run in `APIView.dispatch`, before it calls the handler. So the handler is what is guarded, on the
-view that serves one request, and Django is told to open no transaction around that.
+`APIView.dispatch` runs all of these before it calls the handler. So the handler is guarded, on the view
+instance that serves one request, and Django opens no transaction around the view.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from django_distlock.guarding.usual_methods import is_of_framework_in, overridin
 from django_distlock.guarding.viewclasses import guarded_callback, refuse_own_dispatch, view_class
 from django_distlock.private_of_others import call_handler_through, dispatch_through, handle_exceptions_by
 
-#: Where a request carries its guards from the URL to the view's dispatch, the outermost first.
+#: The attribute of a request with its guards until dispatch() of the view begins, the outermost first.
 _GUARDS = "_distlock_guards"
 
-#: The methods that `APIView.dispatch` calls before the handler.
+#: `APIView.dispatch`, and the methods that it calls before the handler.
 BEFORE_HANDLERS = (
     "dispatch",
     "initialize_request",
@@ -44,7 +44,7 @@ BEFORE_HANDLERS = (
     "check_throttles",
 )
 
-#: Where a view keeps the guards on its dispatch that stand above another one, the outermost first.
+#: The attribute of a view with the guards on its dispatch() that have another one below, the outermost first.
 _ABOVE = "_distlock_above"
 
 #: Marks a view whose handler is guarded.
@@ -52,14 +52,14 @@ _GUARDED = "_distlock_guarded"
 
 
 class Refused(APIException):  # type: ignore[misc]  # REST framework has no types
-    """A lock kept the request out. The site's ``EXCEPTION_HANDLER`` gets it as it gets any other."""
+    """A lock error as an exception of REST framework, which the site's ``EXCEPTION_HANDLER`` handles."""
 
     def __init__(self, answer: Answer) -> None:
         self.status_code = answer.status
         self.code = answer.code
-        # REST framework's handler makes Retry-After of it.
+        # REST framework's handler makes the header Retry-After from `wait`.
         self.wait = answer.retry_after
-        # As it is: the base class would turn numbers into text.
+        # Set it directly: the __init__() of the base class would turn numbers into text.
         self.detail = answer.problem()
 
     def __str__(self) -> str:
@@ -74,7 +74,7 @@ class Refused(APIException):  # type: ignore[misc]  # REST framework has no type
 
 @contextmanager
 def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
-    """Lock errors of the block become `Refused`."""
+    """Turn lock errors of the block into `Refused`."""
     try:
         yield
     except LockError as error:
@@ -88,7 +88,7 @@ def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
 def guard_callback(
     callback: Callable[..., Any], told: Told, *, methods: Methods | None, when: When | None
 ) -> Callable[..., Any]:
-    """*callback*, of a view of REST framework, guarded."""
+    """Return *callback*, of a view of REST framework, in a guard."""
     cls: Any = view_class(callback)
     if cls.view_is_async:
         raise ConfigurationError(async_in_rest(told, cls))
@@ -100,14 +100,14 @@ def guard_callback(
         around = request.__dict__.setdefault(_GUARDS, [])
         with ExitStack() as stack:
             if not any(one.locks_method(request.method) for one in (guarded, *(one for one, _ in around))):
-                # Else a guard opens the transaction when its lock is taken.
+                # No guard locks this method, so none of them opens Django's transactions.
                 stack.enter_context(transactions.unlocked())
-            # Also of a method that is exempt: code of the site may change it before dispatch() looks.
+            # Add it even if it does not lock the method, which code of the site may change before dispatch().
             around.append((guarded, of_handler))
             try:
                 return callback(request, *args, **kwargs)
             finally:
-                # Still there if something between here and dispatch() has answered.
+                # The guard is still in the list if code around dispatch() has answered.
                 if (guarded, of_handler) in around:
                     around.remove((guarded, of_handler))
 
@@ -123,7 +123,7 @@ def guard_callback(
 def run_dispatch(
     guarded: Guarded, transactions: SyncTransactions, body: Callable[[], Any], standing: Standing
 ) -> Any:
-    """Run *body*, the dispatch of a view that is guarded there."""
+    """Run *body*, the guarded dispatch() of a view."""
     with ExitStack() as stack:
         if standing.is_locked_by(guarded):
             refuse_own_dispatch(guarded, type(standing.view))
@@ -139,7 +139,7 @@ def run_dispatch(
 
 
 def _guard_dispatch(view: Any, request: HttpRequest) -> None:
-    """Guard the handler of *view*, where *request* carries guards for it."""
+    """Put the guards that *request* carries around the handler of *view*."""
     guards = request.__dict__.get(_GUARDS, [])
     while guards:
         _guard_handlers(view, request, *guards.pop())
@@ -152,9 +152,9 @@ def _guard_handlers(
     transactions: SyncTransactions,
     standing: Standing | None = None,
 ) -> None:
-    """Let *view*, which serves this *request* only, take the lock when its handler is called.
+    """Let *view*, which serves only this *request*, acquire the lock when its handler is called.
 
-    *standing*: that of a guard on ``dispatch()``; None for one around the view.
+    *standing*: the placement of a guard on ``dispatch()``; None for a guard around the view.
     """
     is_method = standing is not None and standing.is_method
 
@@ -171,9 +171,9 @@ def _guard_handlers(
     def initial_and_look_again(*args: Any, **kwargs: Any) -> None:
         initial(*args, **kwargs)
         if args:
-            # dispatch() looks at that of REST framework's request, which may have one of its own by now.
+            # dispatch() uses the method of REST framework's request, which the site may have changed.
             request.method = args[0].method
-        # The next thing that dispatch() does is to call the handler.
+        # dispatch() looks up the handler next.
         if request.method != method and is_locked():
             _guard_handler(view, request, guarded, transactions, is_method)
 
@@ -182,7 +182,7 @@ def _guard_handlers(
 
 @functools.lru_cache(maxsize=1024)
 def _may_change_method(cls: type) -> bool:
-    """Tell whether code of the site runs in *cls* before dispatch() looks up the handler."""
+    """Return whether code of the site runs in *cls* before dispatch() looks up the handler."""
     return bool(overriding(cls, BEFORE_HANDLERS))
 
 
@@ -195,19 +195,19 @@ def _guard_handler(
 ) -> None:
     """Put the guard around the handler of *view* for the method of *request*.
 
-    *is_method*: the guard stands on a method of *view*, whose first argument is that.
+    *is_method*: the guard is on a method, so that its names are filled in with *view* as first argument.
     """
     handle = view.handle_exception
     unhandled: list[Exception] = []
 
     def handle_exception(error: Exception) -> Any:
         if error in unhandled:
-            # It was handled once, inside the transaction.
+            # `handler_in_transaction` has called *handle* with it already.
             raise error
         with _apart():
             return handle(error)
 
-    # Also where nobody answers the method.
+    # Set it even if the view has no handler for the method.
     handle_exceptions_by(view, handle_exception)
     name = (request.method or "").lower()
     if name not in view.http_method_names or not hasattr(view, name):
@@ -221,7 +221,7 @@ def _guard_handler(
     setattr(view, _GUARDED, True)
 
     def handler_in_transaction(*args: Any, **kwargs: Any) -> Any:
-        # Under ATOMIC_REQUESTS exceptions are handled inside the transaction: the handler rolls it back.
+        # Handle exceptions inside the transaction of ATOMIC_REQUESTS: the exception handler rolls it back.
         try:
             with refusing(guarded, view):
                 return handler(*args, **kwargs)
@@ -253,7 +253,7 @@ def _guard_handler(
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """REST framework's exception handler rolls back what is open: not what `TestCase` has opened."""
+    """Keep REST framework's exception handler from rolling back the transaction of a `TestCase`."""
     with ExitStack() as stack:
         for connection in connections.all(initialized_only=True):
             if connection.in_atomic_block:

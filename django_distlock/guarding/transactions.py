@@ -1,8 +1,8 @@
-"""``ATOMIC_REQUESTS``, moved inside the lock.
+"""Opens the transactions of ``ATOMIC_REQUESTS`` inside the lock.
 
-Django opens its transaction around the whole decorated view, so a plain decorator lets go before COMMIT and
-the next request reads what is about to be overwritten. A view that we guard is marked so that Django opens
-nothing, and its transactions are opened here, after the lock and before the view.
+Django opens its transaction around the whole decorated view, so a plain decorator would release the lock
+before COMMIT, and the next request would read old data. A guarded view is marked so that Django opens none.
+This module opens its transactions after the lock and before the view.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from django_distlock.private import opt_out, opted_out
 
 
 class EveryAlias(set[str]):
-    """Tells Django's `make_view_atomic` that no alias is to be made atomic.
+    """Tells Django's `make_view_atomic` that the view opted out of every alias.
 
-    As a set it holds those that the site itself opted out with `non_atomic_requests`, above or below us.
+    The elements of the set are the aliases that the site itself opted out, with `non_atomic_requests` above
+    or below the guard.
     """
 
     def __contains__(self, alias: object) -> bool:
@@ -62,7 +63,7 @@ def take_over(wrapper: Callable[..., Any], view: Callable[..., Any]) -> EveryAli
     """Mark *wrapper* so that Django leaves the transactions of *view* to us."""
     every = opted_out(view)
     if not isinstance(every, EveryAlias):
-        # `wraps` has copied the very set of the view: `add` on it must not reach the view's other users.
+        # functools.wraps() has given *wrapper* the view's own set, which other users of the view share.
         every = EveryAlias(every)
     opt_out(wrapper, every)
     return every
@@ -81,9 +82,9 @@ def has_sqlite() -> bool:
 
 
 class SyncTransactions:
-    """The transactions of one call that is not async: those that Django would have opened around a view.
+    """The transactions of one sync call: those that Django would have opened around a view.
 
-    A plain function has none: it opens its own, and commits them before it returns. A fenced one is ours.
+    A plain function opens and commits its own before it returns. The guard opens only the fenced one for it.
     """
 
     def __init__(
@@ -93,9 +94,9 @@ class SyncTransactions:
         inner: Callable[..., Any] | None = None,
         line: Callable[[], str] = str,
     ) -> None:
-        """*every*: of a view. *inner*: what is guarded, if it was a view by itself.
+        """*every*: the set that `take_over` made for a view; None for a function. *inner*: the guarded view.
 
-        *line* says what to write where somebody else has opened one.
+        *line* returns the remedy if a transaction is open already.
         """
         self._where = where
         self._every = every
@@ -104,10 +105,10 @@ class SyncTransactions:
         self._compare: Callable[[Grant], object] | None = None
 
     def comparing_first(self, compare: Callable[[Grant], object]) -> SyncTransactions:
-        """Return these transactions, for one call that does *compare* under the lock, before BEGIN on SQLite.
+        """Return a copy for one call, which on SQLite calls *compare* under the lock and before BEGIN.
 
         A transaction of SQLite that begins with a read fails at its first write, without a wait, if another
-        connection has written since. Behind a fence it begins with a write, so *compare* is not called.
+        connection has written since. A fenced one begins with a write, so *compare* is not called for it.
         """
         atomic = [] if self._every is None else self._every.atomic_requests()
         if "sqlite" not in [connections[alias].vendor for alias in atomic]:
@@ -121,7 +122,7 @@ class SyncTransactions:
             raise ConfigurationError(found.message(self._where, names, nested, self._line()))
 
     def databases(self, fenced_in: str | None) -> list[str]:
-        """Where it begins transactions."""
+        """Return the databases where `begin` begins transactions."""
         atomic = [] if self._every is None else self._every.atomic_requests()
         return atomic if fenced_in is None or fenced_in in atomic else [*atomic, fenced_in]
 
@@ -134,17 +135,17 @@ class SyncTransactions:
 
     @contextmanager
     def unlocked(self) -> Iterator[None]:
-        """For a request that is not locked: just what Django would have done."""
+        """Open the transactions that Django would have opened, for a request that is not locked."""
         with ExitStack() as stack:
             for alias in () if self._every is None else self._every.atomic_requests():
-                # Another guard further inside may be waiting to do it.
+                # Another guard further inside may open it.
                 if alias not in opted_out(self._inner):
                     stack.enter_context(transaction.atomic(using=alias))
             yield
 
 
 class AsyncTransactions:
-    """Async code opens its own, too: in the thread where `sync_to_async` runs all of its database work."""
+    """The transactions of one async call, which the call opens in its `sync_to_async` thread."""
 
     def __init__(self, where: str, thread: int, found: Open | None) -> None:
         self._where = where
@@ -153,9 +154,9 @@ class AsyncTransactions:
 
     @classmethod
     async def look_around(cls, where: str) -> AsyncTransactions:
-        """With what is open in that thread: connections can be asked there only.
+        """Return an instance that knows what is open in the `sync_to_async` thread.
 
-        Pooled ones are given back there before the task waits.
+        Only that thread can look at its connections. It also gives pooled ones back, before the task waits.
         """
 
         def look() -> tuple[int, Open | None]:
@@ -166,13 +167,14 @@ class AsyncTransactions:
         return cls(where, *await sync_to_async(look)())
 
     async def finish(self) -> str | None:
-        """Wait until that thread is idle, and end what is left open there. Cancellation waits, too.
+        """Wait until the `sync_to_async` thread is idle, and roll back what is left open there.
 
-        Gives the database whose transaction was open, and was rolled back.
+        Return the alias of the database whose transaction was rolled back, or None.
 
-        A client that goes away, or a time-out in the view, ends the wait for what the thread does and not the
-        work itself, which would be committed after the release. A thread that waits for our own lock is not
-        waited for: it does somebody else's work, for without a `ThreadSensitiveContext` all share one.
+        If the client disconnects, or a time-out in the view expires, the thread's work goes on, and would be
+        committed after the release. So a cancellation is raised only after the wait. Don't wait for a thread
+        that itself waits for this lock: without a `ThreadSensitiveContext` all requests share one thread, and
+        it works for another one.
         """
         idle = asyncio.ensure_future(sync_to_async(roll_back)())
         cancelled: asyncio.CancelledError | None = None
@@ -190,7 +192,7 @@ class AsyncTransactions:
         return left
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        # The event loop's own thread may have one, too, where Django lets async code use the database.
+        # The event loop's thread may have one, too, if DJANGO_ALLOW_ASYNC_UNSAFE is set.
         if (found := self._open or find_open()) is not None:
             raise ConfigurationError(found.message(self._where, names, nested))
 
@@ -224,12 +226,12 @@ def _committed(
     with ExitStack() as stack:
         stack.enter_context(noting_rollbacks(ours))
         if fenced_in is not None:
-            # The outermost one: what the others write is committed before the next grant passes the fence.
+            # The fenced one is outermost: the others are committed before the next grant passes the fence.
             stack.enter_context(fenced(grant, fenced_in, left))
             stack.enter_context(leaving_no_unused_row(grant, fenced_in))
         for alias in aliases:
             if alias != fenced_in:
-                # durable: what is committed at the end of this block is committed for good.
+                # durable=True: the end of this block is a COMMIT, not the release of a savepoint.
                 stack.enter_context(transaction.atomic(using=alias, durable=True))
         yield
         refuse_closed(ours)
