@@ -1,7 +1,7 @@
-"""Batches in Django: the connection goes round the threads of the requests, with a savepoint for each.
+"""Batches in Django: the threads of several requests use one connection in turn, with a savepoint each.
 
-The views stay in their threads: language, time zone and thread-locals are theirs, and so are their
-``on_commit`` hooks, which run after the shared COMMIT. See `distlock.web.batch`.
+Views stay in their threads, with their language, time zone and thread-locals. Their ``on_commit`` hooks run
+there, too, after the shared COMMIT. See `distlock.web.batch`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run_in_batch(
     session: GuardedSession | None,
     observer: Observer | None,
 ) -> Any:
-    """As `distlock.web.guard.run`, for a call that may share its transaction with others."""
+    """Run a call as `distlock.web.guard.run` does, but let it share its transaction with others."""
     told = guarded.told
     assert told.batch is not None
     if len(set(names)) != 1:
@@ -82,15 +82,15 @@ def run_in_batch(
             companion=session,
         )
     finally:
-        # Also of one that was interrupted before its part.
+        # The call may have been interrupted before its part began.
         seat.end()
 
 
 class BatchTransactions:
-    """The transactions of one call that may be part of a batch, in *seat*, of *most* calls at the most.
+    """The transactions of one call that may be part of a batch of at most *most* calls, in *seat*.
 
-    *inner*: those that it has by itself, in the one database *using*. *session*: that of the request, if it
-    is compared and saved under the lock.
+    *inner*: the transactions that the call has outside a batch, all in the database *using*. *session*: the
+    request's session, if it is compared and saved under the lock.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class BatchTransactions:
             with stack:
                 commits = stack.enter_context(self._inner.begin(grant, fenced_in, left))
                 if not grant._is_followed():
-                    # By itself it needs no savepoint.
+                    # No other call waits to share the transaction, so this one needs no savepoint.
                     yield commits
                     return
                 connection = connections[self._using]
@@ -141,7 +141,7 @@ class BatchTransactions:
                     mine = error
                 batch.finish_parts(partial(_leave, connection, stack))
                 if hooks or batch.goes_on:
-                    # Called first: the others wait for COMMIT only.
+                    # `committed` runs first, because the other calls wait only for the COMMIT.
                     private.put_commit_hooks(connection, [private.commit_hook(batch.committed), *hooks])
         except BaseException as error:
             if batch is None:
@@ -190,7 +190,7 @@ class BatchTransactions:
 
     @contextmanager
     def _with_session(self, batch: Batch[Any]) -> Iterator[None]:
-        """The block is a part, with its savepoint: the session takes part in *batch*."""
+        """Let the session take part in *batch* while the block runs a part and its savepoint."""
         session = self._session
         if session is None:
             yield
@@ -209,10 +209,10 @@ class BatchTransactions:
 
 
 def _leave(connection: Any, stack: ExitStack) -> CleanUp:
-    """Leave *connection* to the thread that has it, and so what *stack* would have ended in this one."""
+    """Leave *connection* to the thread that uses it now. Return a function that ends *stack* there."""
     using, rest = connection.alias, stack.pop_all()
     del connections[using]
-    # It never comes back to the thread that has made it.
+    # The connection never comes back to the thread that opened it.
     connection.inc_thread_sharing()
 
     def clean_up() -> None:
@@ -230,7 +230,7 @@ def _leave(connection: Any, stack: ExitStack) -> CleanUp:
 
 @contextmanager
 def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]:
-    """The block is one request's part of *batch*. Gives the ``on_commit`` hooks that it leaves."""
+    """Run the block as one request's part of *batch*. Yield the list for the part's ``on_commit`` hooks."""
     connection = batch.carried
     own = connections[using]
     hooks: Hooks = []
@@ -238,7 +238,7 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
     before = private.put_commit_hooks(connection, [])
     wrappers = private.wrappers_of(connection)
     shared = wrappers[:]
-    # The site's wrappers around the statements of this thread apply to these, too.
+    # The site may have added execute wrappers to this thread's own connection.
     wrappers += [*watch.wrappers, *([] if own is connection else private.wrappers_of(own))]
     connections[using] = connection
     block = transaction.atomic(using=using)
@@ -276,19 +276,19 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
 
 
 class _Watch:
-    """Is around the statements of one part."""
+    """The execute wrapper around the statements of one part, if its database needs one."""
 
     def __init__(self, batch: Batch[Any]) -> None:
         vendor = batch.carried.vendor
-        # SQLite can't be asked for what is deferred without a look at whole tables.
+        # SQLite has no statement that checks deferred constraints without reading whole tables.
         around = {"mysql": self._see_end, "postgresql": self._share_savepoint}
         self.wrappers = [around[vendor]] if vendor in around else []
         self._batch = batch
-        #: Django's name of its savepoint.
+        #: Django's name of the part's savepoint; None before its SAVEPOINT.
         self._savepoint: str | None = None
-        #: How MySQL or MariaDB has ended the transaction.
+        #: The error with which MySQL or MariaDB ended the transaction, or None.
         self.ended: Exception | None = None
-        #: The next statement ends the savepoint.
+        #: Whether the next statement ends the savepoint.
         self.is_over = False
 
     def _see_end(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
@@ -301,9 +301,9 @@ class _Watch:
             raise
 
     def _share_savepoint(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
-        """Its savepoint is made by the end of the part before, if there was one.
+        """Execute *sql*, but let one message end the savepoint of a part and begin that of the next part.
 
-        What is checked at COMMIT is checked at the end: it fails this request, and not all of them.
+        The message also checks deferred constraints. If they fail, only this part fails, not the batch.
         """
         if self._savepoint is None:
             self._savepoint = sql.removeprefix("SAVEPOINT ")
@@ -314,7 +314,7 @@ class _Watch:
             return execute(sql, *arguments)
         if not self.is_over or sql.startswith("ROLLBACK"):
             return execute(f"{sql.removesuffix(self._savepoint)}{PART}", *arguments)
-        # Where it fails, the savepoint is rolled back, and then released.
+        # If this raises, Django rolls the savepoint back and then releases it.
         self.is_over = False
         ended = execute(END_OF_PART, *arguments)
         self._batch.prepared = True
@@ -338,7 +338,7 @@ def _why_broken(batch: Batch[Any], problem: BaseException | None, watch: _Watch)
 
 
 def _refuse_durable(where: str, error: RuntimeError) -> None:
-    """Raise `ConfigurationError` if *error*, of the view *where*, is Django's word about ``durable=True``."""
+    """Raise `ConfigurationError` if *error*, of the view *where*, is Django's error for ``durable=True``."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next

@@ -1,4 +1,4 @@
-"""Where a guard stands: on a function, on a view, on a class's ``dispatch``, on one of its methods."""
+"""Finds out what a guard is on: a plain function, a view, a class's ``dispatch``, or a handler."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Standing:
     """The circumstances of one call of a guarded function."""
 
     kind: Literal["function", "view", "dispatch", "handler"]
-    #: Django's, or that of REST framework around it; None for a function that gets none.
+    #: Django's request, or REST framework's wrapper around it; None for a function without one.
     request: Any = None
     view: View | None = None
     #: Whether the first of the call's arguments is the ``self`` or ``cls`` of a method.
@@ -58,14 +58,17 @@ class Standing:
         kwargs: Mapping[str, Any],
         takes_self: bool = False,
     ) -> Standing:
-        """Raises `ConfigurationError` where the guard stands too far inside, or could never lock.
+        """Return the circumstances of a call with *args* and *kwargs*.
 
-        *owner*: whose method the function is, if it is bound to that already. *takes_self*: it is written as
-        a method for certain. Others are looked for in their class, where a decorator may hide them.
+        Raises `ConfigurationError` if the guard is too far inside, or could never lock.
+
+        *owner*: the object to which the function is already bound as a method, or None. *takes_self*: the
+        function is certainly a method. Else it is searched in the class of its first argument, where a
+        decorator may hide it.
         """
         first = args[0] if args else kwargs.get("request")
         if isinstance(first, HttpRequest) and owner is None:
-            # Most often nothing has to be looked for.
+            # The most frequent call needs no search.
             match = first.resolver_match
             if (match is not None and outermost(match.func) is guarded) or _is_the_view(guarded, first, None):
                 return cls("view", first)
@@ -97,11 +100,11 @@ class Standing:
         return cls("function", request, None, is_method)
 
     def is_locked_by(self, guarded: Guarded) -> bool:
-        """Tell whether *guarded* locks the method of the request."""
+        """Return whether *guarded* locks the method of the request."""
         return self.locks_method(guarded, self.request.method)
 
     def locks_method(self, guarded: Guarded, method: str) -> bool:
-        """Tell whether *guarded* locks *method* here."""
+        """Return whether *guarded* locks requests with *method* in these circumstances."""
         if guarded.methods is None:
             return self.view is None or self.kind != "dispatch" or locks_usually(self.view, method)
         if method in guarded.methods:
@@ -128,23 +131,23 @@ class Standing:
 
     @property
     def is_async(self) -> bool:
-        """Whether a function that is no ``async def`` gives a coroutine, as `View.dispatch` may."""
+        """Whether a plain function may return a coroutine, as `View.dispatch` of an async view does."""
         return self.view is not None and self.view.view_is_async
 
     def opted_out(self, every: EveryAlias) -> EveryAlias:
-        """*every*, with what the site opted out for the class: `method_decorator` does not hand it down."""
+        """Return *every* and the aliases of the class's dispatch(), which `method_decorator` leaves out."""
         if self.view is None:
             return every
         return EveryAlias({*every, *opted_out(type(self.view).dispatch)})
 
 
 def is_request(value: object) -> bool:
-    """Return whether *value* is Django's request, or that of REST framework around it."""
+    """Return whether *value* is Django's request, or REST framework's wrapper around it."""
     return isinstance(value, HttpRequest) or isinstance(django_request(value), HttpRequest)
 
 
 def bound_method(function: Callable[..., Any]) -> Any:
-    """Return what `method_decorator` makes of a method for each call, if *function* wraps that."""
+    """Return the bound method that `method_decorator` makes for each call, if *function* wraps one."""
     return next(filter(is_bound_by_method_decorator, chain(function)), None)
 
 
@@ -152,13 +155,13 @@ def _is_method_of(guarded: Guarded, args: tuple[Any, ...]) -> bool:
     """Return whether the first of *args*, with which *guarded* is called, is its ``self`` or ``cls``."""
     first = args[0]
     if isinstance(first, View) and len(args) > 1 and is_request(args[1]):
-        # Also where a decorator that does not say what it wraps stands above the guard.
+        # This holds even if a decorator above the guard hides what it wraps.
         return True
     return _has_method(first if isinstance(first, type) else type(first), guarded)
 
 
 def _has_method(cls: Any, guarded: Guarded) -> bool:
-    """Return whether *guarded* is a method of *cls*, under whatever name."""
+    """Return whether *guarded* is a method of *cls*, under any name."""
     return any(
         guarded in guards_of(member)
         for base in cls.__mro__
@@ -168,10 +171,10 @@ def _has_method(cls: Any, guarded: Guarded) -> bool:
 
 
 def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
-    """Return whether the URLconf leads to this function: others that get a request are helpers of some view.
+    """Return whether the URLconf routes *request* to this function, not to a view that calls it.
 
-    *owner*: whose method it is, None if nobody's. A request that was routed nowhere is a test's: it calls the
-    view by itself.
+    *owner*: the object whose method the function is, or None. A request without a route is from a test that
+    calls the view directly.
     """
     match = getattr(request, "resolver_match", None)
     if match is None:

@@ -1,4 +1,4 @@
-"""A Django request, as lock names read it, and lock errors as Django responses."""
+"""Reads values for lock names from Django requests, and makes Django responses from lock errors."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from django_distlock.private_of_others import django_request
 
 
 def keep_body(request: HttpRequest, names: BoundNames) -> None:
-    """Read the body that *names* need, which parsers of REST framework before 3.18 use up as a stream."""
+    """Read the body if *names* need it, because parsers of REST framework before 3.18 consume the stream."""
     if names.needs_body and request.content_type != "multipart/form-data":
         _ = request.body
 
 
 class _Sent:
-    """The stream of a body that the client is sending, with Django's error where it breaks off."""
+    """The stream of a request's body. Raises Django's error if the client disconnects."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -53,7 +53,7 @@ class DjangoBody:
 
     @property
     def length(self) -> int:
-        # As Django reads it: a body without a length is none.
+        # Like Django, take a body without a length to be empty.
         try:
             return int(self._request.META.get("CONTENT_LENGTH") or 0)
         except ValueError:
@@ -76,7 +76,7 @@ class DjangoRequest:
         self._user: Any = None
 
     async def prepare(self, names: BoundNames) -> DjangoRequest:
-        """Load beforehand what *names* need and what may wait: for async views. Gives itself."""
+        """Load what *names* need and what may block, for an async view. Return self."""
         if names.needs_user and self._outer is self._request and hasattr(self._request, "auser"):
             self._user = await self._request.auser()
         return self
@@ -124,7 +124,7 @@ class DjangoRequest:
                 "in MIDDLEWARE."
             )
         if not user.is_authenticated:
-            # REST framework knows whether this is 401 or 403.
+            # REST framework turns its own exception into 401 or 403.
             if self._outer is not self._request:
                 from rest_framework.exceptions import NotAuthenticated
 
@@ -135,7 +135,7 @@ class DjangoRequest:
 
 logger = logging.getLogger("distlock")
 
-#: So many mistakes are told apart: their texts may have names that clients choose.
+#: The most mistakes that are remembered: their texts may have names that clients choose.
 _MOST = 100
 
 _logged: set[str] = set()
@@ -143,12 +143,12 @@ _mutex = threading.RLock()
 
 
 def answer_to(error: LockError, where: str, responds: bool = True) -> Answer | None:
-    """Return the answer to a request to *where* that ended in *error*; None where that is raised.
+    """Return the answer to a request to *where* that ended in *error*; None if *error* is to be raised.
 
-    *responds*: see `distlock.web.answers.answered`. What an ``on_commit`` hook raises is never answered: the
+    *responds*: see `distlock.web.answers.answered`. An error of an ``on_commit`` hook is never answered: the
     answers say that nothing has happened yet, and ask to try again.
     """
-    # A handler of the site's own may make an everyday answer of it.
+    # Log it even if it is raised: an exception handler of the site may hide it.
     log_mistake(error, where)
     if private.was_raised_by_commit_hook(error):
         return None
@@ -156,25 +156,25 @@ def answer_to(error: LockError, where: str, responds: bool = True) -> Answer | N
 
 
 def response_of(answer: Answer, request: HttpRequest) -> HttpResponse:
-    """*answer*, as *request* accepts it."""
+    """Return *answer* as a response of a type that *request* accepts."""
     rendered = render(answer, request.META.get("HTTP_ACCEPT", ""))
-    # Django looks for the charset of each text.
+    # Encode it: for a str Django would determine the charset.
     response = HttpResponse(rendered.body.encode(), status=rendered.status, headers=rendered.headers)
     if answer.code == QUEUE_FULL:
-        # Django would write a line for each, and mail it to ADMINS. How many they were is logged already.
+        # Django would log each refusal and mail it to ADMINS. We log their number instead.
         private.leave_unlogged(response)
     return response
 
 
 def log_mistake(error: BaseException, where: str) -> None:
-    """Log *error* once in this process, if a `ConfigurationError` is or caused it. *where*: what met it."""
+    """Log *error* once per process, if it is or was caused by a `ConfigurationError`. *where*: the view."""
     mistake = next((one for one in _causes(error) if isinstance(one, ConfigurationError)), None)
     if mistake is not None and _is_new(str(mistake)):
         logger.critical("%s can't be answered until this is mended: %s", where, mistake)
 
 
 def _is_new(text: str) -> bool:
-    # Names that differ in their numbers only come from the same line of code.
+    # Texts that differ only in their numbers come from the same line of code.
     kind = re.sub(r"\d+", "0", text)
     with _mutex:
         if kind in _logged or len(_logged) >= _MOST:

@@ -1,4 +1,4 @@
-"""Which HTTP methods a guard on a class-based view locks, unless it names methods.
+"""Finds the HTTP methods that a guard on a class-based view locks unless it names methods.
 
 Every handler is locked, except those that only read by convention: `get`, a `head` that is `get`, and the
 ``options()`` of the framework. A method without a handler gets the framework's 405 without a lock, so that a
@@ -24,7 +24,7 @@ from distlock.web.guard_options import ALL_BUT_GET, Methods
 from django_distlock.private import decorators_of
 from django_distlock.private_of_others import is_api_view
 
-#: The packages whose code does nothing but what their documentation says.
+#: The packages whose code is not the site's: their ``get()`` and ``options()`` only read.
 _FRAMEWORKS = (
     "django",
     "rest_framework",
@@ -38,12 +38,12 @@ _FRAMEWORKS = (
 #: The methods that may answer requests before a handler is looked up.
 _DECIDING = ("dispatch", "http_method_not_allowed")
 
-#: The methods that may give a view handlers which its class does not show.
+#: The methods that may add handlers to a view which its class does not have.
 _ADDING = ("setup", "__init__", "__getattr__", "__getattribute__")
 
 
 def usual_methods_of(callback: Any, cls: Any) -> Methods:
-    """Return what a guard around *callback*, which ``as_view()`` of *cls* has made, locks."""
+    """Return the methods that a guard around *callback* locks, which ``as_view()`` of *cls* has made."""
     initkwargs = getattr(callback, "view_initkwargs", None) or getattr(callback, "initkwargs", None) or {}
     names = initkwargs.get("http_method_names", cls.http_method_names)
     handlers = {name: _function(getattr(cls, name)) for name in names if hasattr(cls, name)}
@@ -53,7 +53,7 @@ def usual_methods_of(callback: Any, cls: Any) -> Methods:
 
 
 def locks_usually(view: View, method: str) -> bool:
-    """Tell whether a guard on ``dispatch()`` of *view* locks requests with *method*."""
+    """Return whether a guard on ``dispatch()`` of *view* locks requests with *method*."""
     name = method.lower()
     if method not in {"GET", "HEAD", "OPTIONS"} and name in view.http_method_names and hasattr(view, name):
         return True
@@ -61,7 +61,7 @@ def locks_usually(view: View, method: str) -> bool:
 
 
 def usual_methods_in(view: View) -> Methods:
-    """Return what a guard on ``dispatch()`` of *view* locks."""
+    """Return the methods that a guard on ``dispatch()`` of *view* locks."""
     names = view.http_method_names
     return _usual(type(view), {name: _function(getattr(view, name)) for name in names if hasattr(view, name)})
 
@@ -77,7 +77,7 @@ def overriding(cls: type, names: Iterable[str]) -> list[type]:
 
 
 def _is_of_framework_at(bases: Sequence[type], name: str) -> bool:
-    """Tell whether the first of *bases* adds no code of the site to what the later ones have as *name*."""
+    """Return whether the method *name* of the first of *bases* adds no code of the site to the inherited."""
     inherited = [vars(base).get(name) for base in bases[1:]]
     member = vars(bases[0])[name]
     return callable(member) and all(
@@ -86,12 +86,12 @@ def _is_of_framework_at(bases: Sequence[type], name: str) -> bool:
 
 
 def is_of_framework_in(member: object) -> bool:
-    """Tell whether all that a call of *member*, of a class, runs is code of the frameworks, or ours."""
+    """Return whether *member*, of a class, and all that it wraps is code of the frameworks, or ours."""
     return callable(member) and all(map(is_of_framework, chain(member)))
 
 
 def is_of_framework(function: Any) -> bool:
-    """Tell whether *function* itself, apart from what it wraps, is code of the frameworks, or ours."""
+    """Return whether *function* itself, without what it wraps, is code of the frameworks, or ours."""
     # functools.wraps() copies __module__, but not the globals.
     code = getattr(function, "__globals__", None)
     module = type(function).__module__ if code is None else code.get("__name__", "")
@@ -101,16 +101,16 @@ def is_of_framework(function: Any) -> bool:
 
 
 def is_framework(module: str) -> bool:
-    """Tell whether *module* is of Django, REST framework or this library."""
+    """Return whether *module* is in one of `_FRAMEWORKS`."""
     return module.partition(".")[0] in _FRAMEWORKS
 
 
 def _usual(cls: Any, handlers: Mapping[str, object], *, shown: bool = True) -> Methods:
-    """*handlers*: what answers, by method. *shown*: no code of the site stands around the view."""
+    """Return the methods to lock. *handlers*: by HTTP method. *shown*: no code of the site wraps the view."""
     if not shown or overriding(cls, (*_DECIDING, *_ADDING)):
         return ALL_BUT_GET
     exempt = {"GET"}
-    # The function under @api_view may tell HEAD from GET.
+    # The function under @api_view may treat HEAD and GET differently.
     if handlers.get("head") in (None, handlers.get("get")) and not is_api_view(cls):
         exempt.add("HEAD")
     if is_of_framework_in(handlers.get("options")):
@@ -127,11 +127,11 @@ _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER")
 
 
 class PassedBy(NamedTuple):
-    """A guard that a class inherits, and whose requests don't come to it."""
+    """A guard that a class inherits, and that requests do not reach."""
 
     #: The class whose method does not call the next one.
     hiding: type
-    #: The class that has the guard on its method of that name.
+    #: The base class whose method has the guard.
     base: type
     guarded: Guarded
 
@@ -148,18 +148,18 @@ def passed_by(cls: type, name: str) -> Iterator[PassedBy]:
                 if not calls_super(vars(mro[one])[name], name, mro[one + 1 : number + 1]):
                     yield from (PassedBy(mro[one], base, guarded) for guarded in guards)
                     return
-            # A guard further up is overridden by this one, on purpose.
+            # This guard overrides those of further bases, on purpose.
             return
         above.append(number)
 
 
 def calls_super(function: Any, name: str, bases: Sequence[type]) -> bool:
-    """Return whether *function* seems to call the method *name* of one of *bases*, which are in their order.
+    """Return whether *function* seems to call the method *name* of one of *bases*, a slice of the MRO.
 
-    ``super().render()`` is no call of ``post``, and ``super(Last, self)`` goes past the last one.
+    ``super().render()`` does not call ``post``. ``super(Last, self)``, with the last of *bases*, skips all.
     """
     codes = list(_codes(function, set()))
-    # Code that was compiled in another way can't be read.
+    # Without bytecode, as in a compiled module, assume that it does.
     if not any(code.co_code for code in codes):
         return True
     known = {word for code in codes for word in code.co_names}
@@ -167,7 +167,7 @@ def calls_super(function: Any, name: str, bases: Sequence[type]) -> bool:
 
 
 def _codes(function: Callable[..., Any], seen: set[int]) -> Iterator[CodeType]:
-    """The code of *function*, of what it wraps, also without `functools.wraps`, and of what is in them."""
+    """Yield the code of *function*, of all that it wraps or encloses, and of the functions inside."""
     for one in chain(function):
         code = getattr(one, "__code__", None)
         if not isinstance(code, CodeType) or id(code) in seen:
@@ -189,7 +189,7 @@ def _calls(code: CodeType, name: str, bases: Sequence[type], later: bool) -> boo
     names = [base.__name__ for base in bases]
     # A class may have the name of its base.
     last = names[-1] if f".{names[-1]}." not in f".{code.co_qualname}" else None
-    #: Whether the next attribute is one of a base, and whether ``super`` stands before it.
+    # Whether the next attribute is looked up on a base, and whether that is by ``super``.
     of_base = of_super = False
     for step in dis.get_instructions(code):
         word = step.argval
@@ -217,16 +217,16 @@ def _calls(code: CodeType, name: str, bases: Sequence[type], later: bool) -> boo
     return False
 
 
-#: Where a request keeps the guards that do not lock it, each with what tells whether it locks a method.
+#: The attribute of a request with the guards that do not lock it, each with its `Locks`.
 _EXEMPT = "_distlock_exempt"
 
-#: Tells whether a guard locks a method.
+#: Returns whether a guard locks an HTTP method.
 Locks = Callable[[str], bool]
 
 
 @contextmanager
 def unlocked(request: object, guarded: Guarded, locks: Locks) -> Iterator[None]:
-    """Inside, *request* refuses a method for which *locks* is true, with a `ConfigurationError`."""
+    """Raise `ConfigurationError` if the block changes the method of *request* to one that *locks* locks."""
     if not isinstance(request, HttpRequest) or "method" not in vars(request):
         yield
         return
@@ -243,7 +243,7 @@ def unlocked(request: object, guarded: Guarded, locks: Locks) -> Iterator[None]:
 
 @functools.cache
 def _watched(cls: type[HttpRequest]) -> type[HttpRequest]:
-    """Return *cls* whose instances look at each change of their method."""
+    """Return a subclass of *cls* whose instances check each change of their method."""
 
     def get(request: HttpRequest) -> Any:
         return vars(request)["method"]

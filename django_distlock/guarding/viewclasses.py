@@ -1,4 +1,4 @@
-"""What is known of a class-based view: its kind, and which HTTP methods it answers."""
+"""Inspects class-based views: their kind, their handlers, the HTTP methods that they answer."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def guarded_callback(
 ) -> Guarded:
     """Return the guard of *callback*. Raises `ConfigurationError` if it would never lock.
 
-    *methods*: if *told* names none, None locks every method; any other value, the class's usual ones.
+    *methods*: what to lock if *told* names no methods. None: all; any other value: the class's usual ones.
     """
     cls = view_class(callback)
     usual = None if methods is None else usual_methods_of(callback, cls)
 
     def view(request: Any, *args: Any, **kwargs: Any) -> Any:
-        # By itself it would be bound by the signature of the dispatch() that it claims to wrap.
+        # Names are bound by this signature. *callback* has that of dispatch(), because as_view() wraps it so.
         return callback(request, *args, **kwargs)
 
-    # Whether another guard inside sees to the transactions.
+    # *callback* may be guarded itself, and then its guard opens the transactions.
     opt_out(view, opted_out(callback))
     guarded = Guarded(view, told, methods=usual, when=when)
     guarded.where = f"{cls.__module__}.{cls.__name__ if is_api_view(cls) else cls.__qualname__}"
@@ -76,7 +76,7 @@ def guards_below_api_view(view: Callable[..., Any]) -> list[Guarded]:
 
 
 def refuse_own_dispatch(guarded: Guarded, cls: Any) -> None:
-    """Raise `ConfigurationError` if *cls*, of REST framework, never comes to the handler that is guarded."""
+    """Raise `ConfigurationError` if dispatch() of *cls*, a REST view, never reaches the guarded handler."""
     having: list[type] = [base for base in cls.__mro__ if "dispatch" in vars(base)]
     for number, above in enumerate(having):
         dispatch = vars(above)["dispatch"]
@@ -93,7 +93,7 @@ def refuse_own_dispatch(guarded: Guarded, cls: Any) -> None:
 
 
 def methods_of(view: Callable[..., Any]) -> set[str] | None:
-    """Return the HTTP methods that *view* takes; None where it does not say."""
+    """Return the HTTP methods that *view* answers; None if they are unknown."""
     cls = view_class(view)
     if cls is None:
         return None
@@ -105,7 +105,7 @@ def methods_of(view: Callable[..., Any]) -> set[str] | None:
 
 
 def methods_of_view(view: View) -> set[str] | None:
-    """Return the HTTP methods that the class of *view* takes; None where it does not say, as view sets."""
+    """Return the HTTP methods that the class of *view* answers; None if unknown, as of a view set."""
     if hasattr(view, "action_map"):
         return None
     return _if_known({name.upper() for name in view.http_method_names if hasattr(view, name)})
@@ -134,7 +134,7 @@ def answering(view: Any, cls: Any) -> dict[str, set[str]]:
 
 
 def on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
-    """*guarded* as it will be: `method_decorator` has tried its decorators on a dummy so far."""
+    """Return the guard that *guarded* will be once `method_decorator` puts it on the method, not a dummy."""
     if not is_dummy(guarded.function):
         return guarded
     on_class = Guarded(getattr(cls, name), guarded.told)
@@ -153,7 +153,10 @@ def guards_on(cls: Any, name: str) -> Iterator[tuple[type, Guarded]]:
 def refuse_useless(
     guarded: Guarded, cls: type, taken: Collection[str] | None, usual: Methods | None = None
 ) -> None:
-    """Raise `ConfigurationError` if nothing that *cls* takes is locked. *usual*: where none are named."""
+    """Raise `ConfigurationError` if *guarded* locks none of the methods *taken*, which *cls* answers.
+
+    *usual*: the methods that it locks if it names none.
+    """
     methods = usual if guarded.methods is None else guarded.methods
     if taken is None or methods is None:
         return
@@ -174,7 +177,7 @@ def refuse_useless(
 
 
 def refuse_useless_method(guarded: Guarded, answers: set[str]) -> None:
-    """Raise `ConfigurationError` if *guarded*, a method that *answers* these, is told to lock others."""
+    """Raise `ConfigurationError` if *guarded* locks none of the HTTP methods that its method *answers*."""
     methods = guarded.told.locked_methods(None)
     if methods is not None and methods.isdisjoint(frozenset(answers)):
         if guarded.told.methods is None:
@@ -190,16 +193,16 @@ def refuse_useless_method(guarded: Guarded, answers: set[str]) -> None:
 
 
 def with_methods(told: Told, *methods: str) -> str:
-    """Return the guard that was *told* so, as the user would write it for these HTTP methods."""
+    """Return the guard *told* as the user would write it, with ``methods=`` for these HTTP methods."""
     named = ", ".join(f'"{method}"' for method in sorted(set(methods) - {"HEAD"}) or methods)
     return f"{without_methods(told)[:-1]}, methods=[{named}])"
 
 
 def without_methods(told: Told) -> str:
-    """Return the guard that was *told* so, as the user would write it where no methods are named."""
+    """Return the guard *told* as the user would write it, without ``methods=``."""
     return re.sub(r", methods=\[.*?\]", "", str(told))
 
 
 def _if_known(methods: set[str]) -> set[str] | None:
-    # A class with a `dispatch` of its own may have no methods by these names.
+    # A class that answers in its own `dispatch` may have no handlers.
     return methods if methods - {"OPTIONS", "HEAD"} else None

@@ -1,4 +1,4 @@
-"""The guard around a view, a class of views, one of its methods, or plain code."""
+"""Puts guards around views, view classes, their methods, and plain functions."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def guard_view(
     methods: Methods | None = None,
     when: When | None = None,
 ) -> Callable[..., Any]:
-    """Return *callback* in a guard, as an outermost decorator does.
+    """Return the view *callback* in a guard, as its outermost decorator would be.
 
-    *methods*: what is locked if *told* does not say; None: every HTTP method. For a view class, any other
-    value means its usual methods. *when*: called with the request and the view's arguments; if it returns
-    false, the request runs without the guard. Raises `ConfigurationError` for what can never work.
+    *methods*: the HTTP methods to lock if *told* names none; None: all. For a view class, any other value
+    means its usual methods. *when*: called with the request and the view's arguments; if it returns false,
+    the request runs without the guard. Raises `ConfigurationError` for a guard that can never work.
     """
     cls = view_class(callback)
     if cls is None:
@@ -57,13 +57,13 @@ def guard_view(
 
 
 def guard_class(cls: type, told: Told) -> type:
-    """*cls*, whose ``as_view()`` gives guarded views; so does that of its subclasses."""
+    """Make ``as_view()`` of *cls* and of its subclasses return guarded views. Return *cls*."""
     if not is_view_class(cls):
         raise ConfigurationError(
             f"{cls.__module__}.{cls.__qualname__} is a class, and no view: write @{told} above one of its "
             "methods."
         )
-    # Around all of the view: a subclass may have a dispatch() or a setup() of its own.
+    # Guard what as_view() returns, because a subclass may override dispatch() or setup().
     inherited = inspect.getattr_static(cls, "as_view")
 
     def as_view(klass: type, *args: Any, **initkwargs: Any) -> Callable[..., Any]:
@@ -71,7 +71,7 @@ def guard_class(cls: type, told: Told) -> type:
         if hasattr(callback, "actions"):
             usual = usual_methods_of(callback, view_class(callback))
             if (told.locked_methods(usual) or usual).isdisjoint(frozenset(methods_of(callback) or ())):
-                # A view set has many routes, and some only read.
+                # This route of a view set only reads.
                 return callback
         if view_class(callback) is None:
             raise ConfigurationError(
@@ -92,7 +92,7 @@ def guard_function(
     methods: Methods | None = None,
     when: When | None = None,
 ) -> Callable[..., Any]:
-    """*function*, guarded. *methods*: what is locked where *told* does not say; None: every HTTP method."""
+    """Return *function* in a guard. *methods*: the HTTP methods to lock if *told* names none; None: all."""
     if is_ninja_operation(function):
         raise ConfigurationError(
             f"@{told} stands above the decorator of django-ninja on {where_of(function)}, so that requests "
@@ -102,18 +102,18 @@ def guard_function(
 
 
 def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that replaces *function*, and is recognised as the guard."""
+    """Return the function that replaces *function* and runs it under *guarded*."""
     note_ninja_exceptions(note_raised)
     owner: object = None
     if (bound := bound_method(guarded.function)) is not None:
         owner = bound.func.__self__
         guarded.where = f"{type(owner).__module__}.{type(owner).__qualname__}.{bound.func.__name__}"
-        # Its caller does not give the method's own first argument.
+        # Callers don't pass ``self``, which is bound already.
         guarded.names = guarded.told.names.bind(bound)
     takes_self = owner is None and _is_written_as_method(function)
     if takes_self:
-        # A template over that argument is refused here: its caller does not give it.
-        # What wraps it may be an object, as of Channels' database_sync_to_async: it is no function of Python.
+        # Refuse templates that use ``self``, by binding the names without it. *function* may be an object,
+        # such as that of Channels' database_sync_to_async, so bind the function that it wraps.
         method = functools.partial(inspect.unwrap(function), None)
         guarded.told.names.bind(functools.update_wrapper(method, function))
 
@@ -140,7 +140,7 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_written_as_method(function: Callable[..., Any]) -> bool:
-    """Return whether it stands in the body of a class, and its first argument is called as a method's is."""
+    """Return whether *function* is in the body of a class, with ``self`` or ``cls`` as first argument."""
     body = getattr(function, "__qualname__", "").rpartition(".")[0]
     if not body or body.endswith("<locals>"):
         return False
@@ -224,5 +224,5 @@ async def _acall(
 
 
 def _wanted(guarded: Guarded, standing: Standing, args: Arguments, kwargs: Keywords) -> bool:
-    """Tell whether ``when`` of a rule lets this request be locked."""
+    """Return whether ``when`` of the rule, if there is one, wants this request locked."""
     return guarded.when is None or bool(guarded.when(*args[standing.is_method :], **kwargs))
