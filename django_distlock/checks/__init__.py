@@ -1,3 +1,3 @@
-"""What ``manage.py check`` says of locks."""
+"""System checks, which ``manage.py check`` runs."""
 
 from __future__ import annotations

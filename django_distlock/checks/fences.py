@@ -1,4 +1,4 @@
-"""The system check of fences: their databases."""
+"""System checks of fences: their databases, and the fence table there."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _THIS_HOST = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
 @register(Tags.urls)
 def check_fences(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """That each fence names a database that can have one. Connects to nothing."""
+    """Check that each fence names a database that can have one. Does not connect."""
     found = dict.fromkeys(_problems(_settings()))
     return [Error(problem, id="distlock.E013") for problem in found]
 
@@ -54,7 +54,7 @@ def check_tables(
     databases: Sequence[str] | None = None,
     **kwargs: object,
 ) -> list[CheckMessage]:
-    """That the fence's table is there: ``check --database default``. Asks these databases only."""
+    """Check that each of *databases* has the fence table, for ``check --database default``."""
     fenced = set(_databases(_settings())) if databases else set()
     return [
         _no_table(using)
@@ -70,15 +70,16 @@ def check_tables_at_hand(
     databases: Sequence[str] | None = None,
     **kwargs: object,
 ) -> list[CheckMessage]:
-    """That the fence's table is there, in databases that are asked cheaply: a plain ``check`` names none."""
+    """Check for the fence table in databases that answer at once, if ``check`` names no databases."""
     at_hand = [] if databases else [using for using in set(_databases(_settings())) if _is_at_hand(using)]
     return [_no_table(using) for using in sorted(at_hand) if _lacks_table(using)]
 
 
 def tell_missing_tables(**kwargs: object) -> None:
-    """Log where the fence's table is missing. The first request of a process calls it, whatever its view.
+    """Log the databases that lack the fence table. The first request of a process calls this.
 
-    Nothing may connect earlier: a server may fork after it has loaded the site. Tests make their own tables.
+    No connection may be opened earlier, because a server may fork after it has loaded the site. Test runs are
+    left out, because tests make their own tables.
     """
     request_started.disconnect(dispatch_uid=_FIRST_REQUEST)
     if hasattr(mail, "outbox"):
@@ -89,12 +90,12 @@ def tell_missing_tables(**kwargs: object) -> None:
 
 
 def look_at_first_request() -> None:
-    """Have `tell_missing_tables` called."""
+    """Let the first request call `tell_missing_tables`."""
     request_started.connect(tell_missing_tables, dispatch_uid=_FIRST_REQUEST)
 
 
 def _is_at_hand(using: str) -> bool:
-    """Tell whether a question to the database *using* is answered, or refused, at once."""
+    """Return whether the database *using* answers or refuses a query at once."""
     connection = connections[using]
     if connection.vendor == "sqlite":
         return os.path.exists(str(connection.settings_dict["NAME"]))
@@ -103,15 +104,15 @@ def _is_at_hand(using: str) -> bool:
 
 
 def _lacks_table(using: str) -> bool:
-    """Tell whether the table is missing. False where the database does not say."""
+    """Return whether the fence table is missing. False if the database can't be asked."""
     try:
         return TABLE not in connections[using].introspection.table_names()
     except Exception:
-        return False  # It is away, or tests forbid it: who needs it is told so.
+        return False  # It is down, or a test forbids queries. The first query of a view raises the error.
 
 
 def _no_table(using: str) -> CheckMessage:
-    # An error would stop the very 'migrate' that makes it.
+    # This is a warning: an error would also stop the 'migrate' that creates the table.
     return Caution(
         f"The table {TABLE}, which locks of this site need, is missing in the database {using!r}.",
         hint=make_table(using),
@@ -121,7 +122,7 @@ def _no_table(using: str) -> CheckMessage:
 
 def _settings() -> dict[str, AliasSettings]:
     found: dict[str, AliasSettings] = {}
-    # `check_settings` says what is wrong.
+    # `check_settings` reports the error.
     with suppress(ConfigurationError):
         by_alias = read(getattr(settings, "DISTLOCK", None) or {"default": "memory://"}, redis_of)
         for alias in by_alias:
@@ -131,14 +132,14 @@ def _settings() -> dict[str, AliasSettings]:
 
 
 def _databases(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
-    """Yield the databases in which something is fenced, or locked by its row."""
+    """Yield the databases that need the fence table, for fences or for locks that are rows."""
     fences = [one.fence for one in by_alias.values()]
     fences += [guarded.told.fence for guarded in _guards() if guarded.told.fence is not None]
     for fence in fences:
         try:
             using = database_of(fence)
         except ConfigurationError:
-            continue  # `check_fences` says so.
+            continue  # `check_fences` reports it.
         if using is not None:
             yield using
 
@@ -168,7 +169,7 @@ def _problems(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
 
 def _not_shared(guarded: Guarded, fence: bool | str) -> Iterator[str]:
     using = None
-    # A database that is not there is said above.
+    # `_problems` reports a missing database.
     with suppress(ConfigurationError):
         using = database_of(fence)
     try:
@@ -179,7 +180,7 @@ def _not_shared(guarded: Guarded, fence: bool | str) -> Iterator[str]:
 
 
 def _not_one_database(guarded: Guarded, fence: bool | str) -> Iterator[str]:
-    # A fence in no database of the site is said above.
+    # `_problems` reports a missing database.
     with suppress(ConfigurationError):
         every = opted_out(guarded.wrapper)
         transactions = SyncTransactions(guarded.where, every if isinstance(every, EveryAlias) else None)
@@ -203,7 +204,7 @@ def _guards() -> Iterator[Guarded]:
         try:
             yield from (found.guarded for found in guards_at(route))
         except ConfigurationError:
-            continue  # `check_names` says so.
+            continue  # `check_names` reports it.
     if (plan := make_plan()) is not None:
         for view in plan.views.values():
             yield from guards_of(view)

@@ -39,7 +39,7 @@ from django_distlock.rules.routes import Route, misfits, routes
 
 @register(Tags.urls)
 def check_names(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """The guards of locked views: where they stand, and their names against the routes that lead to them."""
+    """Check the guards of views: their placement, and their names against the arguments of the routes."""
     if not getattr(settings, "ROOT_URLCONF", None):
         return []
     aliases = _aliases()
@@ -77,7 +77,7 @@ def check_rules(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: obj
 
 @register(Tags.urls)
 def check_sessions(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """A lock of the user serialises the session, but not one that each client keeps and sends by itself."""
+    """Warn of sessions in cookies: a lock of the user does not serialise them, as clients send them."""
     if not getattr(settings, "ROOT_URLCONF", None) or not keeps_sessions_in_cookies():
         return []
     for where, told in _guarded():
@@ -96,9 +96,9 @@ def check_sessions(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
 
 
 def _guarded() -> Iterator[tuple[str, Told]]:
-    """Every guard of a view and every rule, with where it stands."""
+    """Yield the options of each guard and rule, with the text that names it in messages."""
     for route in routes(get_resolver().url_patterns):
-        # `check_names` says what is wrong with a guard.
+        # `check_names` reports guards that can never work.
         with suppress(ConfigurationError):
             for found in guards_at(route):
                 yield found.guarded.where, found.guarded.told
@@ -109,7 +109,7 @@ def _guarded() -> Iterator[tuple[str, Told]]:
 
 @register(Tags.urls)
 def check_methods(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Guards and rules that name methods, where others reach the same code without the lock."""
+    """Warn of guards and rules that name methods, if other methods reach the same code unlocked."""
     if not getattr(settings, "ROOT_URLCONF", None):
         return []
     ruled = {} if (plan := make_plan()) is None else plan.views
@@ -125,7 +125,7 @@ def _aliases() -> list[str] | None:
     if setting is None:
         return [DEFAULT_ALIAS]
     if any(find_problems(setting)):
-        return None  # `check_settings` says so.
+        return None  # `check_settings` reports it.
     return list(by_alias(setting) or ())
 
 
@@ -151,7 +151,7 @@ def _check_names(route: Route, guards: Sequence[PlacedGuard]) -> Iterator[CheckM
             elif found.direct:
                 yield Error(misfit.message, hint=misfit.hint, id="distlock.E005")
             else:
-                # A decorator in between may add the argument.
+                # A decorator above the guard may add the argument.
                 yield Caution(misfit.message, hint=misfit.hint, id="distlock.W003")
         yield from _check_joined(found.guarded.told)
 
@@ -170,19 +170,19 @@ def _check_placement(route: Route) -> Iterator[CheckMessage]:
         yield Error(problem, hint=hint, id="distlock.E012")
     for problem in reads_early(route):
         yield Caution(problem, hint=hint, id="distlock.W004")
-    # A call that passes the lock by altogether is reported above.
+    # `misplaced` reports views whose requests are never locked.
     for problem in () if errors else runs_before(route):
         yield Caution(problem, hint=hint, id="distlock.W011")
 
 
-#: The methods with which generic views of Django and REST framework write.
+#: The methods that write, in generic views of Django and REST framework.
 _WRITING = ("create", "update", "destroy", "form_valid")
 
 
 def open_methods(view: Any) -> Iterator[str]:
-    """Yield what is wrong where guards around *view* name methods, and other ones reach the same code.
+    """Yield a warning if guards around *view* name methods, and others reach the same code without them.
 
-    GET is left out: it only reads by convention.
+    GET is left out, because by convention it only reads.
     """
     cls = view_class(view)
     guards = guards_of(view)
@@ -193,7 +193,7 @@ def open_methods(view: Any) -> Iterator[str]:
     locked: set[str] = set()
     for guarded in guards:
         if not isinstance(guarded.methods, frozenset):
-            return  # It locks all that may change something.
+            return  # This guard locks all methods that may write.
         locked |= guarded.methods
     if not named:
         return
@@ -211,7 +211,7 @@ def _of_function(view: Any, cls: Any, guarded: Guarded, locked: set[str]) -> Ite
     if others is not None and not others:
         return
     shown = "any other method" if others is None else ", ".join(sorted(others))
-    # GET stays what it is: locked where it is named.
+    # Let the view still accept GET, whether the guard locks it or not.
     required = json.dumps(sorted((locked - {"HEAD"} if "GET" not in locked else locked) | {"GET"}))
     out = 'name every method, methods=["*"]' if "GET" in locked else "leave methods out"
     yield (
@@ -239,7 +239,7 @@ def _of_class(view: Any, cls: Any, guarded: Guarded, locked: set[str]) -> Iterat
 
 
 def _alias(cls: Any, names: Mapping[str, str], method: str, locked: Iterable[str]) -> list[str]:
-    """Return the locked handler that is the very function which answers *method*."""
+    """Return the locked handlers that are the same function as the handler of *method*."""
     function = getattr(cls, names[method])
     return [names[one] for one in locked if one in names and getattr(cls, names[one]) is function]
 
@@ -252,7 +252,7 @@ def _handlers(view: Any, cls: Any) -> dict[str, str]:
 
 
 def _taken(view: Any, cls: Any) -> frozenset[str] | None:
-    """Return the methods with which requests come to the code of *view*; None for any."""
+    """Return the HTTP methods of requests that reach the code of *view*; None: all."""
     taken: frozenset[str] | None = None
     if cls is not None:
         usual = usual_methods_of(view, cls)
@@ -265,6 +265,6 @@ def _taken(view: Any, cls: Any) -> frozenset[str] | None:
 
 
 def _calls_the_frameworks(cls: Any, base: type) -> bool:
-    """Tell whether ``dispatch()`` of *base*, one of the MRO of *cls*, comes to that of the framework."""
+    """Return whether ``dispatch()`` of *base*, in the MRO of *cls*, calls the framework's."""
     later = cls.__mro__[cls.__mro__.index(base) + 1 :]
     return calls_super(vars(base)["dispatch"], "dispatch", later)

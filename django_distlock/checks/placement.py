@@ -1,6 +1,6 @@
-"""What the view of a route says about its guards before it is ever called: also those on its methods.
+"""Finds misplaced guards on the view of a route and on its methods, before the view is ever called.
 
-It finds guards whose lock would be taken inside a transaction, as far as that can be seen before a request.
+Some of them would lock inside a transaction, some never, and some too late.
 """
 
 from __future__ import annotations
@@ -53,14 +53,17 @@ class PlacedGuard:
     """One guard that requests for a route pass."""
 
     guarded: Guarded
-    #: The method that it stands on; '' if it stands around the view.
+    #: The name of the method that the guard is on; '' if it is around the view.
     method: str
-    #: Whether the route's arguments come to it as they are, as far as one can see.
+    #: Whether the guard gets the route's arguments unchanged, because no other decorator is above it.
     direct: bool
 
 
 def guards_at(route: Route) -> Iterator[PlacedGuard]:
-    """All guards that requests for *route* pass. Raises `ConfigurationError` for one that can never work."""
+    """Yield the guards that requests for *route* pass.
+
+    Raises `ConfigurationError` for a guard that can never work.
+    """
     view = route.pattern.callback
     cls = view_class(view)
     if cls is None:
@@ -80,7 +83,10 @@ def guards_at(route: Route) -> Iterator[PlacedGuard]:
 
 
 def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
-    """Guards that take their lock inside the transaction which the guard above opens for ATOMIC_REQUESTS."""
+    """Yield the errors for guards whose lock is acquired in a transaction of ATOMIC_REQUESTS.
+
+    The guard above opens that transaction.
+    """
     around = list(
         dict.fromkeys(guards_of(view) if cls is None else guards_of(view) + guards_of(cls.dispatch))
     )
@@ -96,7 +102,7 @@ def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
 
 
 def misplaced(route: Route) -> Iterator[str]:
-    """Guards at *route* that would be refused when they are first called, with the line to write."""
+    """Yield the errors that guards at *route* would raise at the first call."""
     view = route.pattern.callback
     cls = view_class(view)
     around = [placed for placed in guards_at(route) if placed.method in {"", "dispatch"}]
@@ -107,7 +113,7 @@ def misplaced(route: Route) -> Iterator[str]:
     if iscoroutinefunction(view):
         for placed in around:
             if placed.method == "" and not iscoroutinefunction(placed.guarded.wrapper):
-                continue  # sync_to_async() stands around a guard of sync code, which opens its transactions.
+                continue  # sync_to_async() wraps a guard of sync code, which opens its own transactions.
             every = EveryAlias(opted_out(view))
             yield from async_in_transaction(placed.guarded, every, cls is not None)
     if cls is None:
@@ -121,7 +127,7 @@ def misplaced(route: Route) -> Iterator[str]:
         return
     yield from _useless(view, cls)
     if not around and not iscoroutinefunction(view):
-        # Inside another guard they re-enter.
+        # A guard around the view would open the transactions after its lock.
         yield from on_methods(route)
     for name in TOO_EARLY:
         for _, guarded in guards_on(cls, name):
@@ -130,7 +136,7 @@ def misplaced(route: Route) -> Iterator[str]:
 
 
 def passed_by(route: Route) -> Iterator[str]:
-    """Guards that the class of *route* inherits, and does not call: its requests would not be locked."""
+    """Yield the errors for inherited guards that the class of *route* overrides without calling them."""
     view = route.pattern.callback
     cls = view_class(view)
     if cls is None:
@@ -148,7 +154,7 @@ def passed_by(route: Route) -> Iterator[str]:
 
 
 def reads_early(route: Route) -> Iterator[str]:
-    """Classes that do something of their own before they are locked."""
+    """Yield a warning if the class of *route* has its own ``setup()`` or ``initial()`` before the lock."""
     cls = view_class(route.pattern.callback)
     if cls is None:
         return
@@ -165,14 +171,14 @@ def reads_early(route: Route) -> Iterator[str]:
 
 
 def runs_before(route: Route) -> Iterator[str]:
-    """Classes of the site whose ``dispatch()`` or ``setup()`` runs before a handler that is locked."""
+    """Yield a warning for each ``dispatch()`` or ``setup()`` of the site that runs before the lock."""
     view = route.pattern.callback
     cls = view_class(view)
     if cls is None:
         return
     placed = list(guards_at(route))
     if is_rest(cls):
-        # The function `reads_early` tells what else may run before the handler.
+        # `reads_early` reports other methods that run before the handler.
         for early in overriding(cls, ["dispatch"]) if placed else ():
             yield _before(early, "dispatch", placed[0].guarded, "Read it in the method that answers.")
         return
@@ -181,7 +187,7 @@ def runs_before(route: Route) -> Iterator[str]:
     locked = list(guards_on(cls, "dispatch"))[:1]
     if locked:
         if any(overridden(cls, "dispatch")):
-            return  # It does not call the locked one, which `passed_by` tells.
+            return  # An override does not call the locked dispatch(): `passed_by` reports it.
         base, guarded = locked[0]
         above = cls.__mro__[: cls.__mro__.index(base)]
         found = [(one, "dispatch") for one in overriding(cls, ["dispatch"]) if one in above]
@@ -206,7 +212,7 @@ def _before(base: type, name: str, guarded: Guarded, line: str) -> str:
 
 
 def _useless(view: Any, cls: Any) -> Iterator[str]:
-    """Guards that are told to lock what never comes."""
+    """Yield the errors for guards that lock only HTTP methods which their methods don't answer."""
     for name, answers in {"dispatch": set[str](), **answering(view, cls)}.items():
         for guarded in guards_of(getattr(cls, name)):
             try:
@@ -223,13 +229,13 @@ def _useless(view: Any, cls: Any) -> Iterator[str]:
 
 
 def _has_own(cls: type, name: str) -> bool:
-    """Return whether the site has written a method of this name for *cls*."""
+    """Return whether the method *name* of *cls* is code of the site."""
     module = getattr(inspect.unwrap(getattr(cls, name)), "__module__", None) or ""
     return not module.startswith(("django.", "rest_framework."))
 
 
 def logs_in_late(found: Iterable[PlacedGuard]) -> Iterator[str]:
-    """Yield what to say where requests of nobody stand in line: the login is looked at under the lock."""
+    """Yield a warning for each guard that acquires its lock before the login is checked."""
     for placed in found:
         guarded = placed.guarded
         below = [
@@ -248,10 +254,10 @@ def _module_of(function: object) -> str:
 
 
 def below_atomic(route: Route) -> Iterator[str]:
-    """Guards at *route* inside of ``@transaction.atomic``."""
+    """Yield the errors for guards at *route* inside ``@transaction.atomic``."""
     view = route.pattern.callback
     cls = view_class(view)
-    # The result of as_view() has the marks of dispatch(), and is not decorated itself.
+    # The decorators of dispatch() are searched, too: as_view() copies only the attributes that they set.
     functions = [view] if cls is None else [view, cls.dispatch]
     outermost = {guarded: function for function in functions for guarded in guards_of(function)[:1]}
     for guarded, function in outermost.items():
@@ -260,7 +266,7 @@ def below_atomic(route: Route) -> Iterator[str]:
     if cls is None or outermost:
         return
     for name, methods in answering(view, cls).items():
-        # A subclass's own method may call it.
+        # An override may call a guarded method of a base.
         passed = [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
         for index, function in enumerate(passed):
             for guarded in guards_of(function)[:1]:
@@ -286,7 +292,7 @@ def _opens_transaction(wrappers: Iterable[object]) -> bool:
     """Return whether ``transaction.atomic`` is among *wrappers*, the outermost first, before a guard."""
     for decorator in joined.from_iterable(map(decorators_of, wrappers)):
         if unused(decorator) is not None:
-            # `method_decorator` applies a guard, too: what is below that is in time.
+            # `method_decorator` also applies guards. A transaction below this guard begins in time.
             return False
         if decorator is transaction.atomic or isinstance(decorator, transaction.Atomic):
             return True
@@ -294,7 +300,7 @@ def _opens_transaction(wrappers: Iterable[object]) -> bool:
 
 
 def hidden_from_django(route: Route) -> Iterator[str]:
-    """Guards of functions behind what does not hand on their marks, so that Django opens a transaction."""
+    """Yield the error for a guard that a decorator hides, so that Django opens a transaction around it."""
     view = route.pattern.callback
     opened = opened_around(view)
     if not opened or view_class(view) is not None or iscoroutinefunction(view):
@@ -308,7 +314,7 @@ def hidden_from_django(route: Route) -> Iterator[str]:
 
 
 def on_methods(route: Route) -> Iterator[str]:
-    """Guards on methods that are called inside the transaction that Django opens around the view."""
+    """Yield the errors for guards on methods, if Django opens a transaction around the view."""
     view = route.pattern.callback
     cls = view_class(view)
     if cls is None or not (opened := opened_around(view)):

@@ -1,4 +1,4 @@
-"""System checks of ``DISTLOCK`` itself. They connect to nothing."""
+"""System checks of the settings. They do not connect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ IDS: dict[Kind, str] = {
 
 @register("distlock")
 def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """The shape of ``DISTLOCK``. Connects to nothing."""
+    """Check ``DISTLOCK`` and the settings beside it. Does not connect."""
     setting = getattr(settings, "DISTLOCK", None)
     problems = [*misspelled(dir(settings)), *([] if setting is None else find_problems(setting))]
     found: list[CheckMessage] = [
@@ -48,7 +48,7 @@ def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
 
 @register("distlock", deploy=True)
 def check_capacity(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Check how much a rush may take from other views. For ``check --deploy``: a decision, and no fault."""
+    """Report, for ``check --deploy``, that the number of waiting requests is unlimited, which is no error."""
     setting = getattr(settings, "DISTLOCK", None)
     if setting is None or any(find_problems(setting)):
         return []
@@ -91,7 +91,7 @@ def _is_alone(one: AliasSettings) -> bool:
     try:
         return not one.capabilities.several_processes
     except ConfigurationError:
-        return False  # `_check_backend` says so.
+        return False  # `_check_backend` reports it.
 
 
 def _not_configured() -> CheckMessage:

@@ -1,3 +1,3 @@
-"""Where Django looks for commands."""
+"""The package where Django looks for commands."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command ``distlock`` for a site of Django's. Needs click, which the site may not have."""
+"""The command ``distlock`` for a Django site. Importing this module needs click, an optional dependency."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Site(Settings):
 @click.group("manage.py distlock", context_settings=HELP_OPTIONS)
 @click.pass_context
 def distlock(context: click.Context) -> None:
-    """Look at this site's locks, break one that is stuck, and look after the fence's table."""
+    """Inspect this site's locks, break one that is stuck, and prune the fence table."""
     context.obj = _Site(context.obj)
 
 
@@ -52,7 +52,7 @@ def distlock(context: click.Context) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Only count them.")
 def prune(older_than: float, database: str, dry_run: bool) -> None:
-    """Take away fence rows of names that nobody locks any more."""
+    """Delete the fence rows of names that nobody locks any more."""
     with told():
         rows = prune_rows(database, older_than, dry_run)
     click.echo(pruned(rows, older_than, dry_run))
@@ -63,10 +63,13 @@ for command in COMMANDS:
 
 
 def call(words: Sequence[str], command: str) -> tuple[int, str | None]:
-    """Run what *words* say. Returns its exit code, and what went wrong. *command*: how it is typed here."""
+    """Run the command line *words*. Return the exit code and an error message or None.
+
+    *command*: what the user typed before *words*, for hints.
+    """
     asked = ["--help"] if not words or words[0] == "help" else [*words]
     try:
-        # An exit is returned; a command that comes to its end returns None.
+        # main() returns the code of an exit, and None at the end of a command.
         code = distlock.main(asked, prog_name="manage.py distlock", standalone_mode=False, obj=command)
     except click.Abort:
         return 1, "Nothing was done."

@@ -1,4 +1,4 @@
-"""The admin's page of locks: for each alias, and for one lock; to ask for it, and to break it."""
+"""The admin's pages of locks: list the locks of an alias, show one, request its release, break it."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ else:
 
 
 class LockAdmin(Base):
-    """Asks the lock service, and no table. For an admin of your own: ``site.register(Lock, LockAdmin)``.
+    """The pages of locks, which ask the lock service and no table.
 
-    The permission ``distlock.view_lock`` is needed to see the locks, and ``distlock.break_lock``, too, to
-    ask for one, or break it.
+    To show them in an admin site of your own, write ``site.register(Lock, LockAdmin)``.
+
+    Users need the permission ``distlock.view_lock`` to see locks, and also ``distlock.break_lock`` to request
+    the release of a lock or to break it.
     """
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -55,12 +57,12 @@ class LockAdmin(Base):
         return False
 
     def may_break(self, request: HttpRequest) -> bool:
-        """Return whether the user of *request* may break locks, and ask for them."""
+        """Return whether the user of *request* may break locks and request their release."""
         user: Any = request.user
         return self.has_view_permission(request) and bool(user.has_perm("distlock.break_lock"))
 
     def get_urls(self) -> list[URLPattern]:
-        # The usual ones would look into the table.
+        # The views of ModelAdmin would query a table.
         views: list[tuple[str, str, Callable[..., HttpResponse]]] = [
             ("", "changelist", self.changelist_view),
             ("locks.js", "script", partial(self.file_view, "locks.js")),
@@ -77,7 +79,7 @@ class LockAdmin(Base):
     # -- the pages -------------------------------------------------------------------------------
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Show what is held or waited for."""
+        """Show the names that are held or waited for."""
         self._refuse_unless(self.has_view_permission(request))
         alias, before = request.GET.get("alias", ""), request.GET.get("q", "")
         aliases = _aliases()
@@ -99,7 +101,7 @@ class LockAdmin(Base):
         return self._page(request, "change_form", pages.LOCK_HTML, shown, title=title, name=name)
 
     def ask_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask its holder to give it back."""
+        """Request the release of the lock from its holder."""
         self._refuse_unless(self.may_break(request))
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
@@ -108,7 +110,7 @@ class LockAdmin(Base):
         return HttpResponseRedirect(self.lock(alias, name, kind))
 
     def break_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask whether to break what was seen; and break it, and nothing after it."""
+        """Ask for confirmation, then break the hold that the page has shown, and no later one."""
         self._refuse_unless(self.may_break(request))
         (alias, name), kind = _of(object_id), _kind(request)
         client = _client(alias)
@@ -125,7 +127,7 @@ class LockAdmin(Base):
         return self._page(request, "break_confirmation", pages.BREAK_HTML, shown, title=title, name=name)
 
     def file_view(self, file: str, request: HttpRequest) -> HttpResponse:
-        """Script or style of the pages: the same for both frameworks, so that it is no file of this app."""
+        """Serve the script or style of the pages, which Flask's pages share, so it is no static file here."""
         self._refuse_unless(self.has_view_permission(request))
         return HttpResponse((pages.STATIC / file).read_text("utf-8"), content_type=_TYPES[Path(file).suffix])
 
@@ -142,7 +144,7 @@ class LockAdmin(Base):
         if asked is None:
             self.message_user(request, f"Nobody holds the {kind} {name}.", messages.WARNING)
             return
-        # It may have come after the look.
+        # `ask_seen` looks before it asks, so a holder that came in between is not known.
         holder = asked.holder or "one that came just now"
         self.log_change(request, _lock(alias, name), f"Asked for the {kind}. It was held by {holder}.")
         said = f"The holder of the {kind} {name} was asked to give it back, and may go on: {holder}."
@@ -166,18 +168,18 @@ class LockAdmin(Base):
     def _page(
         self, request: HttpRequest, template: str, page: str, shown: pages.Context, **context: Any
     ) -> TemplateResponse:
-        """*shown* as *page* has it, inside of the admin's *template*, which a site may have of its own."""
+        """Render *shown* with *page*, inside the admin's *template*, which a site may override."""
         request.current_app = self.admin_site.name
         content = _PAGES.get_template(page).render(Context(shown, use_l10n=False))
         context = {**self.admin_site.each_context(request), "opts": self.opts, "content": content, **context}
         templates = [f"admin/distlock/lock/{name}.html" for name in (template, "base")]
         response = TemplateResponse(request, templates, context)
         response["Cache-Control"] = "no-store"
-        # Also where the site's middleware doesn't say so: a frame could be put under somebody's click.
+        # Set it even if the site's middleware does not, against clickjacking.
         response["X-Frame-Options"] = "DENY"
         return response
 
-    # -- where the pages are: see `distlock.web.operate.pages.Addresses` -----------------------------
+    # -- the URLs of the pages: see `distlock.web.operate.pages.Addresses` ---------------------------
 
     def locks(self, alias: str, before: str) -> str:
         return f"?{urlencode({'alias': alias, 'q': before})}"
@@ -201,7 +203,7 @@ class LockAdmin(Base):
 
 
 def _aliases() -> Sequence[str]:
-    """Return the aliases of the settings; if these can't work, the one whose page says why."""
+    """Return the aliases of the settings; if these are wrong, the default one, whose page shows the error."""
     try:
         return clients.aliases()
     except ConfigurationError:
@@ -209,26 +211,26 @@ def _aliases() -> Sequence[str]:
 
 
 def _client(alias: str) -> Callable[[], Locks]:
-    """Makes the client of *alias*."""
+    """Return a function that returns the client of *alias*. Raise `Http404` for an unknown one."""
     if alias not in _aliases():
         raise Http404(f"DISTLOCK has no alias {alias!r}.")
     return partial(clients.__getitem__, alias)
 
 
 def _lock(alias: str, name: str) -> Lock:
-    """Return the object that stands for a lock in the admin's log."""
+    """Return the model instance under which the admin logs changes to a lock."""
     return Lock(id=f"{percent_encoded(alias, safe='')}:{name}", namespace=alias, name=name)
 
 
 def _kind(request: HttpRequest) -> Kind:
-    """Return the kind of the name."""
+    """Return the kind of lock that *request* names."""
     if not is_kind(kind := request.GET.get("kind", LOCK)):
         raise Http404("There is no such kind.")
     return kind
 
 
 def _of(object_id: str) -> tuple[str, str]:
-    """Alias and name."""
+    """Return the alias and the name in *object_id*."""
     alias, colon, name = unquoted(object_id).partition(":")
     if not colon or not name:
         raise Http404("There is no such lock.")

@@ -1,7 +1,7 @@
-"""What one request does with locks and with its databases, in order: what the debug toolbar shows.
+"""Records the locks and SQL statements of one request, in order, for the debug toolbar.
 
-A statement belongs to the request whose context its thread has. The statements of a thread that a view
-starts by itself count for all requests of that time.
+A statement belongs to the request in whose context it runs. A thread that a view starts has no such context:
+its statements are counted as strangers' in all requests of that time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from distlock.operate.looking import Party
 from distlock.terms import EXCLUSIVE, PERMIT
 from django_distlock.private import wrappers_of
 
-#: How many locks, and how many statements, are shown.
+#: The most locks, and the most statements, that are recorded.
 MOST = 500
-#: How much of a statement is shown.
+#: The most characters of a statement that are recorded.
 LONGEST = 1_000
 
 
@@ -37,13 +37,13 @@ class Taken:
     where: str
     names: tuple[str, ...] = ()
     waited: float = 0.0
-    #: None: it is held still, or was never granted.
+    #: Seconds; None: the lock is still held, or was never granted.
     held: float | None = None
     grant: Grant | None = None
     fences: str = ""
-    #: "" for a whole lock.
+    #: "" for an exclusive lock.
     mode: str = ""
-    #: Why it was not granted, or how it was lost.
+    #: Why the lock was not granted, or how it was lost.
     trouble: str = ""
 
     @property
@@ -56,7 +56,7 @@ class Taken:
         if grant.mode == PERMIT:
             # Permits have no fence.
             return
-        # A row's database is known when its transaction has begun.
+        # If the lock is a row, this is called after BEGIN, so the fences are known.
         self.fences = ", ".join(f"{fence.epoch}:{fence.number}" for fence in grant.fences.values())
 
     def contended(self, names: Sequence[str], holder: Party | None) -> None: ...
@@ -72,12 +72,12 @@ class Taken:
 class Statement:
     """One statement of SQL."""
 
-    #: Seconds after the beginning of the request.
+    #: Seconds from the beginning of the request to that of the statement.
     at: float
     took: float
     database: str
     sql: str
-    #: The names that were held.
+    #: The names of the locks that were held.
     under: tuple[str, ...]
     in_transaction: bool
     #: "" for the thread that began the request.
@@ -86,19 +86,19 @@ class Statement:
 
 @dataclass(eq=False)
 class RequestRecord:
-    """One request."""
+    """The locks and statements of one request."""
 
     began: float = field(default_factory=now)
     locks: list[Taken] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
-    #: How many statements are not kept.
+    #: The number of statements beyond `MOST`.
     left_out: int = 0
-    #: How many were sent meanwhile from threads of which nobody knows the request.
+    #: The number of statements that threads without a known request sent meanwhile.
     strangers: int = 0
     thread: threading.Thread = field(default_factory=threading.current_thread)
 
     def take(self, alias: str, where: str) -> Taken:
-        """A lock is asked for."""
+        """Return a new record of a lock that the request asks for."""
         taken = Taken(alias, where)
         if len(self.locks) < MOST:
             self.locks.append(taken)
@@ -109,7 +109,7 @@ class RequestRecord:
         return next((one for one in self.locks if one.grant is grant), None)
 
     def execute(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-        """A wrapper of statements: see `django.db.connection.execute_wrapper`."""
+        """Record a statement. This is an execute wrapper of Django."""
         under = tuple(name for taken in self.locks if taken.is_open for name in taken.names)
         connection, before = context["connection"], now()
         try:
@@ -171,15 +171,15 @@ def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 2)
 
 
-#: The statements of the running request.
+#: The record of the running request; None: it is not recorded.
 recording: ContextVar[RequestRecord | None] = ContextVar("distlock_record", default=None)
 _running: WeakSet[RequestRecord] = WeakSet()
-#: Has the cursor whose statement is under way.
+#: ``cursor`` is the one that executes a statement in this thread, or None.
 _thread = threading.local()
 
 
 def begin(record: RequestRecord) -> None:
-    """The running request is recorded in *record*."""
+    """Record the running request in *record*."""
     recording.set(record)
     _running.add(record)
     for connection in connections.all(initialized_only=True):
@@ -187,14 +187,14 @@ def begin(record: RequestRecord) -> None:
 
 
 def end(record: RequestRecord) -> None:
-    """It is recorded no more."""
+    """Stop recording the running request in *record*."""
     recording.set(None)
     _running.discard(record)
 
 
 def _execute(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
     if getattr(_thread, "cursor", None) is context["cursor"]:
-        # In a batch the wrappers of two connections are around it.
+        # In a batch the wrappers of two connections surround the statement. Record it once.
         return execute(sql, params, many, context)
     _thread.cursor = context["cursor"]
     try:
@@ -210,7 +210,7 @@ def _execute(execute: Callable[..., Any], sql: Any, params: Any, many: bool, con
 def _watch(connection: Any, **_: Any) -> None:
     wrappers = wrappers_of(connection)
     if _execute not in wrappers:
-        # In front, and for good: who has one for a while takes away the last one.
+        # Insert it in front, and never remove it: Django's execute_wrapper() pops the last one at its end.
         wrappers.insert(0, _execute)
 
 

@@ -1,6 +1,6 @@
-"""The panel *Locks* of django-debug-toolbar: which locks a request took, and what SQL ran under them.
+"""The panel *Locks* of django-debug-toolbar: the locks of a request, and the SQL that ran under them.
 
-Its dotted path goes into ``DEBUG_TOOLBAR_PANELS``. Nothing is recorded without it.
+Add its dotted path to ``DEBUG_TOOLBAR_PANELS``. Without the panel nothing is recorded.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LocksPanel(Panel):  # type: ignore[misc]
 
 
 def line_of(where: str | CodeType | None) -> str:
-    """*where*, and the very line of it where it is code that runs now; elsewhere its first line is."""
+    """Return the text of *where*, with the current line if it is code that is running, else its first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and isinstance(where, CodeType):
         if frame.f_code is where:

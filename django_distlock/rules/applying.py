@@ -1,8 +1,9 @@
-"""``DISTLOCK_RULES``: which views are locked without a change to them.
+"""Applies ``DISTLOCK_RULES``, which lock views without a change to their code.
 
-A rule replaces the view in the match of its URL pattern, while a request passes through `DistlockMiddleware`.
-So everything that Django and other middlewares do with a view, CSRF and login first of all, is done before
-the lock is asked for; and nothing is left behind for handlers without the middleware, or for `reverse`.
+While a request passes through `DistlockMiddleware`, a rule replaces the view in the match of its URL pattern.
+So whatever Django and other middlewares do before the view, such as CSRF checks and the login, comes before
+the lock. URL patterns themselves do not change, so `reverse`, and code without the middleware, see the
+original view.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ Views = Mapping[URLPattern, Callable[..., Any]]
 
 _NOTHING: Views = MappingProxyType({})
 
-#: The rules' results for the views that the running request may be for.
+#: The guarded views that replace those of the running request's URL patterns.
 _views: ContextVar[Views] = ContextVar("distlock_rules", default=_NOTHING)
 
 
 class Plan:
-    """The result of *setting* on the URLconf of *resolver*.
+    """The rules of *setting*, applied to the URLconf of *resolver*.
 
-    *problems*: all that has to be mended first; while there are any, no view is locked and none may run.
+    *problems*: the mistakes in the rules. If there are any, no view is locked and none may run.
     """
 
     def __init__(self, setting: object, resolver: URLResolver) -> None:
@@ -73,7 +74,7 @@ class Plan:
                 yield rule.told
 
     def refuse_passed(self, request: HttpRequest, view: Callable[..., Any]) -> None:
-        """Raise `ConfigurationError` if *view* answers for a route with rules, and they were passed by."""
+        """Raise `ConfigurationError` if a rule is for the route of *request*, and *view* is not guarded."""
         match = request.resolver_match
         if match is None or match.view_name not in self._rules or id(view) in self._wrapped:
             return
@@ -104,7 +105,7 @@ class Plan:
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """Inside, the rules apply to the views that URLs are resolved to."""
+    """Apply the rules to the views of URLs that are resolved in the block."""
     plan = current_plan()
     before = _views.set(_NOTHING if plan is None else plan.views)
     try:
@@ -114,13 +115,13 @@ def applied() -> Iterator[None]:
 
 
 def make_plan() -> Plan | None:
-    """Return the result of the settings, or None without rules."""
+    """Return a new plan of the settings, or None if they have no rules."""
     setting = getattr(settings, "DISTLOCK_RULES", None)
     return Plan(setting, get_resolver()) if setting else None
 
 
 def _apply(pattern: URLPattern, match: ResolverMatch) -> None:
-    """Let `_views` decide what *match* calls. `reverse` looks at the callback of *pattern*, which stays."""
+    """Put the guarded view of *pattern* into *match*. The pattern's own callback stays, for `reverse`."""
     if (view := _views.get().get(pattern)) is not None:
         match.func = view
 
@@ -130,9 +131,9 @@ _plan: Plan | None = None
 
 
 def current_plan() -> Plan | None:
-    """The plan of the settings as they are, made when they were last changed; None where there are no rules.
+    """Return the plan of the current settings, cached until they change; None if they have no rules.
 
-    Raises `ConfigurationError` for what can't be locked.
+    Raises `ConfigurationError` if a rule can't be applied.
     """
     global _plan
     setting = getattr(settings, "DISTLOCK_RULES", None)
@@ -151,7 +152,7 @@ def current_plan() -> Plan | None:
 def _forget(*, setting: str, **kwargs: object) -> None:
     global _plan
     if setting in {"DISTLOCK", "DATABASES"}:
-        # They decide what can be locked. Of rules and routes it is seen that they have changed.
+        # The plan depends on these settings. `current_plan` itself notices other rules and routes.
         _plan = None
 
 

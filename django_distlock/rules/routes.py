@@ -1,6 +1,6 @@
-"""The site's routes, whether the names of a guard can be made there, and what a rule can't lock.
+"""Lists the site's routes, and finds guards whose names can't be filled in there and rules that can't lock.
 
-A rule that can't lock would leave its view unlocked, so it is an error before anything is served.
+A rule that can't lock would leave its view unlocked, so it is an error before any request is served.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from django_distlock.guarding.transactions import EveryAlias
 from django_distlock.guarding.usual_methods import is_framework, usual_methods_of
 from django_distlock.guarding.viewclasses import methods_of, view_class
 
-#: Name -> converter, or None where that is not known.
+#: The converter of each argument, by name; None if it is unknown.
 Arguments = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One URL pattern at one place of the URLconf. An included pattern may stand at several."""
+    """One URL pattern at one place of the URLconf. A pattern that is included twice has two routes."""
 
     pattern: URLPattern
-    #: As `reverse` takes it, namespaces included: ``shop:reduce-stock``.
+    #: The name for `reverse`, with namespaces: ``shop:reduce-stock``.
     name: str | None
-    #: As written in the URLconf, for messages.
+    #: The path as the URLconf writes it, for messages.
     path: str
     #: The view's arguments besides the request, by name.
     arguments: Arguments
-    #: Whether it gets the groups of a regular expression by their order, and nothing by name.
+    #: Whether the view gets the groups of a regular expression as positional arguments, and none by name.
     unnamed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """One name that can't be made at one route: what, and what to do."""
+    """An error about a name that can't be filled in at a route, and the remedy."""
 
     kind: Literal["missing", "text"]
     message: str
@@ -77,7 +77,7 @@ def routes(
 def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({})") -> Iterator[Misfit]:
     """Yield the errors in the names of *guarded* at *route*.
 
-    *written* is how a name is given to the guard.
+    *written*: how the user writes a name, for the remedy.
     """
     for template, source in guarded.names.required():
         if source not in route.arguments and not route.unnamed:
@@ -105,7 +105,7 @@ def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({}
 
 
 def _elsewhere(route: Route) -> str:
-    """Return what to write for a view set of which only one of two routes has the argument."""
+    """Return the remedy for a view set, only some of whose routes have the argument; else ''."""
     if not hasattr(route.pattern.callback, "actions"):
         return ""
     return (
@@ -116,7 +116,7 @@ def _elsewhere(route: Route) -> str:
 
 def _arguments(pattern: URLPattern | URLResolver) -> Arguments:
     given = pattern.default_kwargs if isinstance(pattern, URLResolver) else pattern.default_args
-    # The named groups of re_path are text.
+    # Named groups of re_path() are passed as text.
     groups = getattr(getattr(pattern.pattern, "regex", None), "groupindex", ())
     text = StringConverter()
     return {**dict.fromkeys(groups, text), **pattern.pattern.converters, **dict.fromkeys(given)}
@@ -128,7 +128,7 @@ def _has_groups(pattern: URLPattern | URLResolver) -> bool:
 
 
 def _gives_text(converter: object) -> bool:
-    # Subclasses convert as they like; SlugConverter and PathConverter don't.
+    # SlugConverter and PathConverter inherit this method; other subclasses may convert to any type.
     inherits = getattr(type(converter), "to_python", None) is StringConverter.to_python
     return inherits and not isinstance(converter, UUIDConverter)
 
@@ -159,7 +159,7 @@ def find_problems(
 def _other_routes(
     rules: Mapping[str, Sequence[Rule]], by_name: Mapping[str, Sequence[Route]], found: Sequence[Route]
 ) -> Iterator[ConfigurationError]:
-    """Find routes without a rule that lead to a view that has one."""
+    """Yield the errors for routes without a rule to a view that another route's rule locks."""
     patterns = {route.pattern for name in rules for route in by_name.get(name, ())}
     for rule in (one for here in rules.values() for one in here if not one.only_this_route):
         views = [route.pattern.callback for route in by_name.get(rule.route, ())]
@@ -170,7 +170,7 @@ def _other_routes(
             if route.pattern in patterns or ruled.isdisjoint(_served(view, rule)):
                 continue
             if not guards.issuperset(guards_of(view)):
-                continue  # It has a guard of its own.
+                continue  # The view has a guard of its own at this route.
             if route.name:
                 line = f'{{"route": "{route.name}", …}}'
             else:
@@ -179,9 +179,9 @@ def _other_routes(
 
 
 def _served(view: View, rule: Rule) -> Iterator[tuple[object, str]]:
-    """Yield what *rule* locks of *view*: its class or innermost function, with the method that answers.
+    """Yield what *rule* locks of *view*: its class or innermost function, and the action or ''.
 
-    Nothing of the frameworks themselves: one generic view serves many routes, each with its own arguments.
+    Yields nothing for code of the frameworks: a generic view serves many routes, with other arguments each.
     """
     cls = view_class(view)
     innermost = cls or list(chain(view))[-1]
@@ -222,7 +222,7 @@ def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:
     for view in views:
         methods = methods_of(view)
         if methods is None:
-            return  # A view that does not say.
+            return  # The methods of this view are unknown.
         taken |= methods
         usual: Methods = usual_methods_of(view, view_class(view))
         locked = locked or not (rule.told.locked_methods(usual) or usual).isdisjoint(frozenset(methods))
@@ -249,7 +249,7 @@ def _async_in_transaction(where: str, view: View) -> Iterator[str]:
 
 
 def _names_below(rule: Guarded, view: View) -> Iterator[str]:
-    """Yield what is wrong if a decorator locks other names than the rule, in the transaction of the rule."""
+    """Yield the errors for decorators that lock other names than *rule*, inside its transaction."""
     for below in refused_below(rule, guards_of(view), view, stack_below(rule, view)):
         if below.told.alias != rule.told.alias:
             yield (
@@ -306,7 +306,7 @@ def _opted_out(view: View) -> EveryAlias:
 def _shared_patterns(
     rules: Mapping[str, Sequence[Rule]], found: Sequence[Route]
 ) -> Iterator[ConfigurationError]:
-    """URL patterns that are included at several places, with different rules for these."""
+    """Yield the errors for URL patterns that are included at several places under different rules."""
     first: dict[URLPattern, Route] = {}
     for route in found:
         other = first.setdefault(route.pattern, route)

@@ -1,3 +1,3 @@
-"""The commands of ``manage.py``, by their names."""
+"""The package whose modules Django runs as commands of ``manage.py``."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``manage.py distlock``: the command ``distlock``, with the site's settings, and ``prune``."""
+"""``manage.py distlock`` runs the commands of ``distlock`` with the site's settings, and adds ``prune``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from distlock.operate.typed import quoted
 from distlock.suggestions import install_hint
 
-#: The options of every command of Django's, which may stand anywhere before "--".
+#: The options of every Django command, which users may write anywhere before "--".
 _COMMON = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
 for _flag in ("--traceback", "--no-color", "--force-color", "--skip-checks"):
     _COMMON.add_argument(_flag, action="store_true")
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         "Look at locks, ask for one or break it, run the doctor, prune the fence's table. "
         "'python manage.py distlock help' lists the commands."
     )
-    # An operator can't wait until a site has no mistake.
+    # Operators need this command even if the site's checks fail.
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
