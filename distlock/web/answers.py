@@ -1,4 +1,4 @@
-"""What a client is told when a lock kept its request out: RFC 9457, or a page for people."""
+"""The answer to a client whose request did not get its lock: a problem document (RFC 9457), or a page."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from distlock.web.names.converters import Malformed
 
 logger = logging.getLogger("distlock")
 
-#: The code of the answer to those who were refused at once.
+#: The code of the answer to a request that was refused at once.
 QUEUE_FULL = "lock_queue_full"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer, in the words of RFC 9457."""
+    """One answer, with the members that RFC 9457 names."""
 
     status: int
     code: str
     title: str
     detail: str
-    #: Seconds, whole, 1 or more; None where repeating the request cannot help.
+    #: After how many seconds to repeat the request, 1 or more; None: to repeat it can't help.
     retry_after: int | None = None
     #: The detailed error with the lock's name, for debug mode only.
     debug: str | None = None
@@ -63,15 +63,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """An answer as it goes over the wire."""
+    """An answer as it is sent."""
 
     status: int
     body: str
     headers: Mapping[str, str]
 
 
-#: For each error that is answered: status, code, title, detail, and the seconds after which the client may
-#: repeat the request (None: repeating it cannot help). The first error that fits counts.
+#: By error: the status, code, title, detail and `retry_after` of the answer. The first that fits counts.
 _ANSWERS: dict[type[LockError], tuple[int, str, str, str, int | None]] = {
     LockTimeout: (
         423,
@@ -141,14 +140,14 @@ _ANSWERS: dict[type[LockError], tuple[int, str, str, str, int | None]] = {
     ),
 }
 
-#: The errors that are answered; a `LostInside` is a `LockLost`. The others are the site's own to mend.
+#: The errors that are answered; a `LostInside` is a `LockLost`. The others are bugs of the site.
 ANSWERED = tuple(kind for kind in _ANSWERS if kind is not LostInside)
 
 
 def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answer | None:
-    """Return the answer to a request that ended in *error*; None for errors that are the site's own to mend.
+    """Return the answer to a request that ended in *error*; None: it is a bug of the site, and is raised.
 
-    *contended_status*: the status where the lock stayed taken. *debug*: whether the lock's name may be shown.
+    *contended_status*: the status if the lock stayed taken. *debug*: whether the lock's name may be shown.
     """
     for kind, (status, code, title, detail, retry_after) in _ANSWERS.items():
         if isinstance(error, kind):
@@ -161,16 +160,16 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
 
 
 def _until_the_line_is_shorter(refusal: TooManyWaiters) -> int:
-    """Seconds. By then those who wait now have been served, if they wait for a time that one can tell."""
+    """Return after how many seconds the callers that wait now are expected to be served."""
     return min(30, max(1, math.ceil(refusal.expected_wait or 2)))
 
 
 def answered(
     error: LockError, where: str, *, contended_status: int, debug: bool, responds: bool = True
 ) -> Answer | None:
-    """`answer_for`, for a request to *where*, with a line in the log. None: *error* is raised.
+    """Return `answer_for` a request to *where*, and log it. None: *error* is to be raised.
 
-    *responds*: as its guard was told; False: the view raises `LockTimeout` instead of its answer.
+    *responds*: False: the guard has ``on_contended="raise"``, so `LockTimeout` is raised.
     """
     answer = answer_for(error, contended_status=contended_status, debug=debug)
     if answer is None or (isinstance(error, LockTimeout) and not responds):
@@ -180,7 +179,7 @@ def answered(
 
 
 def log_level(error: LockError) -> int:
-    """How loud the log line about an answered *error* is: a busy lock is everyday, an outage is not."""
+    """Return the log level for an *error* that was answered."""
     match error:
         case OldEpoch():
             return logging.CRITICAL  # It does not pass by itself.
@@ -213,7 +212,7 @@ def _written(answer: Answer, as_page: bool) -> Rendered:
 
 @functools.lru_cache(maxsize=64)
 def prefers_html(accept: str) -> bool:
-    """Whether *accept* asks for HTML by name, and more than for JSON. Browsers do; ``*/*`` does not."""
+    """Return whether *accept* names HTML, and prefers it to JSON. Browsers do that; ``*/*`` does not."""
     page = data = 0.0
     for part in accept.split(","):
         media, *parameters = (piece.strip().lower() for piece in part.split(";"))

@@ -1,8 +1,8 @@
 """A batch: requests of this process that wait for one name share one transaction, one COMMIT and one fence.
 
 The first member has the lock, and begins the transaction. Each member does its part of the work in its own
-thread, and then has the next request of the wait queue join. After the last part the first member commits,
-and all members learn the outcome. The framework says what a part is, and what the members pass on to each
+thread, and then lets the next request of the wait queue join. After the last part the first member commits,
+and all members learn the outcome. The framework defines what a part is, and what the members pass to each
 other, such as a database connection.
 """
 
@@ -22,17 +22,17 @@ from distlock.terms import Seat
 
 C = TypeVar("C")
 
-#: Rolls back what is passed on, and closes it.
+#: Rolls back and closes what the members pass to each other.
 CleanUp = Callable[[], object]
 
-#: What a part leaves to be done after COMMIT, such as on_commit hooks.
+#: The on_commit hooks, or the like, that a part leaves for the time after COMMIT.
 Hooks = list[Any]
 
 _COMMITTED = object()
 
 
 class BatchSeat(Seat):
-    """The place of one request: it is the first member of a batch, or it joins one."""
+    """The place of one request in a batch, as its first member or as a later one."""
 
     __slots__ = ("led", "over", "parker")
 
@@ -42,13 +42,13 @@ class BatchSeat(Seat):
         self.parker = ThreadParker()
         #: Whether its part is over, or will never begin.
         self.over = False
-        #: The batch that has committed, of which it was the first member.
+        #: The batch that it has committed as the first member; None: it has not.
         self.led: Batch[Any] | None = None
 
     def leave(self, grant: Grant | None = None) -> None:
-        """End the part of a request that has joined, so that the next part begins. Once is enough.
+        """End the part of a later member, so that the next part begins. Further calls do nothing.
 
-        *grant*: the grant that the request had.
+        *grant*: the grant of that member.
         """
         if isinstance(self.batch, Batch) and not self.over:
             self.over = True
@@ -57,9 +57,9 @@ class BatchSeat(Seat):
             self.batch.go_on()
 
     def end(self) -> None:
-        """Let the other members answer, now that the first one has released the lock. Once is enough.
+        """Let the other members answer, after the first one has released the lock. May be called twice.
 
-        Earlier, their answers would take the interpreter's time, and delay the release and the next holder.
+        Before the release their answers would delay it, and with it the next holder.
         """
         self.leave()
         if self.led is not None:
@@ -67,9 +67,9 @@ class BatchSeat(Seat):
 
 
 class Batch(Generic[C]):
-    """One batch, from its first member's lock to the outcome.
+    """One batch, from the first member's lock to the outcome of its transaction.
 
-    *grant*: the first member's. *carried*: what the members pass on. *most*: how many may be members.
+    *grant*: the first member's. *carried*: what the members pass to each other. *most*: the most members.
     """
 
     def __init__(self, grant: Grant, carried: C, most: int) -> None:
@@ -79,28 +79,28 @@ class Batch(Generic[C]):
         #: Where the first member sleeps until the last part is over.
         self._over = ThreadParker()
         self._are_over = False
-        #: What the first member leaves to be done after the last part.
+        #: Called after the last part, if the first member has given up before.
         self._clean_up: CleanUp = lambda: None
         self._mutex = threading.Lock()
         self._waiting: list[ThreadParker] = []
-        #: `_COMMITTED`, or the error that prevented it; None: the outcome is not known yet.
+        #: `_COMMITTED`, or the error that prevented COMMIT; None: the outcome is not known yet.
         self._outcome: object = None
         self._committing = False
         #: Whether the savepoint of the next part is already set.
         self.prepared = False
-        #: Why no further part can be carried out, and nothing is committed.
+        #: Why no further part can begin and nothing is committed; None: they can.
         self.broken: Exception | None = None
-        #: Values that parts leave to later parts, and to what is done after COMMIT, by place.
+        #: Values that parts leave for later parts or for the time after COMMIT, by key.
         self.left: dict[object, object] = {}
         self._settling = threading.Lock()
-        #: How many members do something after COMMIT that still needs the lock.
+        #: How many members need the lock after COMMIT, too.
         self._after = 0
         self._nobody_after = ThreadParker()
 
     # -- the parts, one after the other ----------------------------------------------------------
 
     def go_on(self) -> None:
-        """End a part: have the next request of the queue join, or wake the first member if none may."""
+        """End a part. Let the next request of the queue join; if none may, wake the first member."""
         if self.broken is None and self._outcome is None and self._places > 0:
             self._places -= 1
             if self.grant._take_along(self):
@@ -116,15 +116,15 @@ class Batch(Generic[C]):
         return self._after > 0
 
     def break_off(self, why: Exception) -> None:
-        """Note that a part has left nothing that could be continued or committed."""
+        """Note that the transaction can't be continued or committed after a part, because of *why*."""
         self.broken = self.broken or why
 
     def stay(self) -> None:
-        """Note that the running part needs the lock after COMMIT, until `stayed`."""
+        """Note that the running part needs the lock after COMMIT, until it calls `stayed`."""
         self._after += 1
 
     def settle(self, place: object, do: Callable[[Any], object]) -> None:
-        """Call *do* once after COMMIT, with what was `left` at *place*. The other members wait for it."""
+        """Call *do* after COMMIT, with what was `left` at *place*, unless another member has done so."""
         with self._settling:
             if place in self.left:
                 do(self.left[place])
@@ -133,10 +133,11 @@ class Batch(Generic[C]):
     # -- the first -------------------------------------------------------------------------------
 
     def finish_parts(self, leave: Callable[[], CleanUp]) -> None:
-        """Wait for the parts of the other members, and check the lock for COMMIT. The first member calls it.
+        """Wait for the parts of the other members, and check the lock before COMMIT. For the first member.
 
-        *leave*: called if the lock is lost during a part, whose thread then keeps what is passed on. Raises
-        what prevents COMMIT: `LockLost`, `BatchFailed` or `OutcomeUnknown`.
+        *leave*: called if the lock is lost during a part. The thread of that part still uses what the members
+        pass to each other, so *leave* returns how to clean up after it. Raises what prevents COMMIT:
+        `LockLost`, `BatchFailed` or `OutcomeUnknown`.
         """
         self.go_on()
         try:
@@ -151,18 +152,18 @@ class Batch(Generic[C]):
             raise
         if self.broken is not None:
             raise self.broken
-        # The last moment at which nothing has happened yet.
+        # Nothing is committed yet, and nothing will be if this raises.
         self.grant.check()
         with self._mutex:
             self._committing = self._outcome is None
         self._raise_outcome()
 
     def committed(self) -> None:
-        """Tell all members that COMMIT is over. A second time does nothing."""
+        """Tell all members that the transaction was committed. A second call does nothing."""
         self._tell(_COMMITTED)
 
     def failed(self, error: BaseException, is_known: Callable[[BaseException], bool]) -> BaseException:
-        """Return what the first member raises for *error*, which ended the transaction. Tell the others.
+        """Tell the others that *error* has ended the transaction. Return what the first member raises.
 
         *is_known*: returns whether the error of a COMMIT says that nothing was committed.
         """
@@ -184,14 +185,14 @@ class Batch(Generic[C]):
     # -- the others ------------------------------------------------------------------------------
 
     def take_in(self, grant: Grant) -> None:
-        """Let a request that has joined share the lock. Raises `LockLost` if it woke up too late."""
+        """Let the *grant* of a later member share the lock. Raises `LockLost` if it is too late."""
         grant._join(self.grant)
         grant.check()
 
     def wait(self, seat: BatchSeat) -> None:
-        """Wait for COMMIT, in a request that has joined. Raises what prevented COMMIT.
+        """Wait for COMMIT, in a later member. Raises what prevented COMMIT.
 
-        A part that hangs does not keep the others waiting: without the lock nothing can be committed.
+        A part that hangs keeps the others waiting only until the lock is lost.
         """
         with self._mutex:
             self._waiting.append(seat.parker)
@@ -201,7 +202,7 @@ class Batch(Generic[C]):
         self._raise_outcome()
 
     def stayed(self) -> None:
-        """Note that what needed the lock after COMMIT is done."""
+        """Note that a member does not need the lock any more: see `stay`."""
         with self._mutex:
             self._after -= 1
         self._nobody_after.wake()
@@ -209,7 +210,7 @@ class Batch(Generic[C]):
     # --------------------------------------------------------------------------------------------
 
     def _look_after_lock(self) -> None:
-        """Fail the batch if its lock is lost: it can't be committed, however long its parts still take."""
+        """Fail the batch if its lock is lost, because then it can't be committed any more."""
         with self._mutex:
             if self._outcome is None and not self._committing and self.grant.lost:
                 self._outcome = LockLost(
@@ -241,14 +242,14 @@ class Batch(Generic[C]):
             text = f"The transaction that requests for the lock {shown} shared was rolled back: {error}"
         else:
             text = str(error)
-        # Each gets an exception of its own, because threads that raise one write into one traceback.
+        # An exception for each member: threads that raise the same one would write into one traceback.
         mine: Exception = kind(text)
         mine.__cause__ = error
         return mine
 
 
 def unknown(grant: Grant, error: BaseException | None) -> OutcomeUnknown:
-    """Return the error for a transaction whose outcome is not known."""
+    """Return the error for a transaction with an unknown outcome."""
     found = OutcomeUnknown(
         f"What became of the transaction that requests for the lock {_names(grant)} shared is not known: it "
         f"may have been committed. {error or 'It had ended before its COMMIT.'}"
@@ -261,15 +262,15 @@ def _names(grant: Grant) -> str:
     return ", ".join(map(repr, grant.names))
 
 
-#: Deferred constraints are checked now, on PostgreSQL, and then deferred again.
+#: On PostgreSQL: checks deferred constraints now, and defers them again.
 CHECK_DEFERRED = ("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED")
 
-#: The savepoint of each part. It has one name, so that the end of one part makes it for the next.
+#: The savepoint of every part. The end of one part sets it for the next.
 PART = "distlock_part"
-#: That end on PostgreSQL, in one message: each request sends it.
+#: The end of a part on PostgreSQL, in one message, because each request sends it.
 END_OF_PART = "; ".join((*CHECK_DEFERRED, f"RELEASE SAVEPOINT {PART}", f"SAVEPOINT {PART}"))
 
-#: Statements that commit nothing, whatever follows their first word, as long as no other statement follows.
+#: Statements whose first word shows that they commit nothing, unless another statement follows.
 _HARMLESS = re.compile(
     r"\s*(?:SELECT|INSERT|UPDATE|DELETE|REPLACE|WITH|SAVEPOINT|RELEASE|ROLLBACK|SHOW)\b[^;]*\Z", re.IGNORECASE
 )
@@ -283,7 +284,7 @@ _SKIPPED = re.compile(rf"{_STRING}|`(\w*)`|/\*M?!(?:/\*.*?\*/|.)*?\*/|{_COMMENT}
 
 _STATEMENT_FOR = re.compile(r"SET STATEMENT .*? FOR ", re.IGNORECASE)
 
-#: What MySQL and MariaDB commit before they do it: https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/
+#: The statements before which MySQL and MariaDB commit: https://mariadb.com/kb/en/sql-statements-that-cause-an-implicit-commit/
 #: MariaDB's page leaves out BACKUP, INSTALL, UNINSTALL and SET DEFAULT ROLE, which commit as well.
 _COMMITS = re.compile(
     r"""
@@ -307,8 +308,8 @@ _COMMITS = re.compile(
 def refuse_committing(sql: str | bytes) -> None:
     """Raise `ConfigurationError` for a statement before which MySQL and MariaDB commit.
 
-    It knows statements by their text. Others that commit, such as CALL of a procedure, end the savepoint of
-    the part, which is noticed at its end.
+    It recognises statements by their text. Others that commit, such as CALL of a procedure, also end the
+    savepoint of the part; that is noticed at the end of the part.
     """
     text = sql if isinstance(sql, str) else sql.decode(errors="replace")
     if _HARMLESS.match(text):
@@ -326,7 +327,7 @@ def refuse_committing(sql: str | bytes) -> None:
 
 
 def _plain(token: re.Match[str]) -> str:
-    """Return what stands for a string, a quoted name or a comment where statements are recognised."""
+    """Return what replaces a string, a quoted name or a comment before a statement is recognised."""
     if token.group(1) is not None:
         return token.group(1)
     return "''" if token.group()[0] in "'\"" else " "

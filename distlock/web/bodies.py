@@ -1,8 +1,8 @@
-"""The body of a request is read before its lock is asked for.
+"""Reads the body of a request before the lock is taken.
 
-A client may send its body slowly. A view that reads it under the lock keeps everybody else out meanwhile, so
-the body is read first, raw, and put back as the request's stream: the view reads it as if nobody had. Who
-would be refused anyway is refused before that.
+A client may send its body slowly, and a view that reads the body under the lock keeps everybody else out
+meanwhile. So the body is read first, and put back as the request's stream: the view reads it as usual. A
+request that would be refused anyway is refused before its body is read.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from distlock.grants.current import current_grants
 from distlock.terms import READ
 from distlock.web.settings.clients import GuardTerms
 
-#: The settings: the size up to which a body is read before the lock, and of one whose request is in a batch.
+#: The setting for the largest body that is read before the lock, and the one for requests in a batch.
 BODY_BEFORE_LOCK, BATCH_MAX_BODY = "DISTLOCK_BODY_BEFORE_LOCK", "DISTLOCK_BATCH_MAX_BODY"
-#: Their defaults, bytes. The first is Django's own limit of what it keeps in memory.
+#: Their defaults, bytes. The first is what Django keeps of a body in memory.
 DEFAULTS = {BODY_BEFORE_LOCK: 2_621_440, BATCH_MAX_BODY: 16 * 1024 * 1024}
 
 _PIECE = 65536
@@ -35,11 +35,11 @@ class Body(Protocol):
     """The body of one request of a framework."""
 
     def unread(self) -> Stream | None:
-        """Return the stream if nobody has begun to read it, else None."""
+        """Return the stream; None: somebody has begun to read it."""
 
     @property
     def length(self) -> int | None:
-        """Its length as the request says it, bytes. None: only the end of the stream tells."""
+        """Its length in bytes, as the request says; None: the request does not say."""
 
     def put_back(self, content: IO[bytes]) -> None:
         """Let *content* be the stream that the view reads."""
@@ -55,11 +55,9 @@ def size_setting(name: str, value: object) -> int:
 def read_before_lock(
     body: Body, terms: GuardTerms, names: Sequence[str], timeout: float | None, most: int
 ) -> None:
-    """Read *body* if it has at most *most* bytes, unless the lock *names* would be refused right now.
+    """Read *body* if it has at most *most* bytes. Any other is left to the view.
 
-    A longer one is left to the view, and so is one that does not tell its length.
-
-    *timeout* is the longest wait of the guard, seconds; None: the client's.
+    *timeout* is the longest wait of the guard for *names*, seconds; None: the client's.
 
     Raises:
         TooManyWaiters: The caller would not be admitted.
@@ -74,7 +72,7 @@ def read_before_lock(
 def read_for_batch(
     body: Body, terms: GuardTerms, names: Sequence[str], timeout: float | None, most: int
 ) -> None:
-    """Read *body* whole: the other requests of its batch would wait for it.
+    """Read the whole *body*, because the other requests of the batch would wait for it.
 
     *timeout* is the longest wait of the guard, seconds; None: the client's.
 
@@ -87,7 +85,7 @@ def read_for_batch(
         return
     if length is None or length <= most:
         _refuse_overload(terms, names, timeout)
-        # Where the length is not known, one byte more tells whether the body is too large.
+        # If the length is unknown, one byte more shows that the body is too large.
         content = _read(stream, most + 1 if length is None else length)
         if content.size <= most:
             body.put_back(content)
@@ -101,7 +99,7 @@ def read_for_batch(
 
 
 class _Content(SpooledTemporaryFile[bytes]):
-    """A body that was read, in memory or on disk, at its beginning. It goes with its request."""
+    """A body that was read, in memory or on disk. It is deleted with its request."""
 
     def __init__(self) -> None:
         super().__init__(max_size=DEFAULTS[BODY_BEFORE_LOCK])

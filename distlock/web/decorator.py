@@ -35,18 +35,20 @@ from distlock.web.settings.problems import DEFAULT_ALIAS
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: ``when=`` of a rule: gets the request and the view's arguments; false: this request is not locked.
+#: The ``when`` of a rule. It gets the request and the view's arguments. If it returns a false value, the
+#: request is not locked.
 When = Callable[..., object]
 
 ON_CONTENDED = ("respond", "raise", "skip")
 
-#: Where a decorated function says which guard it is. `functools.wraps` copies it to whatever stands above.
+#: The attribute of a decorated function that has its `Guarded`. `functools.wraps` copies it to the functions
+#: above.
 _MARK = "__distlock__"
 
-#: Where the decorator itself says what it was told.
+#: The attribute of the decorator itself that has its options.
 _TOLD = "__distlock_told__"
 
-#: Where the decorator itself says what is wrong if it is met in the place of a view.
+#: The attribute of the decorator itself that has the error for one that stands in the place of a view.
 _UNUSED = "__distlock_unused__"
 
 
@@ -81,9 +83,9 @@ WORDS = tuple(Words.__annotations__)
 
 
 class Told:
-    """The arguments of one decorator. Shared by all calls; keeps nothing of any.
+    """The arguments of one decorator, checked. All calls share it.
 
-    Raises `ConfigurationError` for what can never work, TypeError for words that it does not know.
+    Raises `ConfigurationError` for options that can never work, TypeError for unknown ones.
     """
 
     def __init__(self, names: Sequence[NameSource], **words: Unpack[Words]) -> None:
@@ -110,22 +112,22 @@ class Told:
         self.batch = check_batch(words.get("batch"), self.names)
         self.limit = words.get("limit")
         self.mode = check_mode(words.get("mode", "exclusive"), self.limit, fence, self.batch)
-        #: Whether two requests of one session never run under the lock at once: a name is of the user, is the
-        #: same for all, or comes from a function of the site.
+        #: Whether the lock keeps two requests of one session apart, as far as is known: a name is of
+        #: the user, the same for all, or made by a function of the site.
         self.serialises_session = self.mode != PERMIT and any(
             not isinstance(source, Template) or all(one.place.head == "user" for one in source.placeholders)
             for source in self.names.sources
         )
         if on_contended not in ON_CONTENDED:
             raise ConfigurationError(f"on_contended={on_contended!r} has to be 'respond', 'raise' or 'skip'.")
-        #: Whether a view's client is answered where the lock stayed taken; else the view raises LockTimeout.
+        #: Whether a view answers 423 if the lock stays taken; else it raises `LockTimeout`.
         self.responds = on_contended == "respond"
-        #: Whether a function that is no view is left out where the lock stayed taken.
+        #: Whether a function that is no view is not called, and returns None, if the lock stays taken.
         self.skips = on_contended == "skip"
         self._on_contended = on_contended
 
     def __str__(self) -> str:
-        """As the user would write it."""
+        """Return it as the user would write it."""
         given = [_written(source) for source in self._sources]
         if self.alias != DEFAULT_ALIAS:
             given.append(f"alias={_written(self.alias)}")
@@ -150,14 +152,14 @@ class Told:
         return f"distributed_lock({', '.join(given)})"
 
     def locked_methods(self, usual: Methods | None) -> Methods | None:
-        """Return the locked methods, if *usual* is what the kind of view locks; None: every HTTP method."""
+        """Return the methods that are locked, where such a view locks *usual*; None: every HTTP method."""
         if self.methods is not None:
             return self.methods
         return READING_METHODS if self.mode == READ else usual
 
     @property
     def unused(self) -> str:
-        """The error of a decorator without its parentheses or its function."""
+        """The error for a decorator without its parentheses, or without a function below it."""
         if len(self.names.sources) == 1 and not self.names.templates:
             (source,) = self._sources
             return f"{where_of(source)}: {NO_NAME}"  # type: ignore[arg-type]
@@ -165,10 +167,10 @@ class Told:
 
 
 class Guarded:
-    """One guarded function: the function, what its guard was told, and the names of its calls.
+    """One guarded function: the function, the options of its guard, and the names of its locks.
 
-    *methods*: what is locked where the guard was not told, and writes; None: every HTTP method, except on the
-    ``dispatch`` of a class. *when*: see `When`.
+    *methods*: the methods that are locked if the options name none and the guard writes; None: every HTTP
+    method, except on the ``dispatch`` of a class. *when*: see `When`.
     """
 
     def __init__(
@@ -189,9 +191,9 @@ class Guarded:
         #: Module and name of the function, for messages.
         self.where = where_of(function)
         self.wrapper: Callable[..., Any] | None = None
-        #: The guard of another lock service that it stands directly on: see `distlock.web.stack`.
+        #: The guard directly below, if the two form a stack: see `distlock.web.stack`.
         self.below: Guarded | None = None
-        #: The views that were warned of because they return a streamed response.
+        #: The views whose streamed responses were logged.
         self.streams_told: set[str] = set()
 
     def locks_method(self, method: str | None) -> bool:
@@ -199,26 +201,26 @@ class Guarded:
         return self.methods is None or method in self.methods
 
     def refuse_methods(self) -> None:
-        """Raise `ConfigurationError` if it was told methods: this call has none, it is not that of a view."""
+        """Raise `ConfigurationError` if it has methods=: this is no call of a view, and has no method."""
         if self.told.methods is not None:
             raise ConfigurationError(
                 f"{self.where} was not called as a view, so methods= would never lock: leave it out. {HIDDEN}"
             )
 
     def mark(self, wrapper: Callable[..., Any]) -> None:
-        """Let *wrapper* be found as this guard."""
+        """Mark *wrapper* as this guard, so that `guard_at` finds it."""
         self.wrapper = wrapper
         setattr(wrapper, _MARK, self)
 
 
 def guard_at(function: object) -> Guarded | None:
-    """Return the guard that *function* itself is; None if it is something else, also around a guard."""
+    """Return the guard that *function* itself is; None: it is none, though it may wrap one."""
     guard = getattr(function, _MARK, None)
     return guard if isinstance(guard, Guarded) and guard.wrapper is function else None
 
 
 def chain(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """*function*, what it wraps, what that wraps, and so on."""
+    """Yield *function*, the function that it wraps, the one which that wraps, and so on."""
     seen = set()
     wrapped: Any = function
     while wrapped is not None and id(wrapped) not in seen:
@@ -234,19 +236,19 @@ def _behind(wrapper: Any) -> Any:
         return wrapper.func
     if type(wrapper).__module__ == "asgiref.sync":
         return getattr(wrapper, "awaitable", None)
-    # An instance is called by what its class has.
+    # A call of an instance calls ``__call__`` of its class.
     call = getattr(type(wrapper), "__call__", None)  # noqa: B004
     return call if inspect.isfunction(call) else None
 
 
 def outermost(function: Callable[..., Any]) -> Guarded | None:
-    """Return the first of `guards_of`, where what stands above it was made with `functools.wraps`."""
+    """Return the outermost guard of *function*, if all decorators above it use `functools.wraps`."""
     guard = getattr(function, _MARK, None)
     return guard if isinstance(guard, Guarded) else None
 
 
 def guards_of(function: Callable[..., Any]) -> list[Guarded]:
-    """Return the guards that a call of *function* passes through, the outermost first."""
+    """Return the guards through which a call of *function* passes, the outermost first."""
     found: list[Guarded] = []
     for one in chain(function):
         guard = getattr(one, _MARK, None)
@@ -256,16 +258,16 @@ def guards_of(function: Callable[..., Any]) -> list[Guarded]:
 
 
 def around(function: Callable[..., Any], guarded: Guarded) -> list[Callable[..., Any]]:
-    """Return what a call of *function* passes through, the outermost first, up to *guarded*."""
+    """Return the functions through which a call of *function* passes, from the outermost to *guarded*."""
     passed = list(chain(function))
     marked = [index for index, one in enumerate(passed) if getattr(one, _MARK, None) is guarded]
     return passed[: marked[-1] + 1] if marked else []
 
 
 def enclosed(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """The functions in the closure of *function*: what a decorator without `functools.wraps` stands above."""
+    """Yield the functions in the closure of *function*, as a decorator without `functools.wraps` has one."""
     cells = getattr(function, "__closure__", None)
-    # An object that stands in for a view may answer to every name.
+    # A stand-in for a view may have any attribute, of any type.
     for cell in cells if isinstance(cells, tuple) else ():
         try:
             content = cell.cell_contents
@@ -278,8 +280,8 @@ def enclosed(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 def refuse_hidden(guarded: Guarded, view: Callable[..., Any]) -> None:
     """Raise `ConfigurationError` if a decorator without `functools.wraps` hides *guarded* in *view*.
 
-    For a call with the arguments of the route: that of a view, which does not look like one. What takes any
-    arguments is a decorator; another function may be a view of the site, which calls a guarded helper.
+    Only functions that take any arguments are searched, for those are decorators. Another function may be a
+    view that calls a guarded helper.
     """
     left, seen = list(chain(view)), set[int]()
     while left:
@@ -298,9 +300,9 @@ def refuse_hidden(guarded: Guarded, view: Callable[..., Any]) -> None:
 
 
 def passes_on(function: object) -> bool:
-    """Tell whether *function*, which may be a bound method, takes any arguments.
+    """Return whether *function*, which may be a bound method, takes any arguments.
 
-    Its code is asked: its signature is what a decorator says that it is.
+    Its code decides, because a decorator may show another signature.
     """
     flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
     return bool(flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
@@ -309,9 +311,10 @@ def passes_on(function: object) -> bool:
 def explaining(
     told: Told, decorate: Callable[[Callable[P, R]], Callable[P, R]]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """*decorate*, which says what to write if it is called as a view is.
+    """Return *decorate*, with a clear error if it is called as a view.
 
-    ``@distributed_lock`` without parentheses makes it one: the framework then serves it in the view's place.
+    That happens after ``@distributed_lock`` without parentheses: the framework takes the decorator for the
+    view.
     """
 
     def only_functions(*args: Any, **kwargs: Any) -> Callable[P, R]:
@@ -323,7 +326,7 @@ def explaining(
         raise ConfigurationError(told.unused)
 
     if not told.names.templates:
-        # Flask calls the endpoint so, and two of one name would end in an error about that.
+        # Flask names the endpoint after it, and would complain about two endpoints of one name.
         only_functions.__name__ = getattr(told.names.sources[0], "__name__", only_functions.__name__)
     setattr(only_functions, _TOLD, told)
     setattr(only_functions, _UNUSED, told.unused)
@@ -331,7 +334,7 @@ def explaining(
 
 
 def told_at(line: FrameType, error: Exception) -> Exception:
-    """Return *error*, whose traceback ends with the site's own *line*: Python prints that one last."""
+    """Return *error* with a traceback that ends at the site's own *line*, which Python then prints last."""
     return error.with_traceback(TracebackType(None, line, line.f_lasti, line.f_lineno))
 
 
@@ -342,13 +345,13 @@ def told_of(decorator: object) -> Told | None:
 
 
 def unused(view: object) -> str | None:
-    """Return the error for a *view* that is a decorator which has decorated nothing."""
+    """Return the error for a *view* that is a decorator without a function; None: it is none."""
     problem = getattr(view, _UNUSED, None)
     return problem if isinstance(problem, str) else None
 
 
 def refuse_unguardable(function: Any) -> None:
-    """Raise `ConfigurationError` for what would run after its lock was released, or can't be called."""
+    """Raise `ConfigurationError` for a function that can't be called, or runs after it has returned."""
     if isinstance(function, staticmethod | classmethod):
         word, where = type(function).__name__, where_of(function.__func__)
         raise ConfigurationError(f"@distributed_lock is above @{word} on {where}: write @{word} above it.")
@@ -369,12 +372,12 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-#: The packages between a line of the site and the raise: ours, and what calls them.
+#: The packages that may stand between a line of the site and the raise.
 _BETWEEN = frozenset({"distlock", "django_distlock", "flask_distlock", *sys.stdlib_module_names})
 
 
 def this_code() -> str:
-    """Return the code that has called distlock, with its file and line if this thread's stack has it."""
+    """Return, for messages, the line of code that has called distlock, if it is on this thread's stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame = frame.f_back
@@ -382,9 +385,9 @@ def this_code() -> str:
 
 
 def told_here(names: Sequence[NameSource], unknown: Mapping[str, Never], **words: Unpack[Words]) -> Told:
-    """Return the options that the caller's caller gave its decorator. Errors of `Told` get that line's place.
+    """Return the options of a decorator. Errors say the line of the caller's caller, which wrote it.
 
-    *unknown*: words that its signature does not have. `Told` says what to write in their place.
+    *unknown*: words that are no options. The error says what to write in their place.
     """
     line = sys._getframe(2)
     try:
@@ -396,12 +399,12 @@ def told_here(names: Sequence[NameSource], unknown: Mapping[str, Never], **words
         raise told_at(line, error) from None
 
 
-#: Instructions between ``super`` and the attribute that is taken from it.
+#: The instructions that may stand between ``super`` and the attribute that is read from it.
 _CALLING = ("PUSH_NULL", "PRECALL", "CALL", "CACHE", "LOAD_DEREF", "LOAD_FAST")
 
 
 def reached(cls: type, name: str) -> set[str]:
-    """Return *name* and the methods of *cls* that a call of the method *name* may come to."""
+    """Return the methods of *cls* that a call of the method *name* may call, with *name*."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -413,7 +416,7 @@ def reached(cls: type, name: str) -> set[str]:
             calls = set(_calls(member))
             waiting += [each for each in calls if callable(getattr(cls, each, None))]
             if one not in calls:
-                break  # It does not call the next one in the MRO.
+                break  # It does not call the method of the next class.
     return found
 
 
@@ -424,7 +427,7 @@ def _calls(function: Callable[..., Any]) -> Iterator[str]:
 
 
 def _of_self(code: CodeType) -> Iterator[str]:
-    """Yield the attributes that *code* takes from its first argument, or from ``super()``."""
+    """Yield the names of the attributes that *code* reads from its first argument or from ``super()``."""
     own = code.co_varnames[0] if code.co_argcount else ""
     of_self = of_super = False
     for step in dis.get_instructions(code):

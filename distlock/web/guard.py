@@ -1,7 +1,7 @@
-"""The guard: lock, BEGIN, fence, view, check, COMMIT, release, in that order. G2 and G4 live here.
+"""The guard: lock, BEGIN, fence, view, check, COMMIT, release, in that order (promises G2 and G4).
 
-A framework says how its transactions are opened (`Transactions`); the order is ours. The view runs only
-inside of its lock; whatever keeps the lock from it leaves as an error before the view.
+A framework says how its transactions are opened (`Transactions`), and this module keeps the order. The view
+runs only under its lock. If the lock is not granted, an error leaves the guard before the view begins.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from distlock.web.stack import UpperGuard, fenced_by
 
 R = TypeVar("R")
 
-#: Called when the call is over, also where it has failed, with what it holds. Returns a stack that releases
-#: the lock when it is closed; None: the lock is released now.
+#: Called at the end of a call, also of a failed one, with the grant that it holds. Returns a stack that will
+#: release the lock when it is closed; None: the lock is released now.
 Keep = Callable[[CurrentGrant], ExitStack | None]
 
 
@@ -45,21 +45,24 @@ class Transactions(Protocol):
     def begin(
         self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
     ) -> AbstractContextManager[bool]:
-        """Begin, pass the fence with *grant*, and commit or roll back at the end.
+        """Begin, pass the fence with *grant*, and commit or roll back at the end of the block.
 
-        Gives whether there is anything to commit. *fenced_in*: which database is fenced, in the framework's
-        words; None: none. *left*: seconds that may be waited for the fence's rows.
+        The block gets whether there is a transaction to commit. *fenced_in*: the framework's name of the
+        database that is fenced; None: none. *left*: returns how many seconds are left to wait for fence rows.
         """
 
 
 class Companion(Protocol):
-    """Called around a lock that a guard takes, but not for one that is kept."""
+    """Hooks around a lock that a guard takes. They are not called for a lock that the request keeps."""
 
     def begun(self, grant: Grant) -> None:
-        """Called in the transaction, before the body."""
+        """Do what has to be done in the transaction, before the body."""
 
     def ended(self, grant: Grant, error: BaseException | None) -> None:
-        """Called after COMMIT or ROLLBACK, and before the release. *error*: what leaves the guard."""
+        """Do what has to be done between COMMIT or ROLLBACK and the release.
+
+        *error*: what leaves the guard; None: nothing does.
+        """
 
     async def abegun(self, grant: Grant) -> None:
         """`begun`, before an async body."""
@@ -77,12 +80,12 @@ class Options(TypedDict, total=False):
     terms: Terms | None
     #: The database that is fenced; None: none.
     fenced_in: str | None
-    #: The client whose rows are the locks of what is fenced while the lock service is away; None: nothing
-    #: runs then.
+    #: The client whose rows take the place of fenced locks while the lock service does not answer; None: such
+    #: calls fail then.
     standby: Locks | None
-    #: Told what becomes of the lock.
+    #: Observes the lock.
     observer: Observer | None
-    #: See `Keep`. None: nothing outlives the call.
+    #: See `Keep`. None: the lock ends with the call.
     keep: Keep | None
     companion: Companion | None
     #: The guards that stand directly above this one, whose locks are taken before its own.
@@ -98,8 +101,8 @@ def run(
 ) -> R:
     """Run *body* under the locks *names*, in a transaction that is committed before they are released.
 
-    Names that a guard around this one holds are not locked again. Raises `LockError`s, and what *body*
-    raises; the transaction is rolled back first, and a lock that was lost before COMMIT rolls it back, too.
+    Names that an outer guard holds are not locked again. Raises `LockError`, and whatever *body* raises. An
+    error rolls the transaction back, and so does a lock that was lost before COMMIT.
     """
     with ExitStack() as rest, ExitStack() as until_released:
         try:
@@ -160,10 +163,10 @@ def _guarded(
     companion: Companion | None = None,
     uppers: Sequence[UpperGuard] = (),
 ) -> Generator[Any, Any, Any]:
-    """The source of both `run` and `arun`. Only if it is *in_task*, it yields what `arun` has to await.
+    """Do what `run` and `arun` do. In a task (*in_task*) it yields each awaitable, which `arun` awaits.
 
-    *until_released*: the stack that releases the locks when it is closed, in a task an `AsyncExitStack`.
-    *rest*: what ends after that.
+    *until_released*: the stack that releases the locks when it is closed; in a task an `AsyncExitStack`.
+    *rest*: the stack that is closed after that.
     """
     mode = EXCLUSIVE if terms is None else terms.mode
     namespace = client.namespace.of(mode)
@@ -174,7 +177,7 @@ def _guarded(
         if not names:
             with kept or nullcontext():
                 return (yield body()) if in_task else body()
-        # A kept grant may have ended: the search for open transactions ends those of hooks.
+        # `refuse_open` may have ended a kept grant, together with the transaction of a hook.
         around = current_grants()
     else:
         transactions.refuse_open(names, nested=False)
@@ -218,7 +221,7 @@ def _guarded(
                 if watch is not None:
                     watch.begun(grant)
                 for one in held:
-                    # It may have been lost while those below it were waited for.
+                    # It may have been lost while this call waited for the locks below it.
                     one.grant.check()
                 if companion is not None and in_task:
                     yield companion.abegun(grant)
@@ -226,7 +229,7 @@ def _guarded(
                     companion.begun(grant)
                 result = (yield body()) if in_task else body()
                 if commits:
-                    # The last moment at which nothing has happened yet.
+                    # Nothing is committed yet, and nothing will be if this raises.
                     for one in (*held, mine):
                         one.grant.check()
         if commits:
@@ -241,7 +244,7 @@ def _guarded(
 def _take_above(
     in_task: bool, uppers: Sequence[UpperGuard], rest: ExitStack, enter: Callable[[GuardLock], Any]
 ) -> Generator[Any, Any, list[CurrentGrant]]:
-    """Take the locks of *uppers* from the top to the bottom."""
+    """Take the locks of *uppers*, the highest guard's first."""
     held: list[CurrentGrant] = []
     for upper in uppers:
         rest.enter_context(upper.watched())
@@ -255,7 +258,7 @@ def _take_above(
 
 
 def _lost_of(held: Sequence[CurrentGrant], mine: Grant) -> Grant:
-    """Return the grant of a stack that says whether one of them was lost."""
+    """Return a grant of the stack that was lost; else *mine*."""
     return next((one.grant for one in held if one.grant.lost), mine)
 
 
@@ -266,8 +269,8 @@ def _keep_on(
     rest: ExitStack,
     until_released: ExitStack | AsyncExitStack,
 ) -> None:
-    """Ask *keep* whether the locks outlive the call, and if so, move what ends them to the stack it gives."""
-    # The lock of a row is over with its transaction: another one of the stack is kept longer.
+    """Ask *keep* whether the locks outlive the call. If so, its stack releases them, and not this call."""
+    # A lock that is a row ends with its transaction, so another lock of the stack has to be named.
     lasting = (
         next((one for one in (mine, *held) if not one.grant.held_by_transaction), mine) if held else mine
     )
@@ -275,10 +278,10 @@ def _keep_on(
         if held:
             keep_together((*held, mine), lasting)
         later.push(rest.pop_all())
-        # In no task: where it ends there may be no event loop any more.
+        # The plain release: at that moment there may be no event loop.
         for one in (*held, mine):
             later.callback(one.grant.release)
-        # Last, so that an interrupt here leaves no lock behind.
+        # At the end: if this is interrupted before, the locks are released twice, and not never.
         until_released.pop_all()
 
 
@@ -289,11 +292,10 @@ def leaves_to_below(
     uppers: Sequence[UpperGuard],
     terms_of: Callable[[Guarded], GuardTerms],
 ) -> bool:
-    """Tell whether *guarded* leaves its lock *names* to the guard below, with which it forms a stack.
+    """Return whether *guarded* leaves its lock *names* to the guard below: see `distlock.web.stack`.
 
-    Inside another guard it takes its lock by itself, and so it does where the guard below asks for one of the
-    same lock service, as two aliases of one may: that one is inside it. *terms_of*: what a guard works with.
-    Raises `ConfigurationError` if a transaction is open.
+    It does not inside another guard; nor if two of the guards have aliases of one lock service. *terms_of*:
+    returns the terms of a guard. Raises `ConfigurationError` if a transaction is open.
     """
     if guarded.below is None or current_grants():
         return False
@@ -311,7 +313,7 @@ def check_held() -> list[Grant]:
     Raises:
         LockLost: One of them was lost.
     """
-    # A helper thread of an async view owns no lock, but commits what was done under it.
+    # Also in a helper thread of an async view, which commits what was done under the locks of the view.
     grants = [one.grant for one in inherited()]
     for grant in grants:
         grant.check()
@@ -326,9 +328,10 @@ def _wanted(
     transactions: Transactions,
     fenced_in: str | None,
 ) -> tuple[Sequence[str], Kept | None]:
-    """Return those of *names* that are not held yet. Raises `LockLost` if a held one was lost.
+    """Return those of *names* that are not held yet, and None.
 
-    Where all of them are kept from a call before: what to enter.
+    If an earlier call of this request has kept all of them, return no name, and what to enter instead. Raises
+    `LockLost` if a held one was lost.
     """
     running = [one for one in around if one.running]
     for one in running:
@@ -349,7 +352,10 @@ def _wanted(
 
 
 def kept_for(namespace: Namespace, names: Sequence[str]) -> CurrentGrant | None:
-    """Return the grant of *namespace* that this request keeps for all of *names*. Raises `LockLost`."""
+    """Return the grant of all *names* that this request keeps in *namespace*; None: it keeps none.
+
+    Raises `LockLost`.
+    """
     for one in current_grants():
         if one.kept and namespace.is_same(one.namespace) and set(names) <= set(one.grant.names):
             one.grant.check()
@@ -358,7 +364,7 @@ def kept_for(namespace: Namespace, names: Sequence[str]) -> CurrentGrant | None:
 
 
 def refuse_kept(namespace: Namespace, names: Sequence[str]) -> None:
-    """Raise `ConfigurationError` if this request keeps some of *names*: it would wait for itself."""
+    """Raise `ConfigurationError` if this request keeps some of *names*, because it would wait for itself."""
     for one in current_grants():
         both = [name for name in names if name in one.grant.names]
         if one.kept and both and namespace.is_same(one.namespace):
@@ -378,7 +384,7 @@ def refuse_kept(namespace: Namespace, names: Sequence[str]) -> None:
 
 
 def refuse_upgrade(held: Grant, names: Sequence[str], mode: Mode) -> None:
-    """Raise `ConfigurationError` if *held* reads one of *names*, and they are wanted to write."""
+    """Raise `ConfigurationError` if *held* reads, and *names* are to be locked for writing."""
     if held.mode == READ and mode == EXCLUSIVE:
         raise upgrade_refusal(", ".join(repr(name) for name in names if name in held.names))
 

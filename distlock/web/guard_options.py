@@ -1,6 +1,6 @@
-"""What the options of a guard may be: its methods, its mode and limit, its batch.
+"""The checks of a guard's options: methods, mode, limit and batch.
 
-`distlock.web.decorator` checks them at import, the settings what they ask of a lock service.
+`distlock.web.decorator` calls them at import. `refuse_unable` is for the settings, which know the backend.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EVERY = "*"
 
 
 class AllBut:
-    """Every HTTP method but *some*. A client may send any word, so the methods can't be listed."""
+    """Every HTTP method but those in *exempt*. They can't be listed, because a client may send any word."""
 
     __slots__ = ("exempt",)
 
@@ -48,14 +48,14 @@ class AllBut:
         return f"AllBut({sorted(self.exempt)})"
 
     def isdisjoint(self, methods: Methods) -> bool:
-        """Tell whether no method is in both sets."""
+        """Return whether no method is in both sets."""
         return not isinstance(methods, AllBut) and self.exempt.issuperset(methods)
 
 
 #: A set of HTTP methods.
 Methods = frozenset[str] | AllBut
 
-#: The methods that a guard locks on a function if nothing exempts one.
+#: The methods that a guard locks on a function, unless it names some.
 EVERY_METHOD = AllBut()
 
 #: The methods that a rule locks on an unknown function, unless it names some.
@@ -66,7 +66,7 @@ READING_METHODS = frozenset({"GET", "HEAD"})
 
 
 def written(methods: Methods) -> str:
-    """Return *methods* as a sentence has them."""
+    """Return *methods* as part of a sentence."""
     if isinstance(methods, AllBut):
         return f"every method but {', '.join(sorted(methods.exempt))}" if methods.exempt else "every method"
     return ", ".join(sorted(methods))
@@ -82,7 +82,7 @@ def overlap(one: Methods, other: Methods) -> Methods:
 
 
 def check_methods(methods: Iterable[str]) -> Methods:
-    """Return *methods*, of a guard, with HEAD where GET is among them.
+    """Return *methods* of a guard, in upper case, and with HEAD if GET is among them.
 
     Raises:
         ConfigurationError: The list is empty, or a word in it is no HTTP method.
@@ -103,7 +103,7 @@ def check_methods(methods: Iterable[str]) -> Methods:
         close = difflib.get_close_matches(method, METHODS, n=1)
         if close and method not in METHODS and method not in _LOOKALIKES:
             raise ConfigurationError(f"{method!r} in methods= is no HTTP method. Did you mean {close[0]!r}?")
-    # Frameworks answer HEAD by running what GET runs.
+    # Frameworks answer HEAD with the view of GET.
     return frozenset(wanted) | ({"HEAD"} if "GET" in wanted else set())
 
 
@@ -148,20 +148,20 @@ def check_mode(mode: object, limit: object, fence: object, batch: int | None) ->
 
 
 def refuse_unable(settings: AliasSettings, mode: Mode, wish: str) -> None:
-    """Raise `ConfigurationError` if the backend of *settings* can't do what a guard was told.
+    """Raise `ConfigurationError` if the backend of *settings* has no locks of *mode*.
 
-    *wish*: the guard, as the user wrote it.
+    *wish*: the guard as the user wrote it, for the message.
     """
     if (capability := _CAPABILITIES.get(mode)) is not None:
         refuse_lacking(settings.scheme, settings.capabilities, capability, wish)
 
 
-#: More would be held up by a turn's end anyway.
+#: The most requests in a batch. The turn of a process ends before there are more.
 MOST = 1000
 
 
 def check_batch(batch: object, names: Names) -> int | None:
-    """Return *batch*, of a guard on *names*, or raise `ConfigurationError`."""
+    """Return the option *batch* of a guard on *names*. Raises `ConfigurationError`."""
     if batch is None:
         return None
     if not isinstance(batch, int) or isinstance(batch, bool) or not 2 <= batch <= MOST:
@@ -175,7 +175,7 @@ def check_batch(batch: object, names: Names) -> int | None:
 
 
 def refuse_async(function: Callable[..., Any], batch: int | None) -> None:
-    """Raise `ConfigurationError` where *function* can't be part of a *batch*: it has no thread of its own."""
+    """Raise `ConfigurationError` if *function* is async and has a *batch*, whose members are threads."""
     if batch is not None and inspect.iscoroutinefunction(function):
         raise ConfigurationError(
             f"{where_of(function)} is async and has batch={batch}: a transaction goes round threads, and not "
@@ -184,7 +184,7 @@ def refuse_async(function: Callable[..., Any], batch: int | None) -> None:
 
 
 def no_stream(where: str) -> ConfigurationError:
-    """For a view with ``batch=`` whose response is made after its transaction."""
+    """Return the error for a view with ``batch=`` and a response that is made after its transaction."""
     return ConfigurationError(
         f"{where} has batch=, and returned a streamed response, whose content is made after the shared "
         "transaction: return it whole, or leave batch= out."
@@ -192,12 +192,12 @@ def no_stream(where: str) -> ConfigurationError:
 
 
 def one_name(where: str, names: Sequence[str]) -> ConfigurationError:
-    """For a call of *where*, which has ``batch=``, with several names."""
+    """Return the error for a call of *where*, which has ``batch=``, with several names."""
     return ConfigurationError(f"{where} has batch= and wants {', '.join(map(repr, names))}. {_ONE_NAME}")
 
 
 def one_database(where: str, databases: list[str]) -> ConfigurationError:
-    """For a guard of *where* that has ``batch=``, and begins transactions in these *databases*."""
+    """Return the error for *where*, which has ``batch=``, and transactions in these *databases*."""
     if databases:
         shown = ", ".join(map(repr, databases))
         return ConfigurationError(

@@ -1,9 +1,9 @@
-"""Guards inside guards that want other names: callers that wait while they hold may wait in a ring.
+"""Guards inside guards with other names: callers that hold one lock and wait for another may deadlock.
 
-Every guard takes its names in one order, the same in all processes, and so do guards inside each other whose
-names come in that order. In every ring some caller asks against it. In one process a ring is seen when it
-closes, and the caller that closes it is refused at once; between processes a caller that asks against the
-order waits for half of its time only. So the others get through.
+Each guard takes its names in one order, which is the same in all processes. In each circle of waiting callers
+at least one asks against this order. Inside one process the circle is seen, and the caller that would close
+it is refused at once. Between processes, a caller that asks against the order waits only for half of its
+time-out, so that the others go on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ logger = logging.getLogger("distlock")
 #: The locks of one name.
 Key = tuple[object, str]
 
-#: How many kinds of nested names are remembered: clients may choose them.
+#: The most pairs of nested names that are remembered as logged: clients may choose names.
 _MOST = 1000
 
 
@@ -52,7 +52,7 @@ _books = threading.RLock()
 def patience(
     namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant], seconds: float
 ) -> float:
-    """How long to wait for *names*, where *around* is held and the time-out says *seconds*."""
+    """Return how many of the *seconds* of the time-out to wait for *names* while *around* is held."""
     if seconds > 0 and _against_the_order(namespace, names, around) is not None:
         return seconds / 2
     return seconds
@@ -66,10 +66,11 @@ def waiting(
     mode: Mode = EXCLUSIVE,
     in_order: bool = False,
 ) -> Iterator[None]:
-    """The wait for *names* while *around* is held. Raises `LockTimeout` where it would close a ring.
+    """Register the wait for *names*, in the block, while *around* is held.
 
-    A caller that waits for a permit waits for no one holder, and is in no ring. *in_order*: the site has
-    chosen this order, as in a stack of guards.
+    Raises `LockTimeout` if that would close a circle of callers that wait for each other. A caller that waits
+    for a permit is in no circle, because it waits for no certain holder. *in_order*: the site has chosen this
+    order, as in a stack of guards.
     """
     if mode == PERMIT:
         yield
@@ -85,7 +86,7 @@ def waiting(
         current_owner(),
     )
     with _books:
-        if _closes_a_ring(me):
+        if _closes_circle(me):
             raise LockTimeout(
                 f"{_shown(names)} is held by a call that waits for {_shown(_names_of(around))}, which is "
                 f"held here: both would wait until their time-outs. {_line(namespace, names, around)}"
@@ -104,9 +105,9 @@ def waiting(
 
 @contextmanager
 def block_waiting(namespace: Namespace, names: Sequence[str], seconds: float, mode: Mode) -> Iterator[float]:
-    """`waiting`, for a ``with`` block inside a guard. Gives how long to wait: of *seconds*.
+    """Do what `waiting` does, for a ``with`` block inside a guard. The block gets how many seconds to wait.
 
-    A caller without *seconds* to wait is in no ring.
+    A caller that does not wait (*seconds* is 0) is in no circle.
     """
     if not seconds or mode == PERMIT or not (around := current_grants()):
         yield seconds
@@ -115,7 +116,7 @@ def block_waiting(namespace: Namespace, names: Sequence[str], seconds: float, mo
         yield patience(namespace, names, around, seconds)
 
 
-def _closes_a_ring(me: _RequestWaiter) -> bool:
+def _closes_circle(me: _RequestWaiter) -> bool:
     seen, ahead = {me}, [me]
     while ahead:
         waiter = ahead.pop()
@@ -131,7 +132,7 @@ def _closes_a_ring(me: _RequestWaiter) -> bool:
 def _against_the_order(
     namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant]
 ) -> CurrentGrant | None:
-    """Return a grant held around that sorts behind one of *names*."""
+    """Return a grant of *around* with a name that comes after one of *names* in the order."""
     wanted = min(_rank(namespace, name) for name in names)
     for one in around:
         if any(_rank(one.namespace, name) > wanted for name in one.grant.names):
@@ -140,7 +141,7 @@ def _against_the_order(
 
 
 def _tell_once(namespace: Namespace, names: Sequence[str], outer: CurrentGrant) -> None:
-    # Names that differ in their numbers only come from the same guards.
+    # Names that differ only in their numbers are of the same guards.
     kind = tuple(re.sub(r"\d+", "0", name) for name in (*outer.grant.names, "", *names))
     with _books:
         if kind in _told or len(_told) >= _MOST:
@@ -156,7 +157,7 @@ def _tell_once(namespace: Namespace, names: Sequence[str], outer: CurrentGrant) 
 
 
 def _line(namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant]) -> str:
-    """Return what to write instead."""
+    """Return the remedy, as a sentence."""
     if not all(namespace.is_same(one.namespace) for one in around):
         return "They are of different aliases: take those of one alias first everywhere."
     both = " and ".join(repr(name) for name in sorted({*_names_of(around), *names}))
@@ -180,5 +181,5 @@ def _key(namespace: Namespace, name: str) -> Key:
 
 
 def _rank(namespace: Namespace, name: str) -> tuple[str, str]:
-    """Return the one order for everybody: also for other processes, which have the same settings."""
+    """Return the sort key of *name*. Processes with the same settings have the same order."""
     return ("" if namespace.identity is None else repr(namespace.identity), name)

@@ -1,6 +1,6 @@
-"""An observer learns what became of a guard's lock: for signals, and for the ``Server-Timing`` header.
+"""Observers of a guard's lock: for signals, and for the ``Server-Timing`` header.
 
-The header goes to every client, so it never has the names of locks.
+Every client gets the header, so it never contains the names of locks.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ class Observer(Protocol):
         """The lock was granted after *waited* seconds."""
 
     def contended(self, names: Sequence[str], holder: Party | None) -> None:
-        """It has to wait. *holder*: what is known of the holder without asking; None: nothing."""
+        """The guard has to wait. *holder*: the holder as far as this process knows; None: it knows none."""
 
     def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
         """The lock was not granted: *error* says why."""
 
     def released(self, grant: Grant, held: float) -> None:
-        """The lock was given back after *held* seconds, after COMMIT or ROLLBACK. It may have been lost."""
+        """The lock was released after *held* seconds; also if it had been lost before."""
 
 
 Send = Callable[..., object]
 
 
 class Signals:
-    """The observer of one guard in one call. It hands on what it sees: with *about*, as keywords."""
+    """The observer that sends signals about one guard in one call. *about*: further keywords for each."""
 
     def __init__(self, acquired: Send, contended: Send, refused: Send, released: Send, **about: Any) -> None:
         self._acquired = acquired
@@ -58,7 +58,7 @@ class Signals:
 
 
 class Watch:
-    """The time line of one guard."""
+    """Measures the times of one guard in one call, and tells its observer."""
 
     def __init__(self, observer: Observer, names: Sequence[str]) -> None:
         self._observer = observer
@@ -67,16 +67,16 @@ class Watch:
         self._grant: Grant | None = None
 
     def contended(self, holder: Party | None) -> None:
-        """It has to wait: see `distlock.locks.multi_lock.OnContended`."""
+        """Tell that the guard has to wait: see `distlock.locks.multi_lock.OnContended`."""
         self._observer.contended(self._names, holder)
 
     def granted(self, grant: Grant) -> None:
-        """*grant* is there. A row's lock is there only when its transaction is."""
+        """Tell that *grant* was granted. A row is granted with its transaction: see `begun`."""
         if not grant.held_by_transaction:
             self._acquired(grant)
 
     def begun(self, grant: Grant) -> None:
-        """Its transaction has begun."""
+        """Tell that the transaction under *grant* has begun."""
         if self._grant is None:
             self._acquired(grant)
 
@@ -88,7 +88,7 @@ class Watch:
 
 @contextmanager
 def watching(observer: Observer | None, names: Sequence[str]) -> Iterator[Watch | None]:
-    """Tell *observer* what becomes of the lock that is asked for in the block."""
+    """Tell *observer* of the lock that is taken in the block. The block gets a `Watch`; None: no observer."""
     if observer is None:
         yield None
         return
@@ -126,7 +126,7 @@ class _Together:
 
 
 def together(*observers: Observer | None) -> Observer | None:
-    """*observers* as one; None where all of them are: a guard that nobody observes spends no time on it."""
+    """Return *observers* as one; None if there are none, so that a guard spends no time on them."""
     present = [observer for observer in observers if observer is not None]
     return _Together(present) if len(present) > 1 else next(iter(present), None)
 
@@ -135,7 +135,7 @@ HEADER = "Server-Timing"
 
 
 class Stopwatch:
-    """The observer of one guard, and what it measured, seconds."""
+    """The observer that measures how long one guard waited and held, seconds."""
 
     def __init__(self) -> None:
         self.waited: float | None = None
@@ -153,9 +153,9 @@ class Stopwatch:
         self.held = held
 
     def header(self, existing: str = "") -> str:
-        """Return the value of ``Server-Timing``, after *existing*; "" where there is nothing to say.
+        """Return the value of ``Server-Timing``, after *existing*; "" if nothing was measured.
 
-        A guard whose names were held already asked nobody, and measured nothing.
+        Nothing is measured if an outer guard held all names already.
         """
         measured = (("lock-wait", self.waited), ("lock-held", self.held))
         said = [existing] if existing.strip() else []
@@ -172,7 +172,7 @@ class Headers(Protocol):
 
 
 def add_header(stopwatches: Iterable[Stopwatch], headers: Headers) -> None:
-    """Let *headers* say what *stopwatches*, those of one request, have measured."""
+    """Add what *stopwatches*, those of one request, have measured to *headers*."""
     for stopwatch in stopwatches:
         if value := stopwatch.header(headers.get(HEADER, "")):
             headers[HEADER] = value

@@ -1,4 +1,4 @@
-"""What becomes of a call of a guarded function: what it may return, and when it is skipped."""
+"""What a guarded function may return, and when its call is skipped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("distlock")
 
 
 def refuse_coroutine(where: str, result: object) -> None:
-    """Raise `ConfigurationError` if *result* is a coroutine. *where*: whose it is."""
+    """Raise `ConfigurationError` if *result* is a coroutine. *where*: the function that returned it."""
     if inspect.iscoroutine(result):
         result.close()
         raise ConfigurationError(
@@ -26,11 +26,11 @@ def refuse_coroutine(where: str, result: object) -> None:
 
 
 def warn_of_stream(where: str, told: set[str]) -> None:
-    """Warn of a response whose content code of the site makes later. Files are not such.
+    """Log that the content of a response is made after the release of the lock. Not for files.
 
     Args:
-        where: The view that has returned it.
-        told: The views that were warned of. Each is warned of once.
+        where: The view that has returned the response.
+        told: The views that were logged before. Each is logged once.
     """
     if where in told:
         return
@@ -46,7 +46,7 @@ class SkippableCall:
         self._begun = False
 
     def body(self, function: Callable[[], R]) -> Callable[[], R]:
-        """Return *function* for the guard to run. An error that it raises itself is no reason to skip it."""
+        """Return *function* for the guard to call. After that, no error is a reason to skip the call."""
         if not self._guarded.told.skips:
             return function
 
@@ -57,7 +57,7 @@ class SkippableCall:
         return begin
 
     def is_skipped(self, error: LockError) -> bool:
-        """Return whether the call ends here, without an error: *error* kept it from its lock."""
+        """Return whether the call is skipped because of *error*: it did not get its lock in time."""
         told = self._guarded.told
         if not told.skips or self._begun or not isinstance(error, LockTimeout | TooManyWaiters):
             return False
@@ -66,7 +66,7 @@ class SkippableCall:
 
 
 def skipping_view(guarded: Guarded) -> str | None:
-    """Return the error if *guarded* is a view, and told to be skipped."""
+    """Return the error for *guarded*, a view, if it has ``on_contended="skip"``, else None."""
     if not guarded.told.skips:
         return None
     return (
@@ -76,6 +76,6 @@ def skipping_view(guarded: Guarded) -> str | None:
 
 
 def refuse_skipping_view(guarded: Guarded) -> None:
-    """Raise `ConfigurationError` where *guarded* is a view, and told to be skipped."""
+    """Raise `ConfigurationError` if *guarded*, a view, has ``on_contended="skip"``."""
     if guarded.told.skips and (problem := skipping_view(guarded)) is not None:
         raise ConfigurationError(problem)

@@ -19,14 +19,14 @@ from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import imported
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "lock": "product_<id>"}'
-#: As ``when`` takes it, and ``lock`` does not.
+#: A dotted path, which ``when`` may be, and ``lock`` may not.
 _DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 _KEYS = ("route", "lock", *WORDS, "when", "only_this_route")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: the view of `route` is locked as if the decorator, with the words `told`, were outermost."""
+    """One rule: it locks the view of `route` as a decorator with the options `told` above all others."""
 
     #: The framework's name of the view: the URL's name in Django, the endpoint in Flask.
     route: str
@@ -37,12 +37,12 @@ class Rule:
 
     @property
     def methods(self) -> Methods:
-        """The HTTP methods that it locks on a function; of a class's at most these."""
+        """The HTTP methods that it locks on a function. On a class, those that the class has."""
         return self.told.locked_methods(ALL_BUT_GET) or ALL_BUT_GET
 
     @property
     def reads(self) -> bool:
-        """Whether it is for readers, and leaves to a rule for writers what that locks."""
+        """Whether it is for readers. It leaves the methods that a rule for writers locks to that rule."""
         return self.told.mode == READ and self.told.methods is None
 
     def __str__(self) -> str:
@@ -83,12 +83,12 @@ def passes_by(rule: Rule, where: str, line: str) -> ConfigurationError:
 def overlaps(rules: Iterable[Rule]) -> Iterator[ConfigurationError]:
     """Yield an error for each two of *rules* that lock the same requests of one route.
 
-    Where each has a predicate both may hold for some: the first one listed is the outer one then.
+    Rules with predicates are left alone. If both lock a request, the first one is the outer one.
     """
     for one, other in combinations(rules, 2):
         both = overlap(one.methods, other.methods)
         if both == frozenset({"HEAD"}):
-            continue  # One names GET, and HEAD with it: such a request takes both locks.
+            continue  # One names GET, which includes HEAD. A HEAD request takes both locks.
         if one.route == other.route and both and not (one.when and other.when):
             yield ConfigurationError(
                 f"DISTLOCK_RULES has two rules for {one.route!r} that lock {written(both)}: name "

@@ -1,4 +1,4 @@
-"""Sessions under a lock, in both faces: how two states of one are merged."""
+"""Merges two states of a session, for both faces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from copy import deepcopy
 from typing import Any
 
-#: The setting that switches it off.
+#: The setting that switches off that sessions are read again under the lock.
 REFRESH_SESSION = "DISTLOCK_REFRESH_SESSION"
 
 _MISSING = object()
@@ -19,10 +19,10 @@ def merge(
     *,
     ours_first: bool = False,
 ) -> None:
-    """Bring into *content* what *fresh* has otherwise than *before*; None: all that *fresh* has.
+    """Bring the changes from *before* to *fresh* into *content*. *before* is None: bring all of *fresh*.
 
-    Lists, dicts and sets that others hold keep their identity. *ours_first*: what *content* has
-    otherwise than *before* stays, too, where both have changed it.
+    Lists, dicts and sets are changed in place, because other code may refer to them. *ours_first*: a key that
+    *content* has changed since *before* stays as it is, even if *fresh* has changed it, too.
     """
     for key in {*content, *fresh}:
         theirs, ours = fresh.get(key, _MISSING), content.get(key, _MISSING)
@@ -34,7 +34,7 @@ def merge(
 
 
 def _put(holder: MutableMapping[Any, Any], key: object, value: Any) -> None:
-    """Set *key* of *holder* to *value*; a dict, list or set that is there already gets its content."""
+    """Set *key* of *holder* to *value*. A dict, list or set that is there is changed in place."""
     there = holder.get(key, _MISSING)
     if value is _MISSING:
         holder.pop(key, None)

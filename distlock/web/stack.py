@@ -1,7 +1,7 @@
-"""Guards of several lock services, stacked directly on one view, which takes all of their locks.
+"""A stack: guards of several lock services, one directly above the other on one view.
 
-The lowest guard of a stack does the work of all: it takes the locks from the top to the bottom, begins the
-one transaction, and releases the locks in reverse after COMMIT. The guards above it only name their locks.
+The lowest guard of the stack works for all: it takes the locks, the highest guard's first, begins one
+transaction, and after COMMIT releases the locks in reverse. The guards above it only name their locks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from distlock.web.nesting import waiting
 from distlock.web.observer import Observer, Watch, watching
 from distlock.web.settings.clients import GuardTerms
 
-#: How locks of two aliases are taken before one transaction.
+#: The remedy, in errors, for two locks of different aliases before one transaction.
 STACK = (
     "A lock of another alias has a decorator of its own: write it directly below, with nothing between them, "
     "and the same methods= and on_contended= in both."
@@ -34,7 +34,7 @@ STACK = (
 
 @dataclass(slots=True)
 class UpperGuard:
-    """One call of a guard above the lowest of its stack."""
+    """One call of a guard that leaves its lock to the lowest guard of its stack."""
 
     guarded: Guarded
     namespace: Namespace
@@ -44,14 +44,14 @@ class UpperGuard:
     fenced_in: str | None
     max_hold: float
     observer: Observer | None
-    #: Whether the guard below has taken it over.
+    #: Whether the lowest guard has taken it over.
     taken: bool = False
     _watch: Watch | None = None
     _grant: Grant | None = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Report to the observer what becomes of the lock, which the block takes and releases."""
+        """Tell the observer about the lock, which is taken and released in the block."""
         with watching(self.observer, self.names) as self._watch:
             if self._watch is not None:
                 self.lock.tell_waits(self._watch.contended)
@@ -59,17 +59,17 @@ class UpperGuard:
 
     @contextmanager
     def waiting(self, held: Sequence[CurrentGrant]) -> Iterator[None]:
-        """Refuse a wait in the block that would close a ring with *held*, what the guards above hold."""
+        """Refuse a wait in the block that would deadlock, while the guards above hold *held*."""
         with waiting(self.namespace, self.names, held, self.mode, True) if held else nullcontext():
             yield
 
     def begun(self) -> None:
-        """Report that the transaction has begun: only now is a lock that is a row granted."""
+        """Tell the observer that the transaction has begun. A lock that is a row is granted only now."""
         if self._watch is not None and self._grant is not None:
             self._watch.begun(self._grant)
 
     def holding(self, grant: Grant) -> CurrentGrant:
-        """Return what this guard holds now that its lock is granted."""
+        """Return *grant* as the grant of this guard."""
         self._grant = grant
         if self._watch is not None:
             self._watch.granted(grant)
@@ -80,7 +80,7 @@ _upper: ContextVar[tuple[UpperGuard, ...]] = ContextVar("distlock_upper_guards",
 
 
 def below(guarded: Guarded, function: Callable[..., Any]) -> Guarded | None:
-    """Return the guard that *function* is, if it forms a stack with *guarded*; None if it does not.
+    """Return the guard that *function* is, if it forms a stack with *guarded*, else None.
 
     Both guards have to lock the same requests, and on different lock services. Raises `ConfigurationError`
     for a batch: its requests share one transaction and one lock.
@@ -110,9 +110,12 @@ def stacked(
     observer: Observer | None,
     uppers: Sequence[UpperGuard],
 ) -> Iterator[None]:
-    """Leave the lock *names* of *guarded*, and those of *uppers*, to the guard below. The block calls it."""
+    """Leave the lock *names* of *guarded* to the guard below, which is called in the block.
+
+    *uppers*: the guards above *guarded*, which do the same.
+    """
     lock = replace(terms.lock, on_push=False)
-    # The highest guard's timeout counts for all, unless a lower decorator names a shorter one.
+    # The time-out of the highest guard counts for all, unless a lower decorator gives a shorter one.
     timeout = -1 if uppers and guarded.told.timeout is None else guarded.told.timeout
     namespace = terms.client.namespace.of(lock.mode)
     upper = UpperGuard(
@@ -135,7 +138,7 @@ def stacked(
 
 
 def refuse_unlocked(guarded: Guarded) -> None:
-    """Raise `ConfigurationError` if *guarded* is to lock the call for the guards above, and does not."""
+    """Raise `ConfigurationError` if *guarded* does not lock this call, and guards above it rely on it."""
     uppers = _upper.get()
     if uppers and uppers[-1].guarded.below is guarded:
         above = uppers[-1].guarded.told
@@ -146,7 +149,7 @@ def refuse_unlocked(guarded: Guarded) -> None:
 
 
 def upper_guards(guarded: Guarded) -> tuple[UpperGuard, ...]:
-    """Return the guards of the stack whose lowest one is *guarded*, the highest first. It takes them over."""
+    """Return the guards above *guarded* that leave their locks to it, the highest first."""
     uppers = _upper.get()
     if not uppers or uppers[-1].guarded.below is not guarded:
         return ()
@@ -164,10 +167,10 @@ def serialises_session(guarded: Guarded, uppers: Sequence[UpperGuard]) -> bool:
 
 
 def fenced_by(held: Sequence[CurrentGrant], mine: CurrentGrant) -> CurrentGrant:
-    """Return what passes the fence for a stack: the highest guard that has one, or the one that is a row.
+    """Return the grant with which a stack passes the fence: that of the highest guard with a fence.
 
-    *held*: of the upper guards; *mine*: of the lowest. Raises `ConfigurationError` if two fences would have
-    to be passed.
+    A lock that is a row goes before. *held*: the grants of the upper guards; *mine*: of the lowest. Raises
+    `ConfigurationError` if two fences would have to be passed.
     """
     fenced = [one for one in (*held, mine) if one.fenced_in is not None]
     rows = [one for one in fenced if one.grant.held_by_transaction]

@@ -1,8 +1,8 @@
-"""What the detectors of stale writes share: the site's lines, the outermost lock, the words, the switch.
+"""What the detectors of stale writes share: the site's lines, the outermost lock, the warning, the switch.
 
-A stale write is a row that was loaded before the outermost lock, and is saved under it: what another request
-has written in between is overwritten, or was not looked at. The detectors are on in debug mode and in
-`distlock.testing.race`. While they are off they listen to nothing.
+A write is stale if its row was loaded before the outermost lock and is saved under the lock: what another
+request has written in between is overwritten, or was not looked at. The detectors are on in debug mode and in
+`distlock.testing.race`.
 """
 
 from __future__ import annotations
@@ -58,26 +58,26 @@ _STANDARD = sysconfig.get_path("stdlib")
 _OWN = str(Path(__file__).parents[2])
 _OURS = tuple(f"{_OWN}/{package}/" for package in ("distlock", "django_distlock", "flask_distlock"))
 _INSTALLED = ("/site-packages/", "/dist-packages/")
-#: The code that calls views and middlewares. A line further out is the server's, or that of a test.
+#: The code that calls views and middlewares. Lines further out are of the server or of a test.
 _CALLERS = (
     "/django/core/handlers/",
     "/django/test/client.py",
     "/flask/app.py",
     "/werkzeug/serving.py",
 )
-#: Packages that load and save rows for other code: a line outside of them tells more.
+#: Packages that load and save rows for other code, and are passed over.
 _MAPPERS = ("/django/db/", "/django/dispatch/", "/sqlalchemy/", "/flask_sqlalchemy/")
 
-#: It runs in this thread what a coroutine awaits.
+#: Code that runs, in this thread, what a coroutine awaits.
 _BRIDGE = "/asgiref/"
-#: Gives the frames of the coroutine that awaits the running thread, the innermost first.
+#: Returns the frames of the coroutine that awaits the running thread, the innermost first.
 Awaiting = Callable[[], Iterator[FrameType]]
 
 
 def this_place(awaiting: Awaiting | None = None) -> CodeLine:
-    """Return the innermost line of the site's own code, or else that of a library that works for it.
+    """Return the innermost running line of the site's own code; if there is none, that of a library.
 
-    *awaiting*: looks on where this thread works for a coroutine.
+    *awaiting*: continues the search if this thread works for a coroutine.
     """
     library: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)
@@ -139,7 +139,7 @@ class Outermost:
 
 
 def outermost() -> Outermost | None:
-    """Return the outermost lock around the running code, or around what has started it; None: there is none.
+    """Return the outermost lock around the running code, or around the code that started it; else None.
 
     A semaphore excludes nobody, so it does not count.
     """
@@ -194,9 +194,9 @@ _mutex = threading.RLock()
 
 
 def tell(write: Write, *, raises: bool) -> None:
-    """Tell of *write*: raise `StaleWrite` if *raises*, else log a warning.
+    """Raise `StaleWrite` for *write* if *raises*, else log a warning.
 
-    One lock, and one race, is told once of the same two lines.
+    The same two lines are logged once under one lock, and once in a race.
     """
     global _last
     if raises:
@@ -216,9 +216,9 @@ def tell(write: Write, *, raises: bool) -> None:
 
 
 def mode_of(setting: object, debug: bool) -> Mode:
-    """Return what the setting `SETTING` asks for. Raises `ConfigurationError`.
+    """Return the mode for *setting*, the value of `SETTING`; None: warn in debug mode and in races.
 
-    *setting*: None: to warn in debug mode and in races.
+    Raises `ConfigurationError`.
     """
     if setting is not None and setting not in get_args(Mode):
         raise ConfigurationError(
@@ -238,9 +238,10 @@ def add_face(update: Callable[[], None]) -> None:
 
 @contextmanager
 def in_race(mode: Mode | None) -> Iterator[None]:
-    """The block is a race. *mode*: "raise": its end raises the first `StaleWrite`; "off": it changes nothing.
+    """Turn the detectors on in the block, which is a race.
 
-    None: what the settings say, and where they say nothing "warn".
+    *mode*: "raise": the end of the block raises the first `StaleWrite`; "off": nothing is turned on; None: as
+    the settings say, else "warn".
     """
     if mode == "off":
         yield

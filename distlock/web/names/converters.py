@@ -1,6 +1,6 @@
-"""Converters: from an argument to the one spelling that stands in a lock's name.
+"""Converters: they turn an argument into the text that stands for it in a lock's name.
 
-They are ours and strict, the same in both frameworks: two spellings of one value are one lock or are refused.
+They are strict, and the same in both frameworks. Two spellings of one value give one name, or are refused.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII | re.I
 
 
 class Malformed(InvalidName):
-    """A part of a lock's name is missing or malformed. The client sent it, so it is the client's to mend."""
+    """A part of a lock's name, which the client has sent, is missing or malformed."""
 
 
 class Unfit(ConfigurationError):
-    """The argument is of a type that the placeholder can never take: the template has to change."""
+    """The argument has a type that the placeholder never takes, so the template has to change."""
 
 
 def convert_int(value: object) -> str:
-    """A whole number in decimal; of text, only the spelling that `str(int)` would give."""
+    """Convert a whole number to decimal. Text has to be spelled as `str(int)` would spell it."""
     if isinstance(value, str):
         return _matching(_INT, value, "a whole number such as 42")
     return _decimal(value, "whole numbers")
 
 
 def convert_slug(value: object) -> str:
-    """ASCII letters, digits, '-' and '_'."""
+    """Convert text of ASCII letters, digits, '-' and '_'."""
     if isinstance(value, str):
         return _matching(_SLUG, value, "letters, digits, '-' and '_'")
     raise Unfit(f"takes text, not {type(value).__name__}")
 
 
 def convert_uuid(value: object) -> str:
-    """Return a UUID in lower case, whichever case it came in."""
+    """Convert a UUID to lower case."""
     if isinstance(value, str):
         return _matching(_UUID, value, "a UUID").lower()
     if isinstance(value, UUID):
@@ -50,9 +50,9 @@ def convert_uuid(value: object) -> str:
 
 
 def convert_str(value: object) -> str:
-    """Return text without the blanks around it: Django's form fields and REST framework's strip them, too.
+    """Convert text: strip the blanks around it, as form fields of Django and REST framework do.
 
-    Use ``str:`` only where another spelling means another object.
+    Use ``str:`` only if another spelling means another object.
     """
     return _text(value.strip() if isinstance(value, str) else value)
 
@@ -66,14 +66,14 @@ def _text(value: object) -> str:
 
 
 def convert_plain(value: object) -> str:
-    """Convert the value of a bare ``<id>``, which has to be one with a single spelling."""
+    """Convert the value of a placeholder without a converter, ``<id>``, which must have a single spelling."""
     if isinstance(value, UUID):
         return str(value)
     return _decimal(value, "int and UUID")
 
 
 def convert_key(value: object) -> str:
-    """Convert the key of ``<user.pk>``, which the site's own database spells in one way."""
+    """Convert the key of ``<user.pk>``, which comes from the site's database, and so has one spelling."""
     return str(value) if isinstance(value, UUID) else _text(value)
 
 
@@ -94,7 +94,7 @@ def _matching(pattern: re.Pattern[str], text: str, wanted: str) -> str:
 def _decimal(value: object, wanted: str) -> str:
     if not isinstance(value, int) or isinstance(value, bool):
         raise Unfit(f"takes {wanted}, not {type(value).__name__}")
-    # int(value): an IntEnum or numpy's int may print otherwise. Python refuses to write out huge numbers.
+    # int(value), because an IntEnum or an int of numpy may print otherwise. Python refuses huge numbers.
     try:
         return str(int(value))
     except ValueError as error:

@@ -1,9 +1,10 @@
-"""What a lock's name takes from a request: read strictly, and as the view itself will read it.
+"""The parts of a request that a lock's name may use, read as the view itself will read them.
 
-The frameworks read one request in different ways (``?id=1&id=2`` is 2 in one and 1 in the other). Here it
-has one reading in both, or is `Malformed`.
+The frameworks read some requests in different ways: ``?id=1&id=2`` is 2 in one and 1 in the other. Such a
+request is `Malformed` here.
 
-A `Place` says where a placeholder's value stands: ``id``, ``query.id``, ``json.lines[].sku``, ``user.pk``.
+A `Place` says where the value of a placeholder comes from: ``id``, ``query.id``, ``json.lines[].sku``,
+``user.pk``.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from distlock.web.names.converters import Malformed
 
 Head = Literal["argument", "query", "form", "json", "header", "user"]
 
-#: The step of a path that goes to every element.
+#: The step of a path that stands for every element of a list.
 EACH = "[]"
 
 KNOWN = "query.<name>, form.<name>, json.<path>, header.<name> and user.pk"
 
 _HEADS: tuple[Head, ...] = ("query", "form", "json", "header", "user")
 _FIELD = re.compile(r"(?P<name>[\w-]+)(?P<each>\[\])?")
-#: The form of a path into a form: ``order.id``.
+#: A path such as ``order.id``, which a form can't have.
 _LEVELS = re.compile(r"[\w-]+(\.[\w-]+)+(\[\])?")
 _HEADER = re.compile(r"[A-Za-z0-9-]+")
 _JSON = re.compile(r"json(\[\])?(\.[^.\[\]<>\s]+(\[\])?)*")
 _STEP = re.compile(r"\[\]|[^.\[\]]+")
-#: The words of the frameworks, or other libraries, for these parts.
+#: The words of frameworks and other libraries for the parts of a request.
 _WORDS: dict[str, Head] = {
     "args": "query",
     "GET": "query",
@@ -49,7 +50,7 @@ _WORDS: dict[str, Head] = {
 
 
 class NoPlace(ValueError):
-    """The text after the colon is no place. `instead` is what was probably meant."""
+    """The source of a placeholder is no place. `instead` is what was probably meant."""
 
     def __init__(self, problem: str, instead: str) -> None:
         super().__init__(problem)
@@ -58,13 +59,13 @@ class NoPlace(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place: in the arguments of the call, in a part of its request, or with the user."""
+    """One place in the arguments of the call, in its request, or of its user."""
 
     text: str
     head: Head
-    #: The name there; for json the steps, of which `EACH` goes to every element of a list.
+    #: The name in that part of the request; of JSON the steps, of which `EACH` is every element of a list.
     path: tuple[str, ...]
-    #: The list that it goes through, as written; None where there is one value.
+    #: The list whose elements are meant, as written; None: it is one value.
     each: str | None = None
 
 
@@ -92,7 +93,7 @@ def place(text: str) -> Place:
             return Place(text, "json", path, text[:last] if last >= 0 else None)
         case "header":
             if not _HEADER.fullmatch(rest):
-                # WSGI reads X_Shop and X-Shop as one header: only the second is what clients may send.
+                # WSGI reads X_Shop and X-Shop as one header, and clients may send only the second.
                 raise NoPlace("names no header", f"header.{rest.replace('_', '-') or 'X-Shop'}")
             return Place(text, "header", (rest,))
         case "user":
@@ -131,26 +132,26 @@ def _unknown(text: str) -> NoPlace:
 _URLENCODED = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
 
-#: Stands for the value of a key that was given twice: parsers differ on which one counts.
+#: The value of a key that is given twice, because parsers differ on which one counts.
 _TWICE = object()
 
 
 class Request(Protocol):
-    """A framework's request. Raises the framework's own errors for a body that is too large or cut off."""
+    """A request of a framework. It raises the framework's errors for a body that is too large or cut off."""
 
     @property
     def method(self) -> str: ...
 
     @property
     def content_type(self) -> str:
-        """The header as it came."""
+        """The header as it was sent."""
 
     @property
     def query_string(self) -> bytes:
         """The raw query."""
 
     def body(self) -> bytes:
-        """The raw body, which the view can still read in every way; empty if a form was made of it before."""
+        """Return the raw body, and leave it readable; empty if it was parsed as a form before."""
 
     def query(self, name: str) -> Sequence[str]:
         """Return the values of *name* in the query, as the view finds them."""
@@ -162,11 +163,11 @@ class Request(Protocol):
         """Return the header *name*."""
 
     def user(self) -> object:
-        """The key of the authenticated user. Raises the framework's own 401 or 403 for anybody else."""
+        """Return the key of the authenticated user. Raises the framework's 401 or 403 if there is none."""
 
 
 class Parts:
-    """The parts of one call's request, each read once."""
+    """The parts of one request, each read once."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -190,7 +191,7 @@ class Parts:
         (name,) = place.path
         found = _read(self._request.query_string, name)
         if not all(map(str.isascii, found)):
-            # Django reads the query, too, as the Content-Type says.
+            # Django also reads the query with the charset of the Content-Type.
             self._media()
         if found != list(self._request.query(name)):
             raise Malformed("is read as another value by the view")
@@ -206,7 +207,7 @@ class Parts:
         media = self._media()
         if media not in {_URLENCODED, _MULTIPART}:
             raise Malformed(f"is missing: the body is no form, its Content-Type is not {_URLENCODED}")
-        # Before the form: parsing that may use up the body.
+        # First, because to parse the form may use up the body.
         raw = request.body() if media == _URLENCODED else b""
         found = list(request.form(name))
         if raw and _read(raw, name) != found:
@@ -227,7 +228,7 @@ class Parts:
         return self._document
 
     def _bodiless(self) -> str:
-        """Return what to write if the view takes methods that have no body."""
+        """Return a remedy, for messages, if the method of the request has no body."""
         bodiless = self._request.method in {"GET", "HEAD"}
         return "; let the view take POST only, with @require_POST or @app.post" if bodiless else ""
 
@@ -236,7 +237,7 @@ class Parts:
         if value is None:
             raise Malformed("is missing")
         if "," in value:
-            # Servers join headers of one name so.
+            # Servers join several headers of one name with commas.
             raise Malformed("is given twice, or has a comma")
         return value
 
@@ -271,9 +272,9 @@ def _counted(found: Sequence[str], place: Place) -> Sequence[str]:
 
 
 def _parse_json(body: bytes) -> object:
-    """The document. Raises `Malformed` for what is no JSON in UTF-8, and for what is nested too deeply."""
+    """Return the document in *body*. Raises `Malformed` unless it is JSON in UTF-8, not nested too deeply."""
     try:
-        # Decoded here: json.loads would guess UTF-16 and UTF-32, which other parsers do not read.
+        # json.loads would also accept bytes in UTF-16 and UTF-32, which other parsers do not read.
         return json.loads(body.decode(), object_pairs_hook=_object, parse_constant=_constant)
     except (ValueError, RecursionError):
         raise Malformed("is missing: the body is no JSON in UTF-8") from None

@@ -13,14 +13,14 @@ from distlock.web.names.converters import Malformed
 from distlock.web.names.request import Parts, Request
 from distlock.web.names.templates import NameSource, Placeholder, Template, parse
 
-#: For a guard that does not know the view that it stands on.
+#: The remedy, in errors, for a function that was not called as a view.
 HIDDEN = "If it is one, a decorator above it hides it: write @functools.wraps there."
 
 NO_NAME = "A lock needs a name: write @distributed_lock('product_<int:id>')."
 
 
 def where_of(function: Callable[..., object]) -> str:
-    """Module and name of *function*, for messages."""
+    """Return the module and name of *function*, for messages."""
     function = inspect.unwrap(function)
     name = getattr(function, "__qualname__", None) or repr(function)
     return f"{getattr(function, '__module__', '?')}.{name}"
@@ -74,12 +74,12 @@ class BoundNames:
 
     @property
     def needs_user(self) -> bool:
-        """Whether a name takes the user, who may have to be loaded: async views do that beforehand."""
+        """Whether a name uses the user. For async views the user has to be loaded before."""
         return any(placeholder.place.head == "user" for _, placeholder in self._from_request)
 
     @property
     def needs_body(self) -> bool:
-        """Whether a name takes something from the request's body."""
+        """Whether a name uses the body of the request."""
         return any(placeholder.place.head in {"form", "json"} for _, placeholder in self._from_request)
 
     def required(self) -> list[tuple[Template, str]]:
@@ -100,16 +100,16 @@ class BoundNames:
         first: tuple[object, ...] = (),
         is_method: bool = False,
     ) -> list[str]:
-        """Return the names for this call, without doubles.
+        """Return the names for this call, each once.
 
-        *request*: if the call is that of a view. *first*: what callables get before the call's arguments.
-        *is_method*: the first of *args* is the instance, which they don't get.
-        Raises `Malformed` for client data that can't be a name or for more than *maximum* names,
-        `ConfigurationError` for what the template can never take, TypeError if the call itself is wrong.
+        *request*: the request of a view's call. *first*: what callables get before the arguments of the call.
+        *is_method*: the first of *args* is the instance, which callables don't get.
+        Raises `Malformed` for client data that gives no name, or more than *maximum* names;
+        `ConfigurationError` for arguments that the template never takes; TypeError for a wrong call.
         """
         parts = self._parts(request) if self._from_request else None
         arguments = kwargs
-        # Views get theirs by keyword: no need to bind.
+        # Views get all arguments by keyword, which saves the binding.
         if self.templates and not self._wanted <= kwargs.keys():
             arguments = self._bound(args, kwargs)
         found: dict[str, None] = {}
@@ -136,7 +136,7 @@ class BoundNames:
                 # The client has sent it.
                 raise Malformed(str(error)) from None
             except ConfigurationError as error:
-                # The site's own: say where it is.
+                # It is a bug of the site: say where.
                 raise ConfigurationError(f"{self._where}: {error}") from None
         if not found:
             raise Malformed("nothing was named to lock")
@@ -156,7 +156,7 @@ class BoundNames:
     def _parts(self, request: Request | None) -> Parts:
         if request is not None:
             return Parts(request)
-        # A function that a view calls has none, either: its request would be an ambient one.
+        # A function that a view calls has no request, either.
         template, placeholder = self._from_request[0]
         raise ConfigurationError(
             f"{placeholder.text} in the lock's name {template.text!r} needs a request, and {self._where} "
@@ -172,7 +172,7 @@ class BoundNames:
 
 def _unknown(template: Template, placeholder: Placeholder, known: Iterable[str]) -> str:
     known, source = list(known), placeholder.source
-    # 'ID' has nothing in common with 'id' otherwise.
+    # In lower case, or 'ID' would not be close to 'id'.
     folded = {name.lower(): name for name in known}
     close = difflib.get_close_matches(source.lower(), folded, n=1)
     if close:

@@ -1,6 +1,6 @@
 """Name templates: ``product_<int:id>`` and one call make ``product_42``.
 
-A template is refused if two different rows of values make one name, as ``<slug:a>_<slug:b>`` does.
+A template is refused if different values may make one name, as those of ``<slug:a>_<slug:b>`` do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from distlock.web.names.request import NoPlace, Parts, Place, place
 _PIECE = re.compile(r"<([^<>]*)>|([^<>]+)|([<>])")
 _PLACEHOLDER = re.compile(r"(?:(?P<converter>[^:]*):)?(?P<source>.*)", re.DOTALL)
 _ARGUMENTS = re.compile(r"(?P<name>\w+)\(.*\)", re.DOTALL)
-#: The forms of other template languages. As a name such a text would be one lock for everything.
+#: Placeholders of other template languages. Such a text would be one lock for all calls.
 _FOREIGN = re.compile(r"\{(\w*)[^{}]*\}|%(?:\((\w+)\))?[sd]")
 
 _OTHERS = "'uuid:', or 'str:' where the spelling itself is the identity."
@@ -37,18 +37,18 @@ class Placeholder:
 
     @property
     def source(self) -> str:
-        """As written: ``id``, ``query.id``."""
+        """Its source as written: ``id``, ``query.id``."""
         return self.place.text
 
     @property
     def in_request(self) -> bool:
-        """Whether it looks into the request, and not at the arguments of the call."""
+        """Whether its value comes from the request, and not from the arguments of the call."""
         return self.place.head != "argument"
 
     def value(self, arguments: Mapping[str, object], parts: Parts | None) -> str:
-        """Return the text that takes its place in the name.
+        """Return the text that replaces it in the name.
 
-        Raises `Malformed` for what the client sent wrongly, `Unfit` for what the site itself gave.
+        Raises `Malformed` if the client has sent a wrong value, `Unfit` if the site has passed one.
         """
         try:
             place = self.place
@@ -64,7 +64,7 @@ class Placeholder:
             raise self._told(error) from None
 
     def values(self, parts: Parts) -> Iterator[str]:
-        """`value` for each element of the list that it goes through."""
+        """Yield the text for each element of its list."""
         try:
             for found in parts.values(self.place):
                 if found is None:
@@ -74,7 +74,7 @@ class Placeholder:
             raise self._told(error) from None
 
     def _told(self, error: Malformed | Unfit) -> Malformed | Unfit:
-        """*error*; the client's names the placeholder. What JSON has for a type is the client's, too."""
+        """Return *error*; if the client is to blame, with the placeholder. Types in JSON are the client's."""
         if isinstance(error, Malformed) or self.place.head == "json":
             return Malformed(f"{self.text} {error}")
         return error
@@ -82,7 +82,7 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed template. `parse` makes it."""
+    """A parsed template: see `parse`."""
 
     text: str
     parts: tuple[str | Placeholder, ...]
@@ -96,9 +96,8 @@ class Template:
     def names(self, arguments: Mapping[str, object], parts: Parts | None = None) -> Iterable[str]:
         """Return the name for these arguments and parts of the request; of a cart, one for each element.
 
-        Nothing has checked yet whether they are names. Raises `Malformed` for what the client sent wrongly,
-        `ConfigurationError` for arguments of a type that the template can never take; the message has the
-        template to write instead.
+        The names are not checked yet. Raises `Malformed` if the client has sent a wrong value, and
+        `ConfigurationError`, with the template to write, for arguments of a type that this one never takes.
         """
         if self.is_cart:
             return self._cart(arguments, parts)
@@ -137,7 +136,7 @@ class Template:
             return f"{problem} The key of a user has to be an int, a UUID or text."
         value = arguments[placeholder.source]
         if isinstance(value, str):
-            # Digits are most likely a number, of which a slug would take several spellings.
+            # Digits are most likely a number, which has several spellings as a slug.
             first = "int" if value.isdigit() else "slug"
             return f"{problem} {_over_text(self.text, placeholder.text, placeholder.source, first)}"
         remedy = f"Pass its key, for example an int, as the argument {placeholder.source!r}."
@@ -148,9 +147,9 @@ class Template:
 
 
 def parse(text: str) -> Template:
-    """Parse a template.
+    """Return the parsed *text*.
 
-    Raises `ConfigurationError` for what is not one; the message has the line to write instead.
+    Raises `ConfigurationError` with the line to write, if it is no template.
     """
     if not isinstance(text, str):
         raise ConfigurationError(
@@ -171,7 +170,7 @@ def parse(text: str) -> Template:
             )
         parts.append(literal if literal is not None else _placeholder(text, piece.group(), inside))
     try:
-        # Placeholders stand for at least one character each.
+        # The value of a placeholder has at least one character.
         check_name("".join(part if isinstance(part, str) else "0" for part in parts))
     except InvalidName as error:
         raise ConfigurationError(str(error)) from None
@@ -214,14 +213,14 @@ def _typed(source: str, converter: str | None) -> str:
 
 
 def _over_text(text: str, written: str, source: str, first: str = "int") -> str:
-    # One value has many spellings as text ('1', '01', '+1'), and each would be a lock of its own.
+    # As text one value has many spellings ('1', '01', '+1'), and each would be another lock.
     line = text.replace(written, f"<{first}:{source}>")
     second = "slug" if first == "int" else "int"
     return f"Text can spell one value in many ways. Write {line!r}, or '{second}:', {_OTHERS}"
 
 
 def _check_lists(text: str, placeholders: Sequence[Placeholder]) -> bool:
-    """Return whether *text* goes through a list. Raises `ConfigurationError` if through two at once."""
+    """Return whether *text* has a list in it. Raises `ConfigurationError` if it has two different ones."""
     lists = [placeholder for placeholder in placeholders if placeholder.place.each is not None]
     if len({placeholder.place.each for placeholder in lists}) > 1:
         prefix = text.partition("<")[0]
@@ -235,7 +234,7 @@ def _check_lists(text: str, placeholders: Sequence[Placeholder]) -> bool:
 
 def _unknown_converter(text: str, written: str, converter: str, source: str) -> str:
     known = ", ".join(CONVERTERS)
-    # The frameworks' own words for what is `str` here.
+    # These are the frameworks' words for `str`.
     instead = "str" if converter in {"string", "path", "any"} else None
     close = difflib.get_close_matches(converter, CONVERTERS, n=1)
     guess = instead or (close[0] if close else "int")
@@ -245,7 +244,7 @@ def _unknown_converter(text: str, written: str, converter: str, source: str) -> 
     )
 
 
-#: A template, or what makes names of a call's arguments.
+#: A template, or a function that makes names of the arguments of a call.
 NameSource = str | Callable[..., object]
 
 
@@ -258,12 +257,12 @@ class _Everything(frozenset[str]):
         return True
 
 
-#: The characters that values of a converter may have; a UUID always ends in the right place.
+#: The characters that values of a converter may have. A UUID is not here, because its length is fixed.
 _INSIDE: dict[str | None, frozenset[str]] = {"int": _DIGITS, "slug": _SLUG, "str": _Everything()}
 
 
 def joined(templates: Iterable[Template]) -> Iterator[str]:
-    """Yield the errors of those *templates* that give two identities one lock, with the line to write."""
+    """Yield an error, with the line to write, for each of *templates* in which two values run together."""
     for template in templates:
         if (found := _pair(template)) is None:
             continue
@@ -278,7 +277,7 @@ def joined(templates: Iterable[Template]) -> Iterator[str]:
 
 
 def _pair(template: Template) -> tuple[Placeholder, Placeholder] | None:
-    """Two placeholders of which nobody can say where one ends and the other begins."""
+    """Return two placeholders whose values run together in *template*; None: there are none."""
     parts = template.parts
     for (start, first), (end, last) in itertools.combinations(enumerate(parts), 2):
         if isinstance(first, Placeholder) and isinstance(last, Placeholder):
@@ -289,7 +288,7 @@ def _pair(template: Template) -> tuple[Placeholder, Placeholder] | None:
 
 
 def _holds(placeholder: Placeholder, between: tuple[str | Placeholder, ...]) -> bool:
-    """Return whether a value of *placeholder* may go on over *between*."""
+    """Return whether *between* may be part of a value of *placeholder*."""
     inside = _INSIDE.get(placeholder.converter)
     if inside is None:
         return False
@@ -303,7 +302,7 @@ def _holds(placeholder: Placeholder, between: tuple[str | Placeholder, ...]) -> 
 
 
 def _separated(template: Template) -> str:
-    """*template* with ':' between its placeholders, which is in no int, slug or UUID."""
+    """Return *template* with ':' between its placeholders, which no int, slug or UUID contains."""
     written, inner = "", ""
     for part in template.parts:
         if isinstance(part, str):
