@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol, TypeVar, cast
 
-from distlock.errors import Reentered
+from distlock.errors import BackendUnavailable, Reentered
 
 T = TypeVar("T")
 
@@ -53,6 +53,19 @@ def call(function: Callable[..., T], *arguments: object) -> T:
     """
     with entry():
         return function(*arguments)
+
+
+def backend_thread(name: str, function: Callable[..., object], *arguments: object) -> threading.Thread:
+    """Return a daemon thread, not started, that is inside a backend while it calls *function*."""
+    return threading.Thread(target=call, args=(function, *arguments), name=name, daemon=True)
+
+
+def no_thread(what: str, error: RuntimeError) -> BackendUnavailable:
+    """Return the error where *what* is impossible, a sentence, because no thread can be started: *error*."""
+    return BackendUnavailable(
+        f"{what}, because this process can start no more threads ({str(error).rstrip('.')}). Raise the limit "
+        "(ulimit -u, TasksMax= of systemd, pids of a container), or run fewer threads."
+    )
 
 
 def entry() -> threading.Lock:

@@ -53,36 +53,24 @@ class Capabilities:
     latch: bool = False
 
 
-#: Capability -> what is missing without it, and what to do.
+#: Capability -> what is missing without it, and what to do, or to name another lock service.
 _LACKING = {
     "fence": (
         "its later locks have no larger numbers, by which a database could tell them from earlier ones",
-        "Leave the fence out, or name another lock service, such as redis://.",
+        "Leave the fence out",
     ),
-    "inspect": (
-        "it does not tell who holds a lock",
-        "Look there by its own means, or name another lock service, such as redis://.",
-    ),
+    "inspect": ("it does not tell who holds a lock", "Look there by its own means"),
     "breaks": (
         "it can't end one lock of another process and nothing else",
-        "See what 'distlock show' has for that, or name another lock service, such as redis://.",
+        "See what 'distlock show' has for that",
     ),
     "notify": (
         "it does not tell a holder that its lock is wanted back",
-        "Leave a word where your own code looks for it, or name another lock service, such as redis://.",
+        "Leave a word where your own code looks for it",
     ),
-    "read": (
-        "it has no locks that readers share",
-        "Take the lock as a whole, or name another lock service, such as redis://.",
-    ),
-    "permits": (
-        "it has no semaphores",
-        "Take a lock, which one holds at a time, or name another lock service, such as redis://.",
-    ),
-    "latch": (
-        "it has none",
-        "Name a lock service that has, such as redis://.",
-    ),
+    "read": ("it has no locks that readers share", "Take the lock as a whole"),
+    "permits": ("it has no semaphores", "Take a lock, which one holds at a time"),
+    "latch": ("it has none", "Do without it"),
 }
 
 
@@ -94,7 +82,10 @@ def refuse_lacking(backend: str | Backend, capabilities: Capabilities, capabilit
     if not getattr(capabilities, capability):
         why, remedy = _LACKING[capability]
         called = backend if isinstance(backend, str) else word_of(backend)
-        raise ConfigurationError(f"{wish} can't be had from the backend {called!r}: {why}. {remedy}")
+        raise ConfigurationError(
+            f"{wish} can't be had from the backend {called!r}: {why}. "
+            f"{remedy}, or name another lock service, such as redis://."
+        )
 
 
 @dataclass(slots=True)

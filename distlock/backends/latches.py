@@ -95,6 +95,10 @@ class LatchRecord:
         #: The counted parts, the oldest first.
         self._parts = dict.fromkeys(parts)
 
+    def is_life(self, life: str) -> bool:
+        """Return whether *life* ("": any) is that of this record, where the maker identifies it."""
+        return life in ("", self.maker)
+
     def count(self, by: int, part: str) -> bool:
         """Count *part*. Return False, and change nothing, if it was counted before or the latch is open."""
         if not self.left or part in self._parts:

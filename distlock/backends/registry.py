@@ -18,17 +18,8 @@ from distlock.suggestions import install_hint
 
 #: The arguments of `distlock.connect`. A misspelt one arrives here as an option of the backend.
 _OF_CONNECT = (
-    "prefix",
-    "ttl",
-    "timeout",
-    "max_hold",
-    "max_waiters",
-    "max_waiters_total",
-    "on_lost",
-    "on_lifted",
-    "epoch",
-    "turn",
-    "backend",
+    *("prefix", "ttl", "timeout", "max_hold", "max_waiters", "max_waiters_total"),
+    *("on_lost", "on_lifted", "epoch", "turn", "backend"),
 )
 #: Other names of our schemes.
 _MEANT = {"mariadb": "mysql", "valkey": "redis", "valkeys": "rediss", "zk": "zookeeper"}

@@ -11,17 +11,22 @@ from functools import cached_property
 
 #: The parameters of the URL, in redis-py's words.
 TLS = (
-    "ssl_ca_certs",
-    "ssl_ca_path",
-    "ssl_ca_data",
-    "ssl_certfile",
-    "ssl_keyfile",
-    "ssl_password",
-    "ssl_cert_reqs",
-    "ssl_check_hostname",
-    "ssl_min_version",
-    "ssl_ciphers",
+    *("ssl_ca_certs", "ssl_ca_path", "ssl_ca_data", "ssl_certfile", "ssl_keyfile", "ssl_password"),
+    *("ssl_cert_reqs", "ssl_check_hostname", "ssl_min_version", "ssl_ciphers"),
 )
+
+#: What to do about a server's certificate that is refused, for whatever reason, or one that is missing here.
+EXPIRED = "Renew the certificate of the server. If it is not out of date, see the clock of this host."
+OTHER_HOST = (
+    "Write a host that the certificate names in the URL, or give the server a certificate for this host "
+    "(subjectAltName)."
+)
+UNVERIFIED = "Name the authority that signed its certificate in the URL: ?ssl_ca_certs=/path/ca.pem."
+CLIENT_CERTIFICATE = (
+    "It wants a certificate of its clients that it trusts: name yours in the URL, "
+    "?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
+)
+
 _FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 _CERT_REQS = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 _VERSIONS = {"TLSv1_2": ssl.TLSVersion.TLSv1_2, "TLSv1_3": ssl.TLSVersion.TLSv1_3}

@@ -178,18 +178,12 @@ class LatchWaits:
         return watched
 
     def _start(self) -> None:
-        self._thread = threading.Thread(
-            target=reentrance.call, args=(self._run,), name="distlock-latches", daemon=True
-        )
+        self._thread = reentrance.backend_thread("distlock-latches", self._run)
         try:
             self._thread.start()
         except RuntimeError as error:
             self._thread = None
-            raise BackendUnavailable(
-                "A latch cannot be waited for, because this process can start no more threads "
-                f"({str(error).rstrip('.')}). Raise the limit (ulimit -u, TasksMax= of systemd, pids of a "
-                "container), or run fewer threads."
-            ) from error
+            raise reentrance.no_thread("A latch cannot be waited for", error) from error
 
     # -- the thread ------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class Kept:
         self.now = until
 
     def shown(self) -> list[str]:
-        return sorted(seen.row.key for seen in self.service.announced("") if seen.row is not None)
+        return sorted(seen.row.key for seen in self.service.status.rows_below("") if seen.row is not None)
 
 
 @pytest.fixture

@@ -186,44 +186,41 @@ def directory_of(url: str) -> str:
     Raises `ConfigurationError`, with the line to write, for everything else.
     """
     if not url.isprintable():
-        raise ConfigurationError(f"The URL of the lock directory has control characters. Write {EXAMPLE}")
+        raise _misread("has control characters")
     try:
         parts = urlsplit(url)
     except ValueError:
         # The cause would quote the URL.
-        raise ConfigurationError(f"The URL of the lock directory cannot be read. Write {EXAMPLE}") from None
+        raise _misread("cannot be read") from None
+    path = parts.path
     if parts.scheme not in {"", "file"}:
         raise ConfigurationError(f"The file backend takes file:// and not {parts.scheme}://. Write {EXAMPLE}")
     if parts.netloc not in {"", "localhost"}:
-        harmless = _HARMLESS.fullmatch(parts.netloc + parts.path.replace("/", "."))
-        meant = f"file:///{parts.netloc}{parts.path}" if harmless else EXAMPLE
-        raise ConfigurationError(
-            "The URL of the lock directory names a host: file:// takes the directory of this host, "
-            f"behind three slashes. Write {meant}"
+        harmless = _HARMLESS.fullmatch(parts.netloc + path.replace("/", "."))
+        raise _misread(
+            "names a host: file:// takes the directory of this host, behind three slashes",
+            f"file:///{parts.netloc}{path}" if harmless else EXAMPLE,
         )
-    path = parts.path
     if "?" in url or "#" in url:
-        raise ConfigurationError(
-            "The URL of the lock directory has a query or fragment: the file backend takes none. Options are "
-            f"arguments of connect() or OPTIONS. Write {EXAMPLE}; a ? in a name is %3F, and a # is %23."
+        raise _misread(
+            "has a query or fragment: the file backend takes none. "
+            "Options are arguments of connect() or OPTIONS",
+            f"{EXAMPLE}; a ? in a name is %3F, and a # is %23.",
         )
     if parts.scheme:
         if _BROKEN_ESCAPE.search(path):
-            raise ConfigurationError(
-                "The URL of the lock directory has a % without two hexadecimal digits behind it. "
-                f"Write %25 for a %, for example {EXAMPLE}/100%25"
-            )
+            write = f"%25 for a %, for example {EXAMPLE}/100%25"
+            raise _misread("has a % without two hexadecimal digits behind it", write)
         if "%2f" in path.lower():
-            raise ConfigurationError(
-                f"The URL of the lock directory has %2F: a name has no slash. Write /, as in {EXAMPLE}"
-            )
+            raise _misread("has %2F: a name has no slash", f"/, as in {EXAMPLE}")
         path = unquote(path, errors="surrogateescape")
     if "\0" in path or not path.startswith("/") or not path.strip("/"):
-        raise ConfigurationError(
-            "The URL of the lock directory names no absolute directory: its path has to begin with a slash. "
-            f"Write {EXAMPLE}"
-        )
+        raise _misread("names no absolute directory: its path has to begin with a slash")
     return os.path.normpath("/" + path.lstrip("/"))
+
+
+def _misread(why: str, write: str = EXAMPLE) -> ConfigurationError:
+    return ConfigurationError(f"The URL of the lock directory {why}. Write {write}")
 
 
 @shown_as(ConfigurationError)

@@ -15,7 +15,7 @@ from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.file import notifications
 from distlock.backends.file.entries import QueueEntry, front, proof_of, spot_of
-from distlock.backends.file.queues import FileQueues
+from distlock.backends.file.queues import FileQueues, create
 from distlock.backends.file.record_locks import RecordLocks, contender_of, name_of
 from distlock.backends.file.tree import NEW, Tree, read_file, write_file
 from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
@@ -31,8 +31,7 @@ class Inspector:
 
     def key_state(self, key: str, patience: float) -> KeyState:
         """Return the living contenders for *key*."""
-        line = self._queues.exact_entries(spot_of(key), patience)
-        living = [entry for entry in line if self._locks.alive(entry.contender)]
+        living = self._living(self._queues.exact_entries(spot_of(key), patience))
         have = list(front(living))
         queue = [self._seen_process(entry.contender, key) for entry in living if entry not in have]
         if not have:
@@ -54,8 +53,9 @@ class Inspector:
         """Return whether a living contender for *key* exists."""
         spot = spot_of(key)
         # A look that finds nobody has to be repeated exactly, because a file may be being renamed.
-        return self._anybody(self._queues.entries(spot)) or self._anybody(
-            self._queues.exact_entries(spot, patience)
+        return bool(
+            self._living(self._queues.entries(spot))
+            or self._living(self._queues.exact_entries(spot, patience))
         )
 
     def break_hold(self, key: str, number: int, patience: float) -> bool:
@@ -67,10 +67,10 @@ class Inspector:
 
     def request_release(self, key: str, patience: float) -> bool:
         """Request the release of *key* from all holders. Return False if there are none."""
-        line = self._queues.exact_entries(spot_of(key), patience)
-        have = list(front([entry for entry in line if self._locks.alive(entry.contender)]))
+        have = list(front(self._living(self._queues.exact_entries(spot_of(key), patience))))
         for entry in have:
-            want(self._tree, entry)
+            with self._tree.opened(WANTED, make=True) as folder, suppress(FileExistsError):
+                create(f"{name_of(entry.contender)}~{entry.proof}", folder)
             # A process that listens looks after its holds then.
             notifications.send(self._tree, entry.contender, notifications.BROKEN)
         return bool(have)
@@ -78,11 +78,10 @@ class Inspector:
     def speaking(self) -> list[int]:
         """Return the contenders that have published their status."""
         found = []
-        with suppress(FileNotFoundError):
-            for name in self._tree.names(PROCESSES, self._tree.root):
-                # A file that is being written has another name.
-                with suppress(ValueError):
-                    found.append(contender_of(name))
+        for name in self._tree.listed(PROCESSES):
+            # A file that is being written has another name.
+            with suppress(ValueError):
+                found.append(contender_of(name))
         return found
 
     def said_by(self, contender: int, before: str) -> list[SeenProcess]:
@@ -93,8 +92,8 @@ class Inspector:
         who, silent = name_of(contender), said.silent
         return [SeenProcess(who, said.host, said.pid, row, silent) for row in said.rows(before)]
 
-    def _anybody(self, line: list[QueueEntry]) -> bool:
-        return any(self._locks.alive(entry.contender) for entry in line)
+    def _living(self, line: list[QueueEntry]) -> list[QueueEntry]:
+        return [entry for entry in line if self._locks.alive(entry.contender)]
 
     def _seen_process(self, contender: int, key: str) -> SeenProcess:
         said = published_by(self._tree, contender)
@@ -108,18 +107,6 @@ class Inspector:
 WANTED = "wanted"
 #: Seconds that a request for an unknown hold stays, which may be being acquired.
 _UNKNOWN = 60.0
-
-
-def want(tree: Tree, entry: QueueEntry) -> None:
-    """Request the release of the hold *entry*."""
-    folder = tree.enter(WANTED, tree.root)
-    try:
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        with suppress(FileExistsError):
-            name = f"{name_of(entry.contender)}~{entry.proof}"
-            os.close(os.open(name, flags, 0o600, dir_fd=folder))
-    finally:
-        os.close(folder)
 
 
 class ReleaseRequests:
@@ -158,9 +145,7 @@ class ReleaseRequests:
         return wanted & ours
 
     def _proofs(self) -> set[str]:
-        names: list[str] = []
-        with suppress(FileNotFoundError):
-            names = self._tree.names(WANTED, self._tree.root)
+        names = self._tree.listed(WANTED)
         return {name.removeprefix(self._before) for name in names if name.startswith(self._before)}
 
     def _forget(self, proof: str, until: float) -> None:

@@ -58,7 +58,7 @@ class LatchFiles:
         spot, told = spot_of(key), list[int]()
         with self._locks.writing(spot.shard, patience):
             kept = self._read(_name(spot))
-            if kept is None or life not in ("", kept.record.maker):
+            if kept is None or not kept.record.is_life(life):
                 return None
             if kept.record.count(by, part):
                 kept.ends = self._now() + kept.record.ttl
@@ -73,7 +73,7 @@ class LatchFiles:
         spot = spot_of(key)
         with self._locks.writing(spot.shard, patience):
             kept = self._read(_name(spot))
-            if kept is None or life not in ("", kept.record.maker):
+            if kept is None or not kept.record.is_life(life):
                 return False
             os.unlink(f"{LATCHES}/{_name(spot)}", dir_fd=self._tree.root)
         self._tell(key, kept.watched_by)
@@ -125,9 +125,7 @@ class LatchFiles:
 
     def _sweep(self) -> None:
         """Delete some expired latches, whose processes may have ended long ago."""
-        names: list[str] = []
-        with suppress(FileNotFoundError):
-            names = self._tree.names(LATCHES, self._tree.root)
+        names = self._tree.listed(LATCHES)
         for name in random.sample(names, min(len(names), _SWEPT)):
             # A latch that can't be read, or is being written, is left alone.
             with suppress(OSError, ValueError, BackendUnavailable):

@@ -17,8 +17,7 @@ from distlock.backends.base import Sink
 from distlock.backends.file.directory import Distrusted
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tree import WAKE, Tree
-from distlock.errors import BackendUnavailable
-from distlock.reentrance import call
+from distlock.reentrance import backend_thread, no_thread
 
 #: In the place of a proof: look after your holds, one was broken or its release was requested.
 BROKEN = "broken"
@@ -54,21 +53,15 @@ class FileListener:
         self._closing = False
         #: Whether only the thread refers to the FIFO.
         self._orphan = False
-        folder = tree.enter(WAKE, tree.root)
-        try:
-            # An interrupted listener of this contender may have left a FIFO.
-            self._unlink()
-            with tree.in_wake:
-                os.mkfifo(self._name, 0o600, dir_fd=folder)
-        finally:
-            os.close(folder)
+        # An interrupted listener of this contender may have left a FIFO.
+        self._unlink()
+        with tree.opened(WAKE, make=True) as folder, tree.in_wake:
+            os.mkfifo(self._name, 0o600, dir_fd=folder)
         try:
             # Open for writing, too, so that the FIFO does not end when a writer closes it.
             self._fifo = _open(tree, self._name, os.O_RDWR)
             os.fchmod(self._fifo, tree.file_mode())
-            self._thread = threading.Thread(
-                target=call, args=(self._run,), name="distlock-file-listener", daemon=True
-            )
+            self._thread = backend_thread("distlock-file-listener", self._run)
             self._start()
         except BaseException:
             self._unlink()
@@ -147,11 +140,7 @@ class FileListener:
                     self._poke()
                 raise
             os.close(self._fifo)
-            raise BackendUnavailable(
-                "A lock cannot be waited for, because this process can start no more threads "
-                f"({str(error).rstrip('.')}). Raise the limit (ulimit -u, TasksMax= of systemd, "
-                "pids of a container), or run fewer threads."
-            ) from error
+            raise no_thread("A lock cannot be waited for", error) from error
 
     def _unlink(self) -> None:
         with suppress(OSError):
@@ -207,12 +196,8 @@ class FileListener:
 
 
 def _open(tree: Tree, name: str, flags: int) -> int:
-    folder = tree.open(WAKE, tree.root)
-    try:
-        with tree.in_wake:
-            descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    finally:
-        os.close(folder)
+    with tree.opened(WAKE) as folder, tree.in_wake:
+        descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{WAKE}/{name}")

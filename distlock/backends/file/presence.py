@@ -21,7 +21,7 @@ from distlock.backends.file.tree import NEW, WAKE, Tree
 from distlock.backends.inspectable import StatusRow
 from distlock.backends.latches import LatchState
 from distlock.errors import BackendUnavailable
-from distlock.reentrance import call
+from distlock.reentrance import backend_thread
 
 
 class Presence:
@@ -289,7 +289,7 @@ class _Forked(Protocol):
 def close_in_thread(presence: Presence) -> None:
     """Close *presence* in a thread, because the garbage collector may run while our locks are held."""
     with suppress(RuntimeError):
-        threading.Thread(target=call, args=(presence.close,), name="distlock-file-close", daemon=True).start()
+        backend_thread("distlock-file-close", presence.close).start()
 
 
 #: A forked child that uses its parent's backend must not pass for its parent.
@@ -346,10 +346,7 @@ class Sweeper:
     def _round(self) -> Iterator[None]:
         known: dict[int, bool] = {}
         for folder, suffix in ((WAKE, ""), (".", SUFFIX), (PROCESSES, ""), (PROCESSES, NEW), (WANTED, "")):
-            names: list[str] = []
-            with suppress(FileNotFoundError):
-                names = self._tree.names(folder, self._tree.root)
-            for name in names:
+            for name in self._tree.listed(folder):
                 with suppress(ValueError):
                     whose = name.removesuffix(suffix).partition("~")[0]
                     if name.endswith(suffix) and self._dead(record_locks.contender_of(whose), known):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from distlock.backends.file.directory import (
@@ -103,6 +103,21 @@ class Tree:
         descriptor = self.open(name, parent)
         try:
             return os.listdir(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def listed(self, folder: str) -> list[str]:
+        """Return the names in *folder* of the lock directory, none if it does not exist."""
+        with suppress(FileNotFoundError):
+            return self.names(folder, self.root)
+        return []
+
+    @contextmanager
+    def opened(self, folder: str, make: bool = False) -> Iterator[int]:
+        """Yield a descriptor of *folder* in the lock directory. *make* it if it is missing."""
+        descriptor = self.enter(folder, self.root) if make else self.open(folder, self.root)
+        try:
+            yield descriptor
         finally:
             os.close(descriptor)
 
@@ -239,8 +254,7 @@ NEW = ".new"
 def write_file(tree: Tree, folder: str, name: str, text: bytes) -> None:
     """Replace the file *name* of *folder* by *text*. The folder is made if missing. One writer at a time."""
     new = f"{name}{NEW}"
-    descriptor = tree.enter(folder, tree.root)
-    try:
+    with tree.opened(folder, make=True) as descriptor:
         with suppress(FileNotFoundError):
             os.unlink(new, dir_fd=descriptor)
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -248,24 +262,17 @@ def write_file(tree: Tree, folder: str, name: str, text: bytes) -> None:
             os.fchmod(file.fileno(), tree.file_mode())
             file.write(text)
         os.rename(new, name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read_file(tree: Tree, folder: str, name: str) -> tuple[bytes, os.stat_result] | None:
     """Return content and status of the file, or None if it does not exist."""
     while True:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            within = tree.open(folder, tree.root)
+            with tree.opened(folder) as within:
+                descriptor = os.open(name, flags, dir_fd=within)
         except FileNotFoundError:
             return None
-        try:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(name, flags, dir_fd=within)
-        except FileNotFoundError:
-            return None
-        finally:
-            os.close(within)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             if not status.st_nlink:

@@ -6,7 +6,6 @@ import math
 import secrets
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
@@ -18,38 +17,34 @@ _services: weakref.WeakValueDictionary[str, MemoryService] = weakref.WeakValueDi
 _services_mutex = threading.RLock()
 
 
-class MemoryLatches(ABC):
+class MemoryLatches:
     """The calls of one client for latches that are kept in a `LatchTable`."""
 
     process: str
+    #: The latches of all clients.
+    latches: LatchTable
 
-    @property
-    @abstractmethod
-    def _table(self) -> LatchTable:
-        """The latches of all clients."""
-
-    @abstractmethod
     def notified(self, key: str) -> None:
         """Handle that the latch *key* has opened, or is deleted."""
 
     def make_latch(
         self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
     ) -> LatchState:
-        return self._table.make(key, total, ttl, maker)
+        return self.latches.make(key, total, ttl, maker)
 
     def count_latch_down(
         self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
     ) -> LatchState | None:
-        return self._table.count_down(key, by, part, life)
+        return self.latches.count_down(key, by, part, life)
 
     def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
-        return self._table.delete(key, life)
+        return self.latches.delete(key, life)
 
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
     ) -> list[LatchState | None]:
         notify = self.notified if watch else None
-        return [self._table.look(key, self.process, notify) for key in keys]
+        return [self.latches.look(key, self.process, notify) for key in keys]
 
 
 class MemoryBackend(MemoryLatches):
@@ -71,13 +66,13 @@ class MemoryBackend(MemoryLatches):
         if service is None:
             with _services_mutex:
                 service = _services.setdefault(url, MemoryService())
-        self.service = service
-        self.process = secrets.token_hex(8)
         self._sink: Sink | None = None
+        self._begin(service)
 
-    @property
-    def _table(self) -> LatchTable:
-        return self.service.latches
+    def _begin(self, service: MemoryService) -> None:
+        """Become a new client of *service*."""
+        self.service, self.latches = service, service.latches
+        self.process = secrets.token_hex(8)
 
     def open(self, sink: Sink) -> None:
         self._sink = sink
@@ -143,16 +138,15 @@ class MemoryBackend(MemoryLatches):
         deadline: float = math.inf,
         lease: float = 0.0,
     ) -> bool:
-        return self.service.announce(self.process, host, pid, rows, gone, life)
+        return self.service.status.publish(self.process, host, pid, rows, gone, life)
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
-        return iter(self.service.announced(before))
+        return iter(self.service.status.rows_below(before))
 
     def close(self) -> None:
         self.service.leave(self)
-        self.process = secrets.token_hex(8)
+        self._begin(self.service)
 
     def after_fork(self) -> None:
         # The child has a copy of the parent's memory, and so of its locks: it starts with none of them.
-        self.service = MemoryService()
-        self.process = secrets.token_hex(8)
+        self._begin(MemoryService())

@@ -7,7 +7,8 @@ a clock that a test controls. The latches are the model for those of other lock 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,9 @@ class KeyRecord:
     holds: list[MemoryHold] = field(default_factory=list)
     queue: list[RequestEntry] = field(default_factory=list)
 
+    def is_empty(self) -> bool:
+        return not (self.holds or self.queue)
+
     def hold(self, token: str) -> MemoryHold | None:
         return next((hold for hold in self.holds if hold.entry.request.token == token), None)
 
@@ -111,7 +115,7 @@ class LatchTable:
     def count_down(self, key: str, by: int, part: str, life: str = "") -> LatchState | None:
         with self._mutex:
             record = self._record(key)
-            if record is None or life not in ("", record.maker):
+            if record is None or not record.is_life(life):
                 return None
             if record.count(by, part):
                 self._records[key] = record, self._now() + record.ttl
@@ -122,7 +126,7 @@ class LatchTable:
     def delete(self, key: str, life: str = "") -> bool:
         with self._mutex:
             record = self._record(key)
-            if record is None or life not in ("", record.maker):
+            if record is None or not record.is_life(life):
                 return False
             del self._records[key]
             self._tell(key)
@@ -165,58 +169,60 @@ class PublishedRows:
 
     host: str
     pid: int
-    ends: float
+    ends: float = 0.0
     rows: dict[str, StatusRow] = field(default_factory=dict)
 
 
 class StatusTable:
-    """The published status of all processes. The caller passes the time, *now*, and has a mutex."""
+    """The published status of all processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._mutex = threading.RLock()
         self._by_process: dict[str, PublishedRows] = {}
 
     def publish(
-        self,
-        process: str,
-        host: str,
-        pid: int,
-        rows: Sequence[StatusRow],
-        gone: Sequence[str],
-        life: float,
-        now: float,
+        self, process: str, host: str, pid: int, rows: Sequence[StatusRow], gone: Sequence[str], life: float
     ) -> bool:
         """Publish *rows*, and withdraw the keys *gone*. Return False if earlier rows had expired."""
-        known = self._by_process.get(process)
-        goes_on = known is not None and now < known.ends
-        mine = known if known is not None and goes_on else PublishedRows(host, pid, now)
-        mine.rows |= {row.key: row for row in rows}
-        for key in gone:
-            mine.rows.pop(key, None)
-        mine.ends = now + life
-        self._by_process[process] = mine
-        return goes_on
+        with self._mutex:
+            known = self._living(process)
+            mine = known or PublishedRows(host, pid)
+            mine.rows |= {row.key: row for row in rows}
+            for key in gone:
+                mine.rows.pop(key, None)
+            mine.ends = self._now() + life
+            self._by_process[process] = mine
+            return known is not None
 
-    def rows_below(self, before: str, now: float) -> list[SeenProcess]:
-        self._by_process = {who: one for who, one in self._by_process.items() if now < one.ends}
-        return [
-            SeenProcess(process, one.host, one.pid, row)
-            for process, one in self._by_process.items()
-            for key, row in one.rows.items()
-            if key.startswith(before)
-        ]
+    def rows_below(self, before: str) -> list[SeenProcess]:
+        with self._mutex:
+            return [
+                SeenProcess(process, one.host, one.pid, row)
+                for process in list(self._by_process)
+                if (one := self._living(process)) is not None
+                for key, row in one.rows.items()
+                if key.startswith(before)
+            ]
 
-    def seen(self, process: str, key: str, now: float) -> SeenProcess:
+    def seen(self, process: str, key: str) -> SeenProcess:
         """Return *process* with its published status of *key*."""
-        published = self._by_process.get(process)
-        if published is None or now >= published.ends:
-            return SeenProcess(process)
-        return SeenProcess(process, published.host, published.pid, published.rows.get(key))
+        with self._mutex:
+            one = self._living(process)
+            return SeenProcess(process, one.host, one.pid, one.rows.get(key)) if one else SeenProcess(process)
 
     def forget(self, process: str) -> None:
         self._by_process.pop(process, None)
 
     def clear(self) -> None:
         self._by_process.clear()
+
+    def _living(self, process: str) -> PublishedRows | None:
+        one = self._by_process.get(process)
+        if one is not None and self._now() >= one.ends:
+            del self._by_process[process]
+            return None
+        return one
 
 
 class MemoryService:
@@ -227,13 +233,12 @@ class MemoryService:
         self.mutex = threading.RLock()
         self.records: dict[str, KeyRecord] = {}
         self.last_number = 0
-        self.status = StatusTable()
+        self.status = StatusTable(now)
         self.latches = LatchTable(now)
 
     def request(self, request: LockRequest, backend: MemoryBackend) -> Acquired | Queued | Busy:
-        with self.mutex:
+        with self._record(request.key) as record:
             now = self.now()
-            record = self._current(request.key)
             mine = record.waiting(request.token)
             if mine is not None:
                 mine.seen = now
@@ -249,7 +254,6 @@ class MemoryService:
                 followed = hold.mode == READ and bool(record.queue)
                 return Acquired(hold.number, hold.ends - now, followed, record.other_limit(request))
             if not request.wait:
-                self._tidy(request.key, record)
                 return Busy()
             if mine is None:
                 record.queue.append(RequestEntry(request, backend, now))
@@ -258,64 +262,52 @@ class MemoryService:
             return Queued(min(POLL, max(0.0, ends - now) + 0.01))
 
     def cancel(self, request: LockRequest) -> bool:
-        with self.mutex:
-            record = self._current(request.key)
+        with self._record(request.key) as record:
             if record.hold(request.token) is not None:
                 return True
             record.queue = [entry for entry in record.queue if entry.request.token != request.token]
             # The waiters behind it may fit in where it did not.
             self._hand_off(record)
-            self._tidy(request.key, record)
             return False
 
     def renew(self, request: LockRequest) -> bool:
-        with self.mutex:
-            record = self._current(request.key)
+        with self._record(request.key) as record:
             hold = record.hold(request.token)
             if hold is not None:
                 hold.ends = self.now() + request.ttl
                 hold.notify_wanted()
-            self._tidy(request.key, record)
             return hold is not None
 
     def acknowledge(self, request: LockRequest, number: int) -> bool:
-        with self.mutex:
-            record = self._current(request.key)
+        with self._record(request.key) as record:
             hold = record.hold(request.token)
             ours = hold is not None and hold.number == number
             if hold is not None and ours:
                 hold.acknowledged = True
                 hold.ends = self.now() + request.ttl
-            self._tidy(request.key, record)
             return ours
 
     def release(self, request: LockRequest) -> bool:
-        with self.mutex:
-            record = self._current(request.key)
+        with self._record(request.key) as record:
             hold = record.hold(request.token)
             if hold is not None:
                 record.holds.remove(hold)
                 self._hand_off(record)
-            self._tidy(request.key, record)
             return hold is not None
 
     def downgrade(self, request: LockRequest) -> bool:
-        with self.mutex:
-            record = self._current(request.key)
+        with self._record(request.key) as record:
             hold = record.hold(request.token)
             if hold is not None and hold.mode != READ:
                 hold.mode = READ
                 hold.number = self.last_number
                 self._hand_off(record)
-            self._tidy(request.key, record)
             return hold is not None
 
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
-        with self.mutex:
-            record = self._current(request.key)
+        with self._record(request.key) as record:
             hold = record.hold(request.token)
             if hold is None:
-                self._tidy(request.key, record)
                 return None
             if hold.number <= number:
                 hold.number = self._numbered(hold.mode, request.span, above=number)
@@ -324,80 +316,70 @@ class MemoryService:
             return Acquired(hold.number, request.ttl)
 
     def locked(self, key: str) -> bool:
-        with self.mutex:
-            record = self._current(key)
-            self._tidy(key, record)
+        with self._record(key) as record:
             return bool(record.holds)
 
     def inspect(self, key: str) -> KeyState:
-        with self.mutex:
-            record = self._current(key)
-            queue = [self._seen_process(entry, key) for entry in record.queue[:MOST_SHOWN]]
+        with self._record(key) as record:
+            queue = [self.status.seen(entry.backend.process, key) for entry in record.queue[:MOST_SHOWN]]
             state = KeyState(queue=queue, waiting=len(record.queue))
             if record.holds:
                 first, *others = record.holds
                 state = KeyState(
-                    self._seen_process(first.entry, key),
+                    self.status.seen(first.entry.backend.process, key),
                     first.number,
                     first.ends - self.now(),
                     queue,
                     len(record.queue),
                     mode=first.mode,
                     others=len(others),
-                    beside=[self._seen_process(hold.entry, key) for hold in others[:MOST_SHOWN]],
+                    beside=[
+                        self.status.seen(hold.entry.backend.process, key) for hold in others[:MOST_SHOWN]
+                    ],
                     out=record.out(),
                     limit=first.entry.request.limit if first.mode == PERMIT else 0,
                 )
-            self._tidy(key, record)
             return state
 
     def break_hold(self, key: str, number: int) -> bool:
-        with self.mutex:
-            record = self._current(key)
+        with self._record(key) as record:
             # Readers may share one number.
             broken = [hold for hold in record.holds if hold.number == number]
             if broken:
                 record.holds = [hold for hold in record.holds if hold.number != number]
                 self._hand_off(record)
-            self._tidy(key, record)
         for hold in broken:
             hold.entry.backend.lost(key, hold.entry.request.token)
         return bool(broken)
 
     def request_release(self, key: str) -> bool:
-        with self.mutex:
-            record = self._current(key)
+        with self._record(key) as record:
             for hold in record.holds:
                 hold.release_requested = True
                 hold.notify_wanted()
-            self._tidy(key, record)
             return bool(record.holds)
-
-    def announce(
-        self, process: str, host: str, pid: int, rows: Sequence[StatusRow], gone: Sequence[str], life: float
-    ) -> bool:
-        with self.mutex:
-            return self.status.publish(process, host, pid, rows, gone, life, self.now())
-
-    def announced(self, before: str) -> list[SeenProcess]:
-        with self.mutex:
-            return self.status.rows_below(before, self.now())
-
-    def _seen_process(self, entry: RequestEntry, key: str) -> SeenProcess:
-        return self.status.seen(entry.backend.process, key, self.now())
 
     def leave(self, backend: MemoryBackend) -> None:
         """Remove a closed backend from all queues, with the hand-offs that it has not acknowledged."""
         with self.mutex:
             self.status.forget(backend.process)
             self.latches.forget(backend.process)
-            for key, record in list(self.records.items()):
+            for record in self.records.values():
                 record.queue = [entry for entry in record.queue if entry.backend is not backend]
                 record.holds = [
                     hold for hold in record.holds if hold.entry.backend is not backend or hold.acknowledged
                 ]
                 self._hand_off(record)
-                self._tidy(key, record)
+            self.records = {key: record for key, record in self.records.items() if not record.is_empty()}
+
+    @contextmanager
+    def _record(self, key: str) -> Iterator[KeyRecord]:
+        """Yield the current record of *key*, under the mutex. Forget it if it is empty afterwards."""
+        with self.mutex:
+            record = self._current(key)
+            yield record
+            if record.is_empty():
+                self.records.pop(key, None)
 
     def _current(self, key: str) -> KeyRecord:
         """Return the record of *key* without expired holds, and with the hand-offs that this allows."""
@@ -439,7 +421,3 @@ class MemoryService:
         first = max(self.last_number, above) + 1
         self.last_number = first + span - 1
         return first
-
-    def _tidy(self, key: str, record: KeyRecord) -> None:
-        if not record.holds and not record.queue:
-            self.records.pop(key, None)

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from socket import gaierror
 
+from distlock.backends import tls
 from distlock.backends.redis.address import RedisAddress
 from distlock.errors import BackendUnavailable, ConfigurationError
 
@@ -15,10 +16,6 @@ _PERMISSIONS = (
     "Let the user run the commands that the page 'The redis backend' of the docs lists, on ~dl:* and &dl:*."
 )
 NO_TLS = "See whether that port speaks TLS; where it does not, write the URL without it: redis for rediss."
-_CLIENT_CERTIFICATE = (
-    "It wants a certificate of its clients that it trusts: name yours in the URL, "
-    "?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
-)
 #: A refusal of the client comes after the handshake, and a reset may overtake it.
 _CLOSED_TLS = (
     "See whether it runs and speaks TLS on that port. If it wants a certificate of its clients, name yours "
@@ -27,11 +24,6 @@ _CLOSED_TLS = (
 _CLOSED = (
     "See whether it runs, and whether it is Redis that listens on that port. Where it speaks TLS, write the "
     "URL with it: rediss for redis."
-)
-_EXPIRED = "Renew the certificate of the server. If it is not out of date, see the clock of this host."
-_OTHER_HOST = (
-    "Write a host that the certificate names in the URL, or give the server a certificate for this host "
-    "(subjectAltName)."
 )
 _CLUSTER = "It is a node of a cluster: write redis+cluster:// in the place of redis://, and no database."
 _UNKNOWN = (
@@ -116,16 +108,13 @@ _REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], 
     (_of_a_file, "Correct the path in the URL, or the file: this process's user has to be able to read it."),
     (_out_of(errno.EACCES, errno.EPERM), "Let this process's user connect: see the rights of the socket."),
     (gaierror, "Check the name of the host in the URL, and the resolver."),
-    (_unverified(9, 10), _EXPIRED),
-    (_unverified(62, 64), _OTHER_HOST),
-    (
-        ssl.SSLCertVerificationError,
-        "Name the authority that signed its certificate in the URL: ?ssl_ca_certs=/path/ca.pem.",
-    ),
-    ("ALERT_CERTIFICATE", _CLIENT_CERTIFICATE),
-    ("ALERT_BAD_CERTIFICATE", _CLIENT_CERTIFICATE),
-    ("ALERT_HANDSHAKE_FAILURE", _CLIENT_CERTIFICATE),
-    ("ALERT_UNKNOWN_CA", _CLIENT_CERTIFICATE),
+    (_unverified(9, 10), tls.EXPIRED),
+    (_unverified(62, 64), tls.OTHER_HOST),
+    (ssl.SSLCertVerificationError, tls.UNVERIFIED),
+    ("ALERT_CERTIFICATE", tls.CLIENT_CERTIFICATE),
+    ("ALERT_BAD_CERTIFICATE", tls.CLIENT_CERTIFICATE),
+    ("ALERT_HANDSHAKE_FAILURE", tls.CLIENT_CERTIFICATE),
+    ("ALERT_UNKNOWN_CA", tls.CLIENT_CERTIFICATE),
     ("_ALERT_", "It refuses to speak TLS with this process: see its log."),
     (ssl.SSLError, NO_TLS),
     ("start new thread", "This process can start no more threads: see 'ulimit -u'."),

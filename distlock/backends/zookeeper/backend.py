@@ -155,7 +155,7 @@ class ZooKeeperBackend:
 
     def settle(self, deadline: float = math.inf) -> bool:
         until, settled = self._deadline(deadline), True
-        for contenders, _ in list(self._sessions.values()):
+        for contenders in self._sessions.contenders():
             settled = contenders.releases.settle(until) and settled
         return settled
 
@@ -287,7 +287,7 @@ class ZooKeeperBackend:
     def _finish(self, key: str, contenders: Contenders) -> None:
         """Wait for the pending releases of *key* in all sessions but that of *contenders*."""
         if len(self._sessions) > 1:
-            for other, _ in list(self._sessions.values()):
+            for other in self._sessions.contenders():
                 if other is not contenders:
                     other.releases.finish(key, self._deadline())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 
+from distlock.backends import tls
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.errors import BackendUnavailable, shown_as
 
@@ -14,14 +15,6 @@ _CLOSED = (
     "host may have. If the port is its secureClientPort, write zookeepers://."
 )
 _NO_TLS = "See whether that port speaks TLS (secureClientPort); where it does not, write zookeeper://."
-_OTHER_HOST = (
-    "Write a host that the certificate names in the URL, or give the server a certificate for this host "
-    "(subjectAltName)."
-)
-_CLIENT_CERTIFICATE = (
-    "It wants a certificate of its clients that it trusts: name yours in the URL, "
-    "?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
-)
 
 #: A type of error, or a part of its text, and the remedy. The first match counts.
 _REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
@@ -44,24 +37,15 @@ _REMEDIES: tuple[tuple[type[Exception] | str, str], ...] = (
     ("No such file", "Correct the path in the URL, or the file."),
     ("Permission denied: '", "Let this process's user read the file."),
     ("can't be used (", "Correct the path in the URL, or the file."),
-    (
-        "certificate has expired",
-        "Renew the certificate of the server. If it is not out of date, see the clock of this host.",
-    ),
-    ("mismatch", _OTHER_HOST),
-    (
-        "CERTIFICATE_VERIFY_FAILED",
-        "Name the authority that signed its certificate in the URL: ?ssl_ca_certs=/path/ca.pem.",
-    ),
-    ("_ALERT_", _CLIENT_CERTIFICATE),
+    ("certificate has expired", tls.EXPIRED),
+    ("mismatch", tls.OTHER_HOST),
+    ("CERTIFICATE_VERIFY_FAILED", tls.UNVERIFIED),
+    ("_ALERT_", tls.CLIENT_CERTIFICATE),
     ("[SSL", _NO_TLS),
     ("EOF occurred", _NO_TLS),
     ("handshake operation timed out", _NO_TLS),
     ("socket connection", _CLOSED),
-    (
-        KazooTimeoutError,
-        "See whether it is overloaded or has no quorum; io_timeout bounds the wait.",
-    ),
+    (KazooTimeoutError, "See whether it is overloaded or has no quorum; io_timeout bounds the wait."),
 )
 _NO_SESSION = "See whether it runs, has a quorum and can be reached from here; io_timeout bounds the wait."
 
@@ -84,7 +68,7 @@ def unavailable(address: ZooKeeperAddress, error: BaseException) -> BackendUnava
     """Return the error that a caller gets for *error*, to be raised ``from`` its cause."""
     text = str(error) or type(error).__name__
     made = Broken if isinstance(error, LOSSES) else BackendUnavailable
-    told = made(f"ZooKeeper at {address.shown} can't be used: {text.rstrip('.')}. {_remedy(error, text)}")
+    told = made(f"ZooKeeper at {address.shown} can't be used: {text.rstrip('.')}. {_remedy(text, error)}")
     told.__cause__ = error
     told.__suppress_context__ = True
     return told
@@ -93,26 +77,14 @@ def unavailable(address: ZooKeeperAddress, error: BaseException) -> BackendUnava
 def no_session(address: ZooKeeperAddress, seconds: float, trouble: str) -> BackendUnavailable:
     """Return the error for *seconds* without a connection; *trouble* is kazoo's latest warning."""
     cause = trouble or "it did not answer"
-    remedy = next(
-        (advice for what, advice in _REMEDIES if isinstance(what, str) and what in cause), _NO_SESSION
-    )
     return BackendUnavailable(
         f"ZooKeeper at {address.shown} opened no session within {seconds:.2g} s: {cause.rstrip('.')}. "
-        f"{remedy}"
+        f"{_remedy(cause, otherwise=_NO_SESSION)}"
     )
 
 
-def no_thread(address: ZooKeeperAddress, error: RuntimeError) -> BackendUnavailable:
-    """Return the error for a process that can start no more threads: a session needs two."""
-    return BackendUnavailable(
-        f"ZooKeeper at {address.shown} can't be asked, because this process can start no more threads "
-        f"({str(error).rstrip('.')}). Raise the limit (ulimit -u, TasksMax= of systemd, pids of a "
-        "container), or run fewer threads."
-    )
-
-
-def _remedy(error: BaseException, text: str) -> str:
+def _remedy(text: str, error: BaseException | None = None, otherwise: str = "See the server's log.") -> str:
     for what, advice in _REMEDIES:
         if what in text if isinstance(what, str) else isinstance(error, what):
             return advice
-    return "See the server's log."
+    return otherwise

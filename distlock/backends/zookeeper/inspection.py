@@ -270,8 +270,8 @@ class ZooKeeperStatus:
             self._owner, self._remains = None, True
             there, touched = set(self._rows), self._change(rows, gone)
             new = [(process, json.dumps(about))] if not going_on else []
-            new += [(self._name(number), self._said(number)) for number in touched - there]
-            old = [(self._name(number), self._said(number)) for number in touched & there]
+            new += [(_name(self._process, number), self._said(number)) for number in touched - there]
+            old = [(_name(self._process, number), self._said(number)) for number in touched & there]
             self._write(old, deadline)
             self._create(new, deadline)
             if self._session.id != owner:
@@ -325,9 +325,6 @@ class ZooKeeperStatus:
             self._rows.setdefault(number, {}).pop(key, None)
         return touched
 
-    def _name(self, number: int) -> str:
-        return _name(self._process, number)
-
     def _said(self, number: int) -> str:
         rows = list(self._rows[number].values())[:_MOST_ROWS]
         return json.dumps([row.parts() for row in rows], separators=(",", ":"))
@@ -335,7 +332,7 @@ class ZooKeeperStatus:
     def _withdraw(self, deadline: Deadline) -> None:
         """Delete all nodes that this process has published."""
         if self._remains:
-            names = [self._process, *(self._name(number) for number in range(_NODES))]
+            names = [self._process, *(_name(self._process, number) for number in range(_NODES))]
             self._session.ask([Delete(f"{self._folder}/{name}", -1) for name in names], deadline, NoNodeError)
         self._rows.clear()
         self._owner, self._remains = None, False

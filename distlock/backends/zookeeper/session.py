@@ -19,9 +19,9 @@ from distlock.backends.base import Sink
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.client import ZooKeeperClient
 from distlock.backends.zookeeper.exchanges import Await, Block, Deadline, Exchanges, run
-from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, no_thread, unavailable
+from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, unavailable
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.reentrance import call
+from distlock.reentrance import backend_thread, no_thread
 
 logger = logging.getLogger(__name__)
 
@@ -148,9 +148,7 @@ class ZooKeeperSession:
             self._closing = True
             if not self._started:
                 return
-        stopper = threading.Thread(
-            target=call, args=(self._stop,), name="distlock-zookeeper-close", daemon=True
-        )
+        stopper = backend_thread("distlock-zookeeper-close", self._stop)
         try:
             stopper.start()
         except RuntimeError:
@@ -208,13 +206,11 @@ class ZooKeeperSession:
         An exception in the middle of `_open` would leave a connection that nobody closes.
         """
         troubles: list[BackendUnavailable] = []
-        opener = threading.Thread(
-            target=call, args=(self._open, troubles), name="distlock-zookeeper-open", daemon=True
-        )
+        opener = backend_thread("distlock-zookeeper-open", self._open, troubles)
         try:
             opener.start()
         except RuntimeError as error:
-            raise no_thread(self.address, error) from error
+            raise self.no_thread(error) from error
         opener.join()
         for trouble in troubles:
             raise trouble
@@ -228,11 +224,15 @@ class ZooKeeperSession:
             try:
                 self.client.begin()
             except RuntimeError as error:
-                troubles.append(no_thread(self.address, error))
+                troubles.append(self.no_thread(error))
             except OSError as error:
                 troubles.append(unavailable(self.address, error))
             else:
                 self._started = True
+
+    def no_thread(self, error: RuntimeError) -> BackendUnavailable:
+        """Return the error for a process that can start no more threads: a session needs two."""
+        return no_thread(f"ZooKeeper at {self.address.shown} can't be asked", error)
 
     def _changed(self, state: str) -> None:
         """Handle a change of the connection. kazoo's thread calls this."""

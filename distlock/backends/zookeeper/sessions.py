@@ -12,11 +12,10 @@ from distlock.backends.base import LockRequest, Sink
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.contenders import Contenders
 from distlock.backends.zookeeper.exchanges import Deadline
-from distlock.backends.zookeeper.failures import no_thread
 from distlock.backends.zookeeper.nodes import FOLDER
 from distlock.backends.zookeeper.session import ZooKeeperSession
 from distlock.errors import ConfigurationError, LockError
-from distlock.reentrance import Flag, call
+from distlock.reentrance import Flag, backend_thread
 
 logger = logging.getLogger(__name__)
 
@@ -33,14 +32,12 @@ class Janitor:
     """
 
     def __init__(self, contenders: Contenders) -> None:
-        self._contenders = contenders
+        self.contenders = contenders
         self._period = min(max(_PERIOD[0], contenders.session.ttl / 10), _PERIOD[1])
         self._closing = Flag()
         self._left_alone = False
         self._ended = False
-        self._thread = threading.Thread(
-            target=call, args=(self._run,), name="distlock-zookeeper-janitor", daemon=True
-        )
+        self._thread = backend_thread("distlock-zookeeper-janitor", self._run)
 
     def start(self) -> None:
         try:
@@ -50,7 +47,7 @@ class Janitor:
             # RuntimeError.
             self._closing.set()
             if isinstance(error, RuntimeError):
-                raise no_thread(self._contenders.session.address, error) from error
+                raise self.contenders.session.no_thread(error) from error
             raise
 
     def close(self) -> None:
@@ -90,7 +87,7 @@ class Janitor:
             self._end()
 
     def _round(self) -> None:
-        contenders, session = self._contenders, self._contenders.session
+        contenders, session = self.contenders, self.contenders.session
         session.touch()
         contenders.give_up()
         if session.connected:
@@ -100,7 +97,7 @@ class Janitor:
 
     def _end(self) -> None:
         """Delete all nodes, and close the session."""
-        contenders = self._contenders
+        contenders = self.contenders
         for node in list(contenders.nodes.values()):
             # Removed before its deletion, which would otherwise be taken for a lost hold.
             contenders.nodes.pop(node.request.token, None)
@@ -112,8 +109,8 @@ class Janitor:
         self._ended = True
 
 
-class ZooKeeperSessions(dict[float, tuple[Contenders, Janitor]]):
-    """The contenders of each session of this process, and its janitor, by ttl. Thread-safe."""
+class ZooKeeperSessions(dict[float, Janitor]):
+    """The janitor of each session of this process, by ttl. It has the session's contenders. Thread-safe."""
 
     def __init__(self, address: ZooKeeperAddress, io_timeout: float, ack_window: float) -> None:
         self._address = address
@@ -126,48 +123,51 @@ class ZooKeeperSessions(dict[float, tuple[Contenders, Janitor]]):
     def of(self, ttl: float, sink: Sink) -> Contenders:
         """Return the contenders for *ttl*. A new session notifies *sink*. Raises `ConfigurationError`."""
         found = self.get(ttl)
-        if found is not None and not found[0].session.dead:
-            return found[0]
+        if found is not None and not found.contenders.session.dead:
+            return found.contenders
         with self._mutex:
             found = self.get(ttl)
-            again = found is not None and found[0].session.dead
-            if found is not None and again:
+            if found is not None and not found.contenders.session.dead:
+                return found.contenders
+            if found is not None:
                 del self[ttl]
                 # The janitor closes the session, so that no caller has to wait for that.
-                found[0].session.replaced = True
-                found[1].leave_alone()
-                found = None
-            if found is None:
-                if len(self) >= _MOST_SESSIONS:
-                    raise ConfigurationError(
-                        f"More than {_MOST_SESSIONS} different ttls are in use. ZooKeeper needs a session "
-                        "for each: use fewer."
-                    )
-                session = ZooKeeperSession(self._address, ttl, self._io_timeout, sink, again)
-                contenders = Contenders(session, f"{self._address.chroot}/{FOLDER}", self._ack_window, sink)
-                janitor = Janitor(contenders)
-                janitor.start()
-                found = self[ttl] = (contenders, janitor)
-                self.closed = False
-            return found[0]
+                found.contenders.session.replaced = True
+                found.leave_alone()
+            if len(self) >= _MOST_SESSIONS:
+                raise ConfigurationError(
+                    f"More than {_MOST_SESSIONS} different ttls are in use. ZooKeeper needs a session for "
+                    "each: use fewer."
+                )
+            again = found is not None
+            session = ZooKeeperSession(self._address, ttl, self._io_timeout, sink, again)
+            base = f"{self._address.chroot}/{FOLDER}"
+            janitor = Janitor(Contenders(session, base, self._ack_window, sink))
+            janitor.start()
+            self[ttl] = janitor
+            self.closed = False
+            return janitor.contenders
 
     def ready(self, request: LockRequest | None) -> Contenders | None:
         """Return the contenders for *request*, or any if it is None; None if the call would have to wait."""
-        ours = [contenders for contenders, _ in list(self.values())]
-        for one in ours:
+        for one in self.contenders():
             if one.session.connected and not one.session.dead:
                 if request is None:
                     return one
                 if one.session.ttl == request.ttl:
-                    others = (other for other in ours if other is not one)
+                    others = (other for other in self.contenders() if other is not one)
                     return None if any(other.releases.awaits(request.key) for other in others) else one
         return None
+
+    def contenders(self) -> list[Contenders]:
+        """Return the contenders of all sessions."""
+        return [janitor.contenders for janitor in list(self.values())]
 
     def take_out(self) -> list[Janitor]:
         """Remove all sessions. Return their janitors, which the caller closes."""
         with self._mutex:
             self.closed = True
-            janitors = [janitor for _, janitor in self.values()]
+            janitors = list(self.values())
             # If an interrupt stops the caller, the janitors end by themselves.
             for janitor in janitors:
                 janitor.leave_alone()
@@ -176,7 +176,7 @@ class ZooKeeperSessions(dict[float, tuple[Contenders, Janitor]]):
 
     def after_fork(self) -> None:
         """Forget the parent's sessions, in a forked child."""
-        for contenders, _ in self.values():
+        for contenders in self.contenders():
             contenders.session.client.forget()
         self._mutex = threading.Lock()
         self.clear()
@@ -185,5 +185,4 @@ class ZooKeeperSessions(dict[float, tuple[Contenders, Janitor]]):
         """Have the janitors close all sessions, without waiting for that."""
         while self:
             with suppress(KeyError):
-                _, (_, janitor) = self.popitem()
-                janitor.leave_alone()
+                self.popitem()[1].leave_alone()

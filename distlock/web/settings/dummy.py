@@ -106,12 +106,8 @@ class DummyLatches(MemoryLatches):
     process = "this"
 
     def __init__(self) -> None:
-        self._here = LatchTable(clock.now)
+        self.latches = LatchTable(clock.now)
         self.waits = LatchWaits(self)
-
-    @property
-    def _table(self) -> LatchTable:
-        return self._here
 
     def notified(self, key: str) -> None:
         self.waits.notified(key)

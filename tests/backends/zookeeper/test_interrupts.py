@@ -99,7 +99,7 @@ def test_a_close_that_is_interrupted_leaves_nothing_behind(
     one, connections, points = contender(own_zookeeper.url), _connections(own_zookeeper), 0
     for number in itertools.count(1):
         one.hold(mine := ask(ttl=1.0))
-        _, janitor = one._sessions[mine.ttl]
+        janitor = one._sessions[mine.ttl]
         moments = _Moments(number)
         sys.setprofile(moments.look)
         try:

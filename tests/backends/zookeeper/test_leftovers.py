@@ -27,7 +27,8 @@ def test_a_hold_that_was_given_up_is_not_renewed_by_its_node(
 ) -> None:
     one, mine = contender(zookeeper_server.url), ask(ttl=0.3)
     one.hold(mine)
-    line, janitor = one._sessions[0.3]
+    janitor = one._sessions[0.3]
+    line = janitor.contenders
     # The janitor is between giving it up and deleting its node.
     janitor.stop()
     eventually(lambda: line.current(mine.token) is None, "nobody renewed it")
