@@ -27,7 +27,8 @@ from distlock.web.guard import kept_for, refuse_kept, refuse_upgrade
 from distlock.web.nesting import block_waiting
 from distlock.web.settings.rows import RowLocks
 from flask_distlock.binds import engine_of, shown
-from flask_distlock.guarding.state import AppSession, GuardTransactions, inside_guard
+from flask_distlock.guarding.state import GuardTransactions, State, inside_guard
+from flask_distlock.guarding.whole_request import served_request
 
 #: The name of the block in messages.
 BLOCK = "The block of locks.lock(…)"
@@ -36,10 +37,10 @@ BLOCK = "The block of locks.lock(…)"
 class SessionAcquirer:
     """*inner*; but what the session has read before is read again, and what a request keeps is entered."""
 
-    def __init__(self, inner: Acquirer, sessions: AppSession) -> None:
+    def __init__(self, inner: Acquirer, state: State) -> None:
         self.namespace = inner.namespace
         self._inner = inner
-        self._sessions = sessions
+        self._state = state
 
     def acquire(
         self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
@@ -50,12 +51,12 @@ class SessionAcquirer:
         if (again := kept_for(self.namespace, names)) is not None and again.kept is not None:
             refuse_upgrade(again.grant, names, terms.mode)
             return EnteredGrant(_of_names(again.grant, names), again.kept)
-        transactions = self._sessions.transactions(BLOCK, False, True)
+        transactions = self._state.transactions(BLOCK, False, served_request())
         transactions.refuse_open(names, nested=inside_guard())
         refuse_kept(self.namespace, names)
         with block_waiting(self.namespace, names, seconds, terms.mode) as most:
             grant = yield from self._inner.acquire(names, parker, most, terms)
-        return None if grant is None else SessionGrant(grant, self.namespace, self._sessions)
+        return None if grant is None else SessionGrant(grant, self.namespace, self._state)
 
 
 def _of_names(grant: Grant, names: tuple[str, ...]) -> Grant:
@@ -117,23 +118,21 @@ class _Ending(GrantWrapper):
 class SessionGrant(_Ending):
     """A grant that is kept after the block until what the session has open then is committed."""
 
-    __slots__ = ("_namespace", "_sessions")
+    __slots__ = ("_namespace", "_state")
 
-    def __init__(
-        self, grant: Grant, namespace: Namespace, sessions: AppSession, whole: Self | None = None
-    ) -> None:
+    def __init__(self, grant: Grant, namespace: Namespace, state: State, whole: Self | None = None) -> None:
         super().__init__(grant, whole)
         self._namespace = namespace
-        self._sessions = sessions
+        self._state = state
 
     def _part(self, part: Grant) -> Self:
-        return type(self)(part, self._namespace, self._sessions, self)
+        return type(self)(part, self._namespace, self._state, self)
 
     def _end(self) -> Commands[None]:
         later = None
         try:
             held = CurrentGrant(self._namespace, self._grant, current_owner())
-            transactions = self._sessions.transactions(BLOCK, False, True)
+            transactions = self._state.transactions(BLOCK, False, served_request())
             later = transactions.leave(held, failed=sys.exc_info()[0] is not None)
         finally:
             if later is None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from flask import Flask, current_app, request
+from flask.sessions import SecureCookieSessionInterface
 
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.grants.grant import Fence, Grant
@@ -106,7 +107,7 @@ class DistLock(DefaultAlias):
         )
         state = State(clients, self._user)
         app.extensions[KEY] = state
-        state.session.look_out(app)
+        state.look_out(app)
         enclose(app)
         # First of all: an earlier hook might answer, and the mistake would go unseen.
         run_first(app, partial(_begin_request, app, state))
@@ -132,12 +133,12 @@ class DistLock(DefaultAlias):
         """Return the current app's client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
         state = current_state()
         guards, settings = state.clients[alias], state.clients.settings(alias)
-        state.session.watch(current_app)
+        state.watch(current_app)
         if settings.row_is_lock:
             # The block is a transaction, and its end is that of the row's lock.
-            transactions = state.session.transactions(BLOCK, False, False)
+            transactions = state.transactions(BLOCK, False, None)
             return row_client(guards, transactions, bind_of(settings.fence))
-        return Locks(SessionAcquirer(guards.acquirer, state.session), guards.timeout)
+        return Locks(SessionAcquirer(guards.acquirer, state), guards.timeout)
 
     @takes(LockOptions)
     def lock(self, *names: str, on_push: bool = False, **options: Unpack[LockOptions]) -> Lock:
@@ -251,7 +252,8 @@ def _begin_request(app: Flask, state: State) -> None:
         with state.mutex:
             if not state.checked:
                 _begin_serving(app, state)
-    stamp_session(app)
+    if not isinstance(app.session_interface, SecureCookieSessionInterface):
+        stamp_session(app)
 
 
 def _begin_serving(app: Flask, state: State) -> None:
@@ -269,7 +271,7 @@ def _begin_serving(app: Flask, state: State) -> None:
     state.ruled = {name: view for name, view in views.items() if view is not served[name]}
     served.update(views)
     answer_lock_errors(app)
-    state.session.watch(app)
+    state.watch(app)
     state.checked = True
 
 
@@ -279,7 +281,7 @@ def _watched(app: Flask, state: State, dispatch: Callable[..., Any]) -> Callable
     def dispatch_request(*args: Any) -> Any:
         if state.ruled:
             refuse_replaced(app, state.ruled, request.endpoint)
-        if (sessions := state.session.sessions) is not None:
+        if (sessions := state.sessions) is not None:
             sessions.before_view(request._get_current_object())  # type: ignore[attr-defined]
         return dispatch(*args)
 

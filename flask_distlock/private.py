@@ -89,8 +89,10 @@ def converts(converter: BaseConverter) -> bool:
 
 def runs_on_close(response: Response) -> bool:
     """Tell whether *response* has callbacks of `Response.call_on_close`; the end of an iterator is none."""
-    callbacks = getattr(response, "_on_close", ())
-    return bool([one for one in callbacks if not hasattr(getattr(one, "__self__", None), "__next__")])
+    for callback in getattr(response, "_on_close", ()):
+        if not hasattr(getattr(callback, "__self__", None), "__next__"):
+            return True
+    return False
 
 
 def redis_that_writes(cache: object) -> Any:

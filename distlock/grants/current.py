@@ -42,14 +42,12 @@ class CurrentGrant:
         return self.kept is None or self.kept.entered > 0
 
 
+@dataclass(eq=False)
 class Kept:
     """A lock that the request keeps after the call of its guard. A ``with`` on it enters it again."""
 
-    __slots__ = ("entered",)
-
-    def __init__(self) -> None:
-        #: How many calls rely on it now.
-        self.entered = 0
+    #: How many calls rely on it now.
+    entered: int = field(default=0, init=False)
 
     @property
     def with_request(self) -> bool:
@@ -63,20 +61,21 @@ class Kept:
         self.entered -= 1
 
 
-@dataclass(slots=True)
+@dataclass(eq=False)
 class Keeping:
-    """The grants that one request keeps.
+    """A request, and the grants that it keeps after the calls of their guards.
 
-    Its hooks run as *owner*, in whatever thread or task the view ran.
+    A face makes `request_around` refer to it, and closes it at its end.
     """
 
-    owner: Owner
-    #: The request around this one.
-    around: tuple[CurrentGrant, ...] = ()
-    #: The grants, those that were released since as well.
-    kept: list[CurrentGrant] = field(default_factory=list)
+    #: The owner as which its hooks run, in whatever thread or task the view ran.
+    owner: Owner = field(default_factory=current_owner, init=False)
+    #: The grants that a request around this one keeps.
+    around: tuple[CurrentGrant, ...] = field(default=(), init=False)
+    #: The grants that it keeps, and those that were released since.
+    kept: list[CurrentGrant] = field(default_factory=list, init=False)
     #: Whether the request is over. Code that copied its context may still run, and can keep no grant in it.
-    closed: bool = False
+    closed: bool = field(default=False, init=False)
 
     def open(self) -> tuple[CurrentGrant, ...]:
         """Return the grants that are not released yet."""
@@ -149,41 +148,20 @@ def inherited() -> tuple[CurrentGrant, ...]:
 
 
 @contextmanager
-def holding(
-    namespace: Namespace,
-    grant: Grant,
-    fenced_in: str | None = None,
-    max_hold: float = math.inf,
-    above: Sequence[CurrentGrant] = (),
-) -> Iterator[CurrentGrant]:
-    """Make *grant* the current one while the block runs.
+def holding(mine: CurrentGrant, above: Sequence[CurrentGrant] = ()) -> Iterator[None]:
+    """Make *mine* the current grant while the block runs.
 
     *above*: the grants of the guards that are stacked directly above, the highest first. The highest one is
     the current grant, and its fence counts.
     """
-    owner = current_owner()
     around = guards_around.get()
     if around:
-        around = tuple(one for one in around if one.owner == owner)
-    mine = CurrentGrant(namespace, grant, owner, fenced_in, max_hold=max_hold)
+        around = tuple(one for one in around if one.owner == mine.owner)
     before = guards_around.set((*around, mine, *reversed(above)))
     try:
-        yield mine
+        yield
     finally:
         guards_around.reset(before)
-
-
-@contextmanager
-def keeping() -> Iterator[Keeping]:
-    """Keep the grants of the block, a request, until its end: in its view, and in what follows."""
-    around = request_around.get()
-    request = Keeping(current_owner(), () if around is None else around.open())
-    before = request_around.set(request)
-    try:
-        yield request
-    finally:
-        request.closed = True
-        request_around.reset(before)
 
 
 def keep_together(stack: Sequence[CurrentGrant], mine: CurrentGrant) -> None:

@@ -120,13 +120,13 @@ _KEPT = (
 
 #: A contextvar, not a thread-local: pools run parts of several calls in one thread, each in its own context.
 #: A thread or task that inherits a context is another owner.
-_around: ContextVar[tuple[Entry, ...]] = ContextVar("distlock_blocks", default=())
+blocks_around: ContextVar[tuple[Entry, ...]] = ContextVar("distlock_blocks", default=())
 
 
 def begin(block: Entry) -> None:
     """Note that the running code has entered *block*."""
-    around = _around.get()
-    _around.set((*(one for one in around if one.is_open), block) if around else (block,))
+    around = blocks_around.get()
+    blocks_around.set((*(one for one in around if one.is_open), block) if around else (block,))
 
 
 def ending(entered: Sequence[Entry], frame: FrameType) -> Entry | None:
@@ -149,25 +149,25 @@ def end(block: Entry) -> None:
     """Note that the code has left *block*, perhaps in another context than it entered it in."""
     # A frame keeps the variables of its code alive.
     block.frame = None
-    if (around := _around.get()) == (block,):
-        _around.set(())
+    if (around := blocks_around.get()) == (block,):
+        blocks_around.set(())
     elif around:
-        _around.set(tuple(one for one in around if one is not block and one.is_open))
+        blocks_around.set(tuple(one for one in around if one is not block and one.is_open))
 
 
 @contextmanager
 def apart() -> Iterator[None]:
     """Ignore the ``with`` blocks around a request: they belong to a test, which may play another user."""
-    before = _around.set(())
+    before = blocks_around.set(())
     try:
         yield
     finally:
-        _around.reset(before)
+        blocks_around.reset(before)
 
 
 def is_any_around() -> bool:
     """Return whether a guard, a request or a ``with`` block may hold a lock around the running code."""
-    return bool(_around.get() or guards_around.get()) or request_around.get() is not None
+    return bool(blocks_around.get() or guards_around.get()) or request_around.get() is not None
 
 
 def refuse_own(
@@ -186,7 +186,7 @@ def refuse_own(
     """
     if reads:
         owner = current_owner()
-        read = [one for one in _around.get() if one.reads]
+        read = [one for one in blocks_around.get() if one.reads]
         names = [
             name
             for name in names
@@ -199,8 +199,8 @@ def refuse_own(
         )
     if not enters_kept and (both := _of_request(namespace, names)):
         raise ConfigurationError(f"The lock {both} is {_KEPT}")
-    refuse_awaited(namespace, names, reads, seconds, _around.get())
-    if not namespace.keeps_out or not (around := _around.get()):
+    refuse_awaited(namespace, names, reads, seconds, blocks_around.get())
+    if not namespace.keeps_out or not (around := blocks_around.get()):
         return
     owner = current_owner()
     own = [one for one in around if one.owner == owner]
@@ -255,7 +255,7 @@ def read_again(namespace: Namespace, names: Sequence[str], *, enters_kept: bool 
         # A view may run in another thread than the one in which its guard was granted the lock.
         if all(guard.namespace.is_holder(name, owner) for name in names):
             return guard.namespace
-    for one in reversed(_around.get()):
+    for one in reversed(blocks_around.get()):
         if one.owner != owner or one.namespace is namespace or not set(names) <= set(one.names):
             continue
         if one.is_open and namespace.is_same(one.namespace):
@@ -267,14 +267,14 @@ def own_grant(namespace: Namespace, names: Sequence[str]) -> Grant | None:
     """Return the grant, of a guard or a block, under which the running code holds all of *names* already."""
     guards = [one.grant for one in current_grants() if one.running and namespace.is_same(one.namespace)]
     owner = current_owner()
-    own = [one for one in _around.get() if one.owner == owner and namespace.is_same(one.namespace)]
+    own = [one for one in blocks_around.get() if one.owner == owner and namespace.is_same(one.namespace)]
     grants = guards + [one.grant for one in own if one.grant is not None and one.is_open]
     return next((grant for grant in grants if set(names) <= set(grant.names)), None)
 
 
 def held_around() -> list[Grant]:
     """Return what guards and ``with`` blocks hold around the running code, or around what has started it."""
-    blocks = [one.grant for one in _around.get() if one.is_open and one.grant is not None]
+    blocks = [one.grant for one in blocks_around.get() if one.is_open and one.grant is not None]
     return [one.grant for one in inherited()] + blocks
 
 
@@ -328,7 +328,7 @@ def own_fault(namespace: Namespace, names: Sequence[str]) -> str | None:
     if _of_request(namespace, names):
         return _KEPT
     owner = current_owner()
-    around = _around.get()
+    around = blocks_around.get()
     again = f"write rlock({', '.join(map(repr, names))}), which lets its owner in again."
     own = [one for one in around if one.owner == owner]
     if _common(namespace, names, [one for one in own if one.reads]):
@@ -350,7 +350,7 @@ def is_held_around(namespace: Namespace, names: Sequence[str]) -> bool:
     owner = current_owner()
     return (
         any(namespace.is_holder(name, owner) for name in names)
-        or bool(_common(namespace, names, _around.get()))
+        or bool(_common(namespace, names, blocks_around.get()))
         or any(
             namespace.is_same(one.namespace) and not set(names).isdisjoint(one.grant.names)
             for one in inherited()

@@ -212,7 +212,8 @@ def _guarded(
     has_begun = False
     try:
         max_hold = math.inf if terms is None else terms.max_hold
-        with holding(namespace, grant, fenced_in, max_hold, held) as mine:
+        mine = CurrentGrant(namespace, grant, lock.owner, fenced_in, max_hold=max_hold)
+        with holding(mine, held):
             fence = fenced_by(held, mine) if held else mine
             with transactions.begin(fence.grant, fence.fenced_in, lock.left) as commits:
                 has_begun = True
@@ -307,17 +308,17 @@ def leaves_to_below(
     return True
 
 
-def check_held() -> list[Grant]:
-    """Return the grants of the guards around the running code, which is about to commit.
+def check_held() -> Sequence[CurrentGrant]:
+    """Return what the guards around the running code hold, which is about to commit.
 
     Raises:
-        LockLost: One of them was lost.
+        LockLost: One of the locks was lost.
     """
     # Also in a helper thread of an async view, which commits what was done under the locks of the view.
-    grants = [one.grant for one in inherited()]
-    for grant in grants:
-        grant.check()
-    return grants
+    held = inherited()
+    for one in held:
+        one.grant.check()
+    return held
 
 
 def _wanted(

@@ -39,7 +39,7 @@ class GuardLock:
         terms: The options of the lock; None: the client's.
     """
 
-    __slots__ = ("_acquirer", "_deadline", "_grant", "_names", "_namespaces", "_terms", "_wait")
+    __slots__ = ("_acquirer", "_deadline", "_grant", "_names", "_namespaces", "_terms", "_wait", "owner")
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class GuardLock:
 
     def __enter__(self) -> Grant:
         parker = ThreadParker()
+        self.owner = parker.owner
         try:
             grant = run(self._acquirer.acquire(self._names, parker, self._wait, self._terms))
             if grant is None:
@@ -107,6 +108,7 @@ class GuardLock:
 
     async def __aenter__(self) -> Grant:
         parker = TaskParker()
+        self.owner = parker.owner
         try:
             grant = await arun(self._acquirer.acquire(self._names, parker, self._wait, self._terms))
             if grant is None:

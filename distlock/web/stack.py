@@ -16,7 +16,6 @@ from distlock.errors import ConfigurationError
 from distlock.grants.current import CurrentGrant
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace
-from distlock.owner import current_owner
 from distlock.terms import Mode
 from distlock.web.decorator import Guarded, guard_at
 from distlock.web.guard_lock import GuardLock
@@ -73,7 +72,7 @@ class UpperGuard:
         self._grant = grant
         if self._watch is not None:
             self._watch.granted(grant)
-        return CurrentGrant(self.namespace, grant, current_owner(), self.fenced_in, max_hold=self.max_hold)
+        return CurrentGrant(self.namespace, grant, self.lock.owner, self.fenced_in, max_hold=self.max_hold)
 
 
 _upper: ContextVar[tuple[UpperGuard, ...]] = ContextVar("distlock_upper_guards", default=())
@@ -99,6 +98,7 @@ def below(guarded: Guarded, function: Callable[..., Any]) -> Guarded | None:
             f"@{guarded.told} stands on @{lower.told} on {lower.where}. A batch takes the lock of one alias: "
             "leave batch= out until one of the two decorators is gone."
         )
+    lower.is_below = True
     return lower
 
 

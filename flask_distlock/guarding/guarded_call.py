@@ -5,31 +5,31 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flask import current_app, has_request_context, request
+from flask.sessions import SecureCookieSessionInterface
 from flask.views import View
 from werkzeug.exceptions import HTTPException
 
 from distlock.errors import LockError
-from distlock.terms import Terms
 from distlock.web import guard
 from distlock.web.batch import BatchSeat
 from distlock.web.bodies import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
 from distlock.web.decorator import Guarded, refuse_hidden
 from distlock.web.guard_options import no_stream, one_name
 from distlock.web.names.sources import HIDDEN
-from distlock.web.observer import Observer
 from distlock.web.results import SkippableCall, refuse_coroutine, refuse_skipping_view, warn_of_stream
 from distlock.web.settings.clients import GuardTerms
 from distlock.web.stack import UpperGuard, below, refuse_unlocked, stacked, upper_guards
 from flask_distlock.exceptions import exception_for
-from flask_distlock.guarding.request import FlaskRequest, observer_for, passed, status_of
+from flask_distlock.guarding.request import FlaskRequest, observer_for, required_lock, status_of
 from flask_distlock.guarding.server_session import session_under
 from flask_distlock.guarding.state import GuardTransactions, current_state
 from flask_distlock.guarding.views import locked_as_view
-from flask_distlock.guarding.whole_request import served_request
+from flask_distlock.guarding.whole_request import ServedRequest, served_request
 from flask_distlock.private import views_of
 
 Args = tuple[Any, ...]
@@ -60,45 +60,89 @@ class GuardedCall:
     """One call of a guarded function, from its names to its answer."""
 
     guarded: Guarded
-    terms: GuardTerms
+    is_view: bool
+    #: Calls the function.
+    work: Callable[[], Any]
+    #: The guards above this one in its stack.
+    uppers: Sequence[UpperGuard]
+    #: What decides whether the call is skipped; None: it never is.
+    attempt: SkippableCall | None
+    #: The request with which the lock may be kept.
+    served: ServedRequest | None = field(default_factory=served_request, init=False)
+    terms: GuardTerms = field(init=False)
     #: The names of its lock.
-    lock: Terms
-    names: Sequence[str]
-    transactions: GuardTransactions
-    observer: Observer | None
+    names: Sequence[str] = field(init=False)
+    transactions: GuardTransactions = field(init=False)
+    #: The options of `guard.run` and `guard.arun`.
+    options: guard.Options = field(init=False)
     #: Its place in a batch; None: it never shares its transaction.
-    seat: BatchSeat | None = None
+    seat: BatchSeat | None = field(default=None, init=False)
     #: An exception of the view that is an answer like any other.
-    raised: HTTPException | None = None
+    raised: HTTPException | None = field(default=None, init=False)
 
-    def is_left_to_below(self, uppers: Sequence[UpperGuard]) -> bool:
+    def begin(self, args: Args, kwargs: Kwargs) -> None:
+        """Find out what is locked, and how."""
+        guarded, state, told = self.guarded, current_state(), self.guarded.told
+        terms = self.terms = state.clients.terms(guarded)
+        asked = None
+        if self.is_view:
+            asked = FlaskRequest(request._get_current_object(), state.user)  # type: ignore[attr-defined]
+            is_method = bool(args) and isinstance(args[0], View)
+            self.names = guarded.names.of_call(
+                args, kwargs, terms.max_names, request=asked, first=(request,), is_method=is_method
+            )
+        else:
+            self.names = _names_of_function(guarded, args, kwargs, terms.max_names)
+        state.watch(current_app)
+        lock = terms.lock
+        if told.batch is not None:
+            if len(set(self.names)) != 1:
+                raise one_name(guarded.where, self.names)
+            if asked is not None:
+                read_for_batch(asked, terms, self.names, told.timeout, current_app.config[BATCH_MAX_BODY])
+            seat = self.seat = BatchSeat((guarded.where, terms.fenced_in))
+            lock = replace(lock, seat=seat)
+            self.transactions = state.in_batch(guarded.where, self.is_view, terms.fenced_in, seat, told.batch)
+        else:
+            if asked is not None and asked.length != 0:
+                read_before_lock(asked, terms, self.names, told.timeout, current_app.config[BODY_BEFORE_LOCK])
+            self.transactions = state.transactions(guarded.where, self.is_view, self.served)
+        companion = None
+        if self.is_view and not isinstance(current_app.session_interface, SecureCookieSessionInterface):
+            companion = session_under(guarded, self.uppers)
+        self.options = {
+            "timeout": told.timeout,
+            "terms": lock,
+            "fenced_in": terms.fenced_in,
+            "standby": terms.standby,
+            "observer": observer_for(guarded),
+            "keep": self.transactions.keep,
+            "companion": companion,
+            "uppers": self.uppers,
+        }
+
+    def is_left_to_below(self) -> bool:
         """Tell whether the guard below takes the lock of this one, with which it forms a stack."""
         terms = current_state().clients.terms
-        return guard.leaves_to_below(self.guarded, self.names, self.transactions, uppers, terms)
+        return guard.leaves_to_below(self.guarded, self.names, self.transactions, self.uppers, terms)
 
-    def options(self, uppers: Sequence[UpperGuard]) -> dict[str, Any]:
-        """Return the options of `guard.run` and `guard.arun`."""
-        return {
-            "timeout": self.guarded.told.timeout,
-            "terms": self.lock,
-            "fenced_in": self.terms.fenced_in,
-            "standby": self.terms.standby,
-            "observer": self.observer,
-            "keep": self.transactions.keep,
-            "companion": session_under(self.guarded, uppers) if self.transactions.is_view else None,
-            "uppers": uppers,
-        }
+    @contextmanager
+    def stacked(self) -> Iterator[None]:
+        """Leave the lock to the guard below, which the block calls."""
+        with stacked(self.guarded, self.names, self.terms, self.options["observer"], self.uppers):
+            if (required := required_lock.get()) is not None:
+                required.pass_by(self.guarded)
+            yield
 
     def finish(self, result: Any) -> Any:
         """See to the *result* of the function, while the lock is held."""
         where = self.guarded.where
         refuse_coroutine(where, result)
-        if self.transactions.is_view and _streams(result):
+        # A request that keeps locks decides at its end whether the lock is kept for the content.
+        if self.is_view and (self.seat is not None or self.served is None) and _streams(result):
             if self.seat is not None:
                 raise no_stream(where)
-            if served_request() is None:
-                # Otherwise it is decided at the end of the request whether the lock is kept for the content.
-                warn_of_stream(where, self.guarded.streams_told)
+            warn_of_stream(where, self.guarded.streams_told)
         self.transactions.result = result
         return result
 
@@ -107,44 +151,47 @@ class GuardedCall:
 
         Raises *error* if it is a refusal: what the view has changed is rolled back then.
         """
-        if not self.transactions.is_view or status_of(error) >= 400:
+        if not self.is_view or status_of(error) >= 400:
             raise error
         self.raised = self.finish(error)
+
+    def refused(self, error: LockError) -> None:
+        """Return if the call is skipped because of *error*. Else raise that, or a view's answer to it."""
+        if self.attempt is not None and self.attempt.is_skipped(error):
+            return
+        guarded = self.guarded
+        if (
+            self.is_view
+            and (answer := exception_for(error, guarded.where, guarded.told.responds)) is not None
+        ):
+            raise answer from error
+        raise error
 
 
 def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     """Call the function of *guarded* under its lock."""
-    locked = _is_locked(guarded, args, kwargs)
-    if locked is False:
+    this = _called(guarded, args, kwargs)
+    if this is None:
         return guarded.function(*args, **kwargs)
-    is_view, this, uppers = locked is not None, None, upper_guards(guarded)
-    work: Callable[[], Any] = functools.partial(guarded.function, *args, **kwargs)
-    attempt = SkippableCall(guarded) if guarded.told.skips else None
-    if attempt is not None:
-        work = attempt.body(work)
     try:
-        this = _begun(guarded, args, kwargs, is_view)
-        if guarded.below is not None and this.is_left_to_below(uppers):
-            with stacked(guarded, this.names, this.terms, this.observer, uppers):
-                passed(guarded)
-                return work()
+        this.begin(args, kwargs)
+        if guarded.below is not None and this.is_left_to_below():
+            with this.stacked():
+                return this.work()
 
         def body() -> Any:
-            passed(guarded)
+            if (required := required_lock.get()) is not None:
+                required.pass_by(guarded)
             try:
-                return this.finish(work())
+                return this.finish(this.work())
             except HTTPException as error:
                 return this.finish_raised(error)
 
-        result = guard.run(this.terms.client, this.names, body, this.transactions, **this.options(uppers))
+        result = guard.run(this.terms.client, this.names, body, this.transactions, **this.options)
     except LockError as error:
-        if attempt is not None and attempt.is_skipped(error):
-            return None
-        if is_view and (answer := exception_for(error, guarded.where, guarded.told.responds)) is not None:
-            raise answer from error
-        raise
+        return this.refused(error)
     finally:
-        if this is not None and this.seat is not None:
+        if this.seat is not None:
             # Also of one that was interrupted before its part.
             this.seat.end()
     if this.raised is not None:
@@ -154,85 +201,52 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
 async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     """Do as `call`, for an async function, which is never in a batch."""
-    locked = _is_locked(guarded, args, kwargs)
-    if locked is False:
+    this = _called(guarded, args, kwargs)
+    if this is None:
         return await guarded.function(*args, **kwargs)
-    is_view, uppers = locked is not None, upper_guards(guarded)
-    work: Callable[[], Any] = functools.partial(guarded.function, *args, **kwargs)
-    attempt = SkippableCall(guarded) if guarded.told.skips else None
-    if attempt is not None:
-        work = attempt.body(work)
     try:
-        this = _begun(guarded, args, kwargs, is_view)
-        if guarded.below is not None and this.is_left_to_below(uppers):
-            with stacked(guarded, this.names, this.terms, this.observer, uppers):
-                passed(guarded)
-                return await work()
+        this.begin(args, kwargs)
+        if guarded.below is not None and this.is_left_to_below():
+            with this.stacked():
+                return await this.work()
 
         async def body() -> Any:
-            passed(guarded)
+            if (required := required_lock.get()) is not None:
+                required.pass_by(guarded)
             try:
-                return this.finish(await work())
+                return this.finish(await this.work())
             except HTTPException as error:
                 return this.finish_raised(error)
 
-        result = await guard.arun(
-            this.terms.client, this.names, body, this.transactions, **this.options(uppers)
-        )
+        result = await guard.arun(this.terms.client, this.names, body, this.transactions, **this.options)
     except LockError as error:
-        if attempt is not None and attempt.is_skipped(error):
-            return None
-        if is_view and (answer := exception_for(error, guarded.where, guarded.told.responds)) is not None:
-            raise answer from error
-        raise
+        return this.refused(error)
     if this.raised is not None:
         raise this.raised
     return result
 
 
-def _is_locked(guarded: Guarded, args: Args, kwargs: Kwargs) -> bool | None:
-    """Tell whether *guarded* locks this call; None: the call is not that of a view."""
-    locked = locked_as_view(guarded, args)
-    if locked and guarded.when is not None:
-        locked = bool(guarded.when(request, **kwargs))
-    if locked is not None and guarded.told.skips:
-        refuse_skipping_view(guarded)
+def _called(guarded: Guarded, args: Args, kwargs: Kwargs) -> GuardedCall | None:
+    """Return this call of *guarded*; None: it is that of a view which *guarded* does not lock."""
+    locked = locked_as_view(guarded, args, kwargs)
+    told, attempt = guarded.told, None
+    work: Callable[[], Any] = functools.partial(guarded.function, *args, **kwargs)
+    if told.skips:
+        if locked is not None:
+            refuse_skipping_view(guarded)
+        attempt = SkippableCall(guarded)
+        work = attempt.body(work)
     if locked is False:
         refuse_unlocked(guarded)
-    return locked
-
-
-def _begun(guarded: Guarded, args: Args, kwargs: Kwargs, is_view: bool) -> GuardedCall:
-    state, told = current_state(), guarded.told
-    if not is_view:
+        return None
+    if locked is None:
         # Where the route has no arguments, a guarded helper is called in the same way.
         if kwargs and has_request_context() and kwargs == request.view_args and request.endpoint is not None:
             refuse_hidden(guarded, views_of(current_app).get(request.endpoint) or guarded.function)
         guarded.refuse_methods()
-    terms = state.clients.terms(guarded)
-    asked = FlaskRequest(request._get_current_object(), state.user) if is_view else None  # type: ignore[attr-defined]
-    if asked is not None:
-        is_method = bool(args) and isinstance(args[0], View)
-        names = guarded.names.of_call(
-            args, kwargs, terms.max_names, request=asked, first=(request,), is_method=is_method
-        )
-    else:
-        names = _names_of_function(guarded, args, kwargs, terms.max_names)
-    state.session.watch(current_app)
-    lock, seat = terms.lock, None
-    if told.batch is not None:
-        if len(set(names)) != 1:
-            raise one_name(guarded.where, names)
-        if asked is not None:
-            read_for_batch(asked, terms, names, told.timeout, current_app.config[BATCH_MAX_BODY])
-        seat = BatchSeat((guarded.where, terms.fenced_in))
-        lock = replace(lock, seat=seat)
-        transactions = state.session.in_batch(guarded.where, is_view, terms.fenced_in, seat, told.batch)
-    else:
-        if asked is not None:
-            read_before_lock(asked, terms, names, told.timeout, current_app.config[BODY_BEFORE_LOCK])
-        transactions = state.session.transactions(guarded.where, is_view, True)
-    return GuardedCall(guarded, terms, lock, names, transactions, observer_for(guarded), seat)
+    return GuardedCall(
+        guarded, locked is not None, work, upper_guards(guarded) if guarded.is_below else (), attempt
+    )
 
 
 def _names_of_function(guarded: Guarded, args: Args, kwargs: Kwargs, maximum: int) -> list[str]:

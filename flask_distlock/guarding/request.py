@@ -25,16 +25,16 @@ from flask_distlock.signals import lock_acquired, lock_contended, lock_refused, 
 UserKey = Callable[[], object]
 
 
+@dataclass(slots=True)
 class FlaskRequest:
     """A `distlock.web.names.request.Request`, and a `distlock.web.bodies.Body`.
 
-    The latter is what the WSGI server gives, before Werkzeug has made a stream of it.
-    *user*: what the extension was given for ``<user.pk>``.
+    The body is what the WSGI server gives, before Werkzeug has made a stream of it.
     """
 
-    def __init__(self, request: Request, user: UserKey | None = None) -> None:
-        self._request = request
-        self._user = user or _flask_login
+    _request: Request
+    #: Returns the key for ``<user.pk>``; None: Flask-Login knows the user.
+    _user: UserKey | None = None
 
     @property
     def method(self) -> str:
@@ -68,7 +68,7 @@ class FlaskRequest:
         return self._request.headers.get(name)
 
     def user(self) -> object:
-        key = self._user()
+        key = (self._user or _flask_login)()
         if key is None:
             raise Unauthorized
         return key
@@ -164,6 +164,10 @@ class Required:
     view: str
     passed: bool = False
 
+    def pass_by(self, guarded: Guarded) -> None:
+        """Note that the lock of *guarded* is held."""
+        self.passed = self.passed or self.guarded is guarded
+
     def refuse(self) -> None:
         """Raise `ConfigurationError` unless the request has come to it."""
         if not self.passed:
@@ -174,28 +178,16 @@ class Required:
             )
 
 
-_required: ContextVar[Required | None] = ContextVar("distlock_flask_required", default=None)
+#: The lock to which the running request has to come before it commits.
+required_lock: ContextVar[Required | None] = ContextVar("distlock_flask_required", default=None)
 
 
 @contextmanager
 def requiring(guarded: Guarded, view: str) -> Iterator[Required]:
     """Require in the block, a request to *view*, that it comes to *guarded*."""
     required = Required(guarded, view)
-    before = _required.set(required)
+    before = required_lock.set(required)
     try:
         yield required
     finally:
-        _required.reset(before)
-
-
-def passed(guarded: Guarded) -> None:
-    """Note that the lock of *guarded* is held."""
-    required = _required.get()
-    if required is not None and required.guarded is guarded:
-        required.passed = True
-
-
-def refuse_unpassed() -> None:
-    """Raise `ConfigurationError` where a view is about to commit that has not come to its lock."""
-    if (required := _required.get()) is not None:
-        required.refuse()
+        required_lock.reset(before)

@@ -1,7 +1,8 @@
 """``flask.session`` of a server-side interface, such as Flask-Session, under the lock of a guard.
 
-Flask opens it before the guard of the view waits. So the guard opens it once more when it has the lock. Flask
-saves it inside of ``wsgi_app``, and a view keeps its lock until that returns.
+Nobody else changes what is in a cookie, but what is on the server others change. Flask opens the session
+before the guard of the view waits, so the guard opens it once more when it has the lock. Flask saves it
+inside of ``wsgi_app``, and a view keeps its lock until that returns.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from copy import deepcopy
 from typing import Any, cast
 
 from flask import Flask, current_app, request, session
-from flask.sessions import SecureCookieSessionInterface
 
 from distlock.grants.grant import Grant
 from distlock.web.decorator import Guarded
@@ -25,7 +25,7 @@ _LOADED = "_distlock_loaded"
 def session_under(guarded: Guarded, uppers: Sequence[UpperGuard] = ()) -> ServerSession | None:
     """Return what compares the session for a view under *guarded*; None where nothing can or need be."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
-    if isinstance(app.session_interface, SecureCookieSessionInterface) or not app.config[REFRESH_SESSION]:
+    if not app.config[REFRESH_SESSION]:
         return None
     loaded: Any = session._get_current_object()  # type: ignore[attr-defined]
     if getattr(loaded, "sid", None) is None or not serialises_session(guarded, uppers):
@@ -35,7 +35,7 @@ def session_under(guarded: Guarded, uppers: Sequence[UpperGuard] = ()) -> Server
 
 def stamp_session(app: Flask) -> None:
     """Keep a copy of what the session of the current request has loaded, before a hook changes it."""
-    if isinstance(app.session_interface, SecureCookieSessionInterface) or not app.config[REFRESH_SESSION]:
+    if not app.config[REFRESH_SESSION]:
         return
     loaded: Any = session._get_current_object()  # type: ignore[attr-defined]
     if getattr(loaded, "sid", None) is not None:

@@ -26,7 +26,7 @@ from distlock.web.settings.clients import Clients
 from distlock.web.stale_writes import SETTING as STALE_WRITES
 from distlock.web.stale_writes import Mode, add_face, mode_of
 from flask_distlock.guarding.request import UserKey
-from flask_distlock.guarding.whole_request import KeptLock, served_request
+from flask_distlock.guarding.whole_request import KeptLock, ServedRequest
 from flask_distlock.private import put_around
 
 if TYPE_CHECKING:
@@ -85,16 +85,66 @@ class GuardTransactions(Transactions, Protocol):
         """Do as `keep`, for a block that begins no transaction. *failed*: it ends because of an error."""
 
 
-class AppSession:
-    """The session of one app."""
+@dataclass
+class NoSession:
+    """The transactions of a guard in an app without a session: nothing is begun or fenced."""
 
-    def __init__(self) -> None:
-        #: Makes those of a guard or block: what messages call it, whether it is a view, whether its lock may
-        #: outlive the call.
-        self.transactions: Callable[[str, bool, bool], GuardTransactions] = NoSession
-        #: The known state of the session; None if the app has none yet.
-        self.sessions: Sessions | None = None
-        self._mutex = threading.Lock()
+    where: str
+    is_view: bool
+    request: ServedRequest | None
+    result: object = field(default=None, init=False)
+
+    def refuse_open(self, names: Sequence[str], nested: bool) -> None:
+        """Do nothing: no transaction is open."""
+
+    def begin(
+        self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
+    ) -> AbstractContextManager[bool]:
+        if fenced_in is not None:
+            raise ConfigurationError(
+                f"{self.where} has a fence, which needs the db.session of Flask-SQLAlchemy: write "
+                "'db.init_app(app)' before the first request, or leave fence= out."
+            )
+        return nullcontext(False)
+
+    def keep(self, current: CurrentGrant, /) -> ExitStack | None:
+        """Keep a view's lock until the request is over: hooks and teardowns may commit what it has done."""
+        request = self.request
+        if not self.is_view or request is None or request.closed:
+            return None
+        return request.keep(current, KeptLock(self.where))
+
+    def leave(self, current: CurrentGrant, /, failed: bool) -> None:
+        """Do nothing: nothing outlives the block."""
+
+
+def inside_guard() -> bool:
+    """Tell whether a guard is around the running code, which has the transaction."""
+    return any(one.running for one in current_grants())
+
+
+KEY = "distlock"
+
+
+@dataclass(eq=False)
+class State:
+    """The extension's state in ``app.extensions["distlock"]``."""
+
+    clients: Clients
+    #: Returns the user's key; None: Flask-Login's.
+    user: UserKey | None = None
+    #: Makes the transactions of a guard or block: of what messages call it, whether it is a view, and the
+    #: request with which its lock may be kept after the call.
+    transactions: Callable[[str, bool, ServedRequest | None], GuardTransactions] = field(
+        default_factory=lambda: NoSession, init=False
+    )
+    #: What is known of the app's ``db.session``; None if the app has none yet.
+    sessions: Sessions | None = field(default=None, init=False)
+    #: Whether the first request has come, and found nothing wrong.
+    checked: bool = field(default=False, init=False)
+    #: The views that have rules around them, by endpoint.
+    ruled: dict[str, Callable[..., Any]] = field(default_factory=dict, init=False)
+    mutex: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     def look_out(self, app: Flask) -> None:
         """Watch the app's session from the first app context in which it is there."""
@@ -128,11 +178,10 @@ class AppSession:
         orm = sys.modules.get("sqlalchemy.orm")
         if orm is None or not isinstance(session, orm.scoped_session):
             return
-        from flask_distlock.sql.sessions import Sessions, SessionTransactions
+        from flask_distlock.sql.sessions import SessionTransactions, sessions_of
 
-        with self._mutex:
-            sessions = self.sessions or Sessions(session)
-            sessions.follow(session, app)
+        with self.mutex:
+            sessions = sessions_of(session)
             self.transactions = partial(SessionTransactions, sessions)
             detect_stale_writes(app)
             # Last: another thread takes it for a sign that all of that is done.
@@ -146,67 +195,12 @@ class AppSession:
             raise one_database(where, [])
         from flask_distlock.sql.batches import SessionBatchTransactions
 
-        return SessionBatchTransactions(self.sessions, where, is_view, seat, most)
+        return SessionBatchTransactions(self.sessions, where, is_view, None, seat, most)
 
     def roll_back(self) -> None:
         """Roll back what this request has open in the session."""
         if self.sessions is not None:
             self.sessions.roll_back()
-
-
-class NoSession:
-    """The same for an app without a session: nothing is begun, kept or fenced."""
-
-    def __init__(self, where: str, is_view: bool, outlives: bool) -> None:
-        self.is_view = is_view
-        self.result: object = None
-        self._where = where
-        self._outlives = outlives
-
-    def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        """Do nothing: no transaction is open."""
-
-    def begin(
-        self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
-    ) -> AbstractContextManager[bool]:
-        if fenced_in is not None:
-            raise ConfigurationError(
-                f"{self._where} has a fence, which needs the db.session of Flask-SQLAlchemy: write "
-                "'db.init_app(app)' before the first request, or leave fence= out."
-            )
-        return nullcontext(False)
-
-    def keep(self, current: CurrentGrant, /) -> ExitStack | None:
-        """Keep a view's lock until the request is over: hooks and teardowns may commit what it has done."""
-        if not (self.is_view and self._outlives) or (request := served_request()) is None:
-            return None
-        return request.keep(current, KeptLock(self._where))
-
-    def leave(self, current: CurrentGrant, /, failed: bool) -> None:
-        """Do nothing: nothing outlives the block."""
-
-
-def inside_guard() -> bool:
-    """Tell whether a guard is around the running code, which has the transaction."""
-    return any(one.running for one in current_grants())
-
-
-KEY = "distlock"
-
-
-@dataclass
-class State:
-    """The extension's state in ``app.extensions["distlock"]``."""
-
-    clients: Clients
-    #: Gives the user's key; None: Flask-Login's.
-    user: UserKey | None = None
-    session: AppSession = field(default_factory=AppSession)
-    mutex: threading.Lock = field(default_factory=threading.Lock)
-    #: Whether the first request has come, and found nothing wrong.
-    checked: bool = False
-    #: The views that have rules around them, by endpoint.
-    ruled: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
 
 def current_state() -> State:

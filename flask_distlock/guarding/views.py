@@ -8,7 +8,7 @@ from typing import Any
 from flask import current_app, has_request_context, request
 from flask.views import MethodView, View
 
-from distlock.web.decorator import Guarded, chain, guards_of, outermost
+from distlock.web.decorator import Guarded, chain, guards_of
 from distlock.web.guard_options import ALL_BUT_GET, READING_METHODS, AllBut, Methods
 from flask_distlock.private import views_of
 
@@ -80,37 +80,37 @@ def inherited_at(cls: type[View], method: str) -> Iterator[tuple[str, Guarded, M
             yield name, guarded, guarded.methods or methods
 
 
-def locked_as_view(guarded: Guarded, args: tuple[Any, ...] = ()) -> bool | None:
-    """Tell whether *guarded* locks the current request; None: this call, with *args*, is not its view's.
+def locked_as_view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
+    """Tell whether *guarded* locks this call, which is that of a view; None: it is not.
 
     A function that some view calls is not, nor is a view that stands below a decorator which hides it.
     """
     if not has_request_context() or request.endpoint is None:
         return None
     view = views_of(current_app).get(request.endpoint)
-    if view is None:
-        return None
-    if outermost(view) is guarded:
-        if guarded.methods is None:
-            return (cls := class_of(view)) is None or request.method in usual_methods_of(cls)
-        return request.method in guarded.methods
-    found: bool | None = None
-    for one, methods in guards_at(view, request.method):
-        if one is guarded:
-            found = found or methods is None or request.method in methods
-    if found is not None:
-        return found
-    cls = class_of(view)
-    if cls is None:
+    place = view, request.method
+    try:
+        locks = guarded.locks_at[place]
+    except KeyError:
+        locks = None if view is None else _locks(guarded, view, request.method)
+        guarded.locks_at[place] = locks
+    if locks is None and view is not None and args and isinstance(args[0], View) and class_of(view) is None:
         # A class that makes its views by itself need not say which they are.
-        here = (
-            bool(args) and isinstance(args[0], View) and guarded in guards_of(type(args[0]).dispatch_request)
-        )
-        return True if here and request.method in (guarded.methods or ALL_BUT_GET) else None
-    for _, one, methods in inherited_at(cls, request.method):
-        if one is guarded:
-            return request.method in methods
-    return None
+        here = guarded in guards_of(type(args[0]).dispatch_request)
+        locks = True if here and request.method in (guarded.methods or ALL_BUT_GET) else None
+    if locks and guarded.when is not None:
+        return bool(guarded.when(request, **kwargs))
+    return locks
+
+
+def _locks(guarded: Guarded, view: Callable[..., Any], method: str) -> bool | None:
+    """Tell whether *guarded* locks *method* of *view*; None: requests to *view* don't pass it."""
+    found = [methods for one, methods in guards_at(view, method) if one is guarded]
+    if found:
+        return any(methods is None or method in methods for methods in found)
+    cls = class_of(view)
+    inherited = () if cls is None else inherited_at(cls, method)
+    return next((method in methods for _, one, methods in inherited if one is guarded), None)
 
 
 def handler_of(cls: type[MethodView], method: str) -> Any:

@@ -11,9 +11,9 @@ import math
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import ExitStack
-from contextvars import ContextVar
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from contextvars import Token
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
 
 from flask import Flask, Response, got_request_exception
 from flask.globals import app_ctx
@@ -23,15 +23,8 @@ from werkzeug.wsgi import ClosingIterator
 
 from distlock import clock
 from distlock.errors import ConfigurationError, LockError, LockLost
-from distlock.grants.current import (
-    CurrentGrant,
-    Keeping,
-    Kept,
-    current_grants,
-    keeping,
-    passed_on,
-)
-from distlock.locks.self_deadlock import apart
+from distlock.grants.current import CurrentGrant, Keeping, Kept, current_grants, passed_on, request_around
+from distlock.locks.self_deadlock import blocks_around
 from distlock.web.answers import ANSWERED
 from distlock.web.observer import Stopwatch, add_header
 from distlock.web.results import warn_of_stream
@@ -51,47 +44,40 @@ Async = Callable[..., Coroutine[Any, Any, Any]]
 logger = logging.getLogger("distlock")
 
 
+@dataclass(eq=False)
 class KeptLock(Kept):
-    """A lock that outlives the call of its guard: a view's until ``wsgi_app`` returns, others' until COMMIT.
+    """A lock that outlives the call of its guard.
 
-    Closing `rest` releases it. *where*: the guarded function, for messages.
-    *session*: the ``db.session`` in which the call may have left a transaction open; None if it has not used
-    it, or if its transaction belongs to a test around the request. *fencing*: closed before the release.
-    *changed*: whether the call has left changes for certain. *committed*: whether it has committed.
-    *until_transaction*: release the lock when the transaction ends.
+    A view's lock is kept until ``wsgi_app`` returns, and any other until COMMIT. Closing `rest` releases it.
     """
 
-    def __init__(
-        self,
-        where: str,
-        session: Session | None = None,
-        fencing: ExitStack | None = None,
-        *,
-        changed: bool = False,
-        committed: bool = False,
-        until_transaction: bool = False,
-    ) -> None:
-        super().__init__()
-        self.where = where
-        self.rest = ExitStack()
-        self._until_transaction = until_transaction
-        self._session = session
-        self._fencing = fencing
-        self._committed = committed
-        self.changed = changed
-        #: Whether a transaction was committed since the call has ended.
-        self.committed = False
-        #: Why a COMMIT was refused.
-        self.refused: LockLost | None = None
+    #: The guarded function, for messages.
+    where: str
+    #: The ``db.session`` in which the call may have left a transaction open; None if it has not used one, or
+    #: if the transaction belongs to a test around the request.
+    session: Session | None = None
+    #: Is closed before the release, if the transactions pass a fence.
+    fencing: ExitStack | None = None
+    #: Whether the call has left changes for certain.
+    changed: bool = False
+    #: Whether a transaction was committed during the call.
+    committed_inside: bool = False
+    #: Whether the lock is released when the transaction ends, and not with the request.
+    until_transaction: bool = False
+    #: Whether a transaction was committed since the call has ended.
+    committed: bool = field(default=False, init=False)
+    #: Why a COMMIT was refused.
+    refused: LockLost | None = field(default=None, init=False)
+    rest: ExitStack = field(default_factory=ExitStack, init=False)
 
     @property
     def with_request(self) -> bool:
-        return not self._until_transaction
+        return not self.until_transaction
 
     @property
     def is_committed(self) -> bool:
         """Whether the work of the call was committed, so that its answer stands if the lock is lost."""
-        return self.committed or (self._committed and not self.changed)
+        return self.committed or (self.committed_inside and not self.changed)
 
     def __exit__(self, *exc_info: object) -> None:
         super().__exit__(*exc_info)
@@ -99,15 +85,15 @@ class KeptLock(Kept):
 
     def transaction_ended(self) -> None:
         """Release a lock that ends with its transaction, unless a call is inside it."""
-        is_open = self._session is not None and self._session.in_transaction()
-        if self._until_transaction and not self.entered and not is_open:
+        is_open = self.session is not None and self.session.in_transaction()
+        if self.until_transaction and not self.entered and not is_open:
             self._release()
 
     def end(self) -> None:
         """Roll back what is open, and release the lock: the request is over."""
         try:
-            if self._session is not None:
-                self._session.rollback()
+            if self.session is not None:
+                self.session.rollback()
         except Exception:
             # The connection is gone, and with it the transaction.
             logger.exception("db.session could not be rolled back at the end of the request.")
@@ -125,34 +111,56 @@ class KeptLock(Kept):
 
     def _release(self) -> None:
         try:
-            if self._fencing is not None:
-                self._fencing.close()
+            if self.fencing is not None:
+                self.fencing.close()
         finally:
             self.rest.close()
 
 
-class ServedRequest:
-    """One request. It keeps the locks of its views, and its answer waits until they are released."""
+@dataclass(eq=False)
+class ServedRequest(Keeping):
+    """One request, as the block in which it is served.
 
-    def __init__(self, start_response: StartResponse, keeping: Keeping) -> None:
-        self.keeping = keeping
-        #: The locks that it keeps or has kept, the innermost first.
-        self.locks: list[KeptLock] = []
-        #: Its response, if it keeps locks.
-        self.response: Response | None = None
-        #: Whether an answer waits that says so.
-        self.successful = False
-        #: Why the content of its response could not be made under the locks.
-        self.failure: Exception | None = None
-        self._start_response = start_response
-        self._waiting: Start | None = None
-        #: They give its ``Server-Timing`` once the locks are released.
-        self._stopwatches: Sequence[Stopwatch] = ()
-        self._context: Callable[[], object] = lambda: None
+    It keeps the locks of its views until the end of the block, and its answer waits until they are released.
+    """
+
+    start_response: StartResponse
+    #: The locks that it keeps or has kept, the innermost first.
+    locks: list[KeptLock] = field(default_factory=list, init=False)
+    #: Its response, if it keeps locks.
+    response: Response | None = field(default=None, init=False)
+    #: Whether an answer waits that says so.
+    successful: bool = field(default=False, init=False)
+    #: Why the content of its response could not be made under the locks.
+    failure: Exception | None = field(default=None, init=False)
+    #: What was given to `start`.
+    _waiting: Start | None = field(default=None, init=False)
+    #: They give its ``Server-Timing`` once the locks are released.
+    _stopwatches: Sequence[Stopwatch] = field(default=(), init=False)
+    _context: Callable[[], object] = field(default=lambda: None, init=False)
+    _before: tuple[Token[Any], Token[Any]] | None = field(default=None, init=False)
+
+    def __enter__(self) -> Self:
+        if (around := request_around.get()) is not None:
+            self.around = around.open()
+        # The ``with`` blocks around a request belong to a test, which may play another user.
+        self._before = request_around.set(self), blocks_around.set(())
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Release the locks, the innermost first, whatever the release of another has raised."""
+        self.closed = True
+        assert self._before is not None
+        request, blocks = self._before
+        with ExitStack() as ends:
+            ends.callback(request_around.reset, request)
+            ends.callback(blocks_around.reset, blocks)
+            for lock in reversed(self.locks):
+                ends.callback(lock.end)
 
     def keep(self, current: CurrentGrant, lock: KeptLock) -> ExitStack:
-        """End *lock*, that of *current*, with this request. Returns what releases it when closed."""
-        self.keeping.kept.append(replace(current, kept=lock))
+        """End *lock*, that of *current*, with this request. Return what releases it when closed."""
+        self.kept.append(replace(current, kept=lock))
         self.locks.append(lock)
         return lock.rest
 
@@ -173,7 +181,7 @@ class ServedRequest:
 
     @property
     def stands(self) -> bool:
-        """Tell whether the work of all its views is committed: the answer is right without the locks."""
+        """Whether the work of all its views is committed: the answer is right without the locks."""
         return self.response is not None and all(lock.is_committed for lock in self.locks)
 
     def start(
@@ -181,7 +189,7 @@ class ServedRequest:
     ) -> Callable[[bytes], object]:
         """Stand in for ``start_response``, which waits where the answer may still fail."""
         if not self.locks:
-            return self._start_response(status, headers, exc_info)
+            return self.start_response(status, headers, exc_info)
         self._waiting = status, headers, exc_info
         self.successful = status < "4"
         return self._write
@@ -197,20 +205,20 @@ class ServedRequest:
             timed = Headers(headers)
             add_header(self._stopwatches, timed)
             headers = timed.to_wsgi_list()
-        return self._start_response(status, headers, exc_info)
+        return self.start_response(status, headers, exc_info)
 
     def buffered(self, content: Iterable[bytes]) -> Iterable[bytes]:
         """Make all of *content* now, under the locks, within the ``max_hold`` of each. See `failure`."""
         close = getattr(content, "close", lambda: None)
         chunks = []
         now = clock.now()
-        held = [one for one in self.keeping.kept if not one.grant.released]
+        held = [one for one in self.kept if not one.grant.released]
         # The grants of a dummy don't know when they were made.
         latest = min(((max(one.grant.since, 0.0) or now) + one.max_hold for one in held), default=math.inf)
         try:
             for chunk in content:
                 chunks.append(chunk)
-                lost = self.successful and any(one.grant.lost for one in self.keeping.kept)
+                lost = self.successful and any(one.grant.lost for one in self.kept)
                 if lost or clock.now() >= latest:
                     raise ConfigurationError(
                         f"{self.locks[0].where} returned a response that is streamed in its request's "
@@ -224,27 +232,17 @@ class ServedRequest:
             return ()
         return ClosingIterator(chunks, close)
 
-    def end(self) -> None:
-        """Release the locks, the innermost first, whatever the release of another has raised."""
-        self.keeping.closed = True
-        with ExitStack() as ends:
-            for lock in reversed(self.locks):
-                ends.callback(lock.end)
-
     def _write(self, content: bytes) -> None:
         if (write := self.started()) is not None:
             self._writer = write
         self._writer(content)
 
 
-_served: ContextVar[ServedRequest | None] = ContextVar("distlock_flask_request", default=None)
-
-
 def served_request() -> ServedRequest | None:
     """Return the running request, if it keeps locks until its end."""
-    request = _served.get()
+    request = request_around.get()
     # Code that copied the context may outlive the request.
-    return None if request is None or request.keeping.closed else request
+    return request if isinstance(request, ServedRequest) and not request.closed else None
 
 
 def enclose(app: Flask) -> None:
@@ -321,11 +319,9 @@ class _Enclosing:
         self._streams_told: set[str] = set()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        with apart(), keeping() as kept:
-            request = ServedRequest(start_response, kept)
-            content: Iterable[bytes] = ()
-            problem: Exception | None = None
-            before = _served.set(request)
+        content: Iterable[bytes] = ()
+        problem: Exception | None = None
+        with ServedRequest(start_response) as request:
             try:
                 content = self._inner(environ, request.start)
                 response = request.response
@@ -337,28 +333,23 @@ class _Enclosing:
                 if not request.locks:
                     raise
                 problem = error
-            finally:
-                try:
-                    request.end()
-                finally:
-                    _served.reset(before)
-            if not request.locks:
-                # The request kept nothing, and its answer has gone out.
-                return content
-            if isinstance(problem, LockLost) and request.stands:
-                logger.error("A teardown could not commit, because its lock was lost: %s", problem)
-                problem = None
-                assert request.response is not None
-                content = request.response(environ, request.start)
-            if problem is None and request.successful:
-                for lock in request.locks:
-                    problem = problem or lock.problem()
-            if problem is None:
-                request.started()
-                return content
-            if hasattr(content, "close"):
-                content.close()
-            return self._failure(problem, request.locks[0].where, environ)(environ, start_response)
+        if not request.locks:
+            # The request kept nothing, and its answer has gone out.
+            return content
+        if isinstance(problem, LockLost) and request.stands:
+            logger.error("A teardown could not commit, because its lock was lost: %s", problem)
+            problem = None
+            assert request.response is not None
+            content = request.response(environ, request.start)
+        if problem is None and request.successful:
+            for lock in request.locks:
+                problem = problem or lock.problem()
+        if problem is None:
+            request.started()
+            return content
+        if hasattr(content, "close"):
+            content.close()
+        return self._failure(problem, request.locks[0].where, environ)(environ, start_response)
 
     def _streamed(
         self, content: Iterable[bytes], request: ServedRequest, response: Response

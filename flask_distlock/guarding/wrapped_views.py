@@ -206,6 +206,6 @@ def _requiring(view: AnyView, base: Guarded, methods: Methods, where: str) -> An
             finally:
                 if not required.passed:
                     # A hook would commit it.
-                    current_state().session.roll_back()
+                    current_state().roll_back()
 
     return wrapper

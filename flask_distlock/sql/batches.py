@@ -22,7 +22,7 @@ from distlock.grants.grant import Grant
 from distlock.web.batch import CHECK_DEFERRED, Batch, BatchSeat, CleanUp, refuse_committing, unknown
 from flask_distlock.sql.changes import shared_connection
 from flask_distlock.sql.fence_row import FenceConnection, Left, begun, make_table, watch
-from flask_distlock.sql.sessions import Sessions, SessionTransactions
+from flask_distlock.sql.sessions import SessionTransactions
 
 
 @dataclass(slots=True)
@@ -33,19 +33,23 @@ class _Carried:
     transaction: RootTransaction
 
 
+@dataclass
 class SessionBatchTransactions(SessionTransactions):
-    """The transactions of one call that may be part of a batch, in *seat*, of *most* calls at the most."""
+    """The transactions of one call that may be part of a batch.
 
-    def __init__(self, sessions: Sessions, where: str, is_view: bool, seat: BatchSeat, most: int) -> None:
-        # A shared session is committed before anything outlives the call.
-        super().__init__(sessions, where, is_view, outlives=False)
-        self._seat = seat
-        self._most = most
-        let_join(sessions.session, where)
+    A batch is committed before anything outlives the call, so no request keeps its lock.
+    """
+
+    seat: BatchSeat
+    #: How many calls a batch may have.
+    most: int
+
+    def __post_init__(self) -> None:
+        let_join(self.sessions.session, self.where)
 
     @contextmanager
     def begin(self, grant: Grant, fenced_in: str | None, left: Left) -> Iterator[bool]:
-        taken_along = self._seat.batch
+        taken_along = self.seat.batch
         if isinstance(taken_along, Batch):
             yield from self._take_part(taken_along, grant)
         else:
@@ -64,7 +68,7 @@ class SessionBatchTransactions(SessionTransactions):
                 assert row.open is not None
                 transaction = row.open.get_transaction()
                 assert transaction is not None
-                batch = Batch(grant, _Carried(row.open, transaction), self._most)
+                batch = Batch(grant, _Carried(row.open, transaction), self.most)
                 _watch_statements(row.open)
                 try:
                     with self._part(batch, grant):
@@ -76,7 +80,7 @@ class SessionBatchTransactions(SessionTransactions):
             if batch is None:
                 raise
             raise (mine or batch.failed(error, says_not_committed)) from None
-        self._seat.led = batch
+        self.seat.led = batch
         if mine is not None:
             raise mine
 
@@ -86,8 +90,8 @@ class SessionBatchTransactions(SessionTransactions):
             with self._part(batch, grant):
                 yield True
         finally:
-            self._seat.leave(grant)
-        batch.wait(self._seat)
+            self.seat.leave(grant)
+        batch.wait(self.seat)
 
     @contextmanager
     def _part(self, batch: Batch[_Carried], grant: Grant) -> Iterator[None]:

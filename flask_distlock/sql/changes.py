@@ -6,11 +6,11 @@ from collections.abc import Set
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import UnboundExecutionError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 
 from distlock.fence.row import TABLE
 from flask_distlock.private import is_savepoint
@@ -68,8 +68,14 @@ class Seen(NamedTuple):
     rows: int | None = 0
 
 
-def seen_at_begin(connection: Connection) -> Seen:
-    """Return what `changed` compares with, for a transaction that has just begun on *connection*."""
+def seen_at_begin(connection: Connection) -> Seen | None:
+    """Return what `changed` compares with, for a transaction that has just begun on *connection*.
+
+    None: the database reports nothing about this transaction alone, or each statement is a transaction.
+    """
+    # The database reports on a shared connection as a whole, so the executed statements have to do.
+    if commits_by_itself(connection) or shared_connection.get() is connection:
+        return None
     match connection.dialect.name:
         case "sqlite":
             return _sqlite(connection)
@@ -180,12 +186,11 @@ class Work(NamedTuple):
 NOTHING = Work(0, 0)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class _OpenTransaction:
     """The open transaction of one session, as far as its events and statements tell."""
 
-    #: Its connections, with what was seen when it began there. None: each statement is committed when it is
-    #: sent.
+    #: Its connections, with what `seen_at_begin` returned there.
     connections: dict[Connection, Seen | None] = field(default_factory=dict)
     #: Whether changes were sent to the database, so that the session looks clean and is not.
     sent: bool = False
@@ -195,41 +200,38 @@ class _OpenTransaction:
 
 
 class Changes:
-    """The changes of one app's sessions in their open transactions."""
+    """The changes of sessions in their open transactions."""
 
     def __init__(self) -> None:
-        self._opened: WeakKeyDictionary[Session, _OpenTransaction] = WeakKeyDictionary()
-        #: The sessions whose transactions connections are in.
-        self._in: WeakKeyDictionary[Connection, Session] = WeakKeyDictionary()
+        self._opened: WeakKeyDictionary[SessionTransaction, _OpenTransaction] = WeakKeyDictionary()
+        #: The transactions of sessions that connections are in.
+        self._in: WeakKeyDictionary[Connection, ref[_OpenTransaction]] = WeakKeyDictionary()
 
-    def begin(self, session: Session, connection: Connection) -> None:
-        """Note that *session* has begun a transaction on *connection*."""
-        connections = self._opened.setdefault(session, _OpenTransaction()).connections
-        if commits_by_itself(connection):
-            # Each statement is committed at once, so nobody could forget a COMMIT.
-            connections[connection] = None
-            return
-        self._in[connection] = session
-        event.listen(connection, "after_cursor_execute", self._executed)
-        # The database reports on a shared connection as a whole, so the executed statements have to do.
-        connections[connection] = None if shared_connection.get() is connection else seen_at_begin(connection)
+    def begin(self, transaction: SessionTransaction, connection: Connection) -> None:
+        """Note that *transaction*, the outermost of a session, has begun on *connection*."""
+        opened = self._opened.setdefault(transaction, _OpenTransaction())
+        seen = opened.connections[connection] = seen_at_begin(connection)
+        # Where each statement is committed at once, nobody could forget a COMMIT.
+        if seen is not None or shared_connection.get() is connection:
+            self._in[connection] = ref(opened)
+            event.listen(connection, "after_cursor_execute", self._executed)
 
-    def end(self, session: Session) -> None:
-        """Forget the transaction of *session*, which has ended."""
-        self._opened.pop(session, None)
+    def _of(self, session: Session) -> _OpenTransaction | None:
+        transaction = session.get_transaction()
+        return None if transaction is None else self._opened.get(transaction)
 
     def known(self, session: Session) -> bool:
         """Tell whether SQLAlchemy knows of changes that a COMMIT would write."""
         if session.new or session.deleted or any(map(session.is_modified, session.dirty)):
             return True
-        opened = self._opened.get(session)
-        return opened is not None and opened.sent and session.in_transaction()
+        opened = self._of(session)
+        return opened is not None and opened.sent
 
     def of(self, session: Session) -> bool | None:
         """Tell whether *session* has changes; None: its database can't tell, and SQLAlchemy knows of none."""
         if self.known(session):
             return True
-        opened = self._opened.get(session, _OpenTransaction())
+        opened = self._of(session) or _OpenTransaction()
         begun = opened.connections.items()
         answers = {changed(one, before, opened.quiet) for one, before in begun if before is not None}
         return True if True in answers else None if None in answers else False
@@ -239,27 +241,27 @@ class Changes:
 
         None: its database can't tell, or nobody has seen how the transaction began.
         """
-        if (opened := self._opened.get(session)) is None:
+        if (opened := self._of(session)) is None:
             return None
         answers = set(map(holds_locks, opened.connections))
         return True if True in answers else None if None in answers else False
 
     def work(self, session: Session) -> Work:
         """Return what *session* has done in its transaction."""
-        opened = self._opened.get(session)
+        opened = self._of(session)
         return NOTHING if opened is None else opened.work
 
     def _executed(
         self, connection: Connection, cursor: Any, statement: str, parameters: Any, context: Any, many: bool
     ) -> None:
-        session = self._in.get(connection)
-        opened = None if session is None else self._opened.get(session)
+        found = self._in.get(connection)
+        opened = None if found is None else found()
         if opened is None:
             return
         if FENCE in context.execution_options:
             # The fence's own row is no change of the site's.
             if context.execution_options[FENCE] and connection.dialect.name == "sqlite":
-                opened.connections[connection] = seen_at_begin(connection)
+                opened.connections[connection] = _sqlite(connection)
             return
         writes = context.isinsert or context.isupdate or context.isdelete
         acts = cursor.description is None and (writes or not is_savepoint(context))
@@ -271,22 +273,16 @@ class Changes:
         if counted or (uncounted and connection.dialect.name == "sqlite"):
             opened.sent = True
             return
-        word, rows = _tag(cursor)
+        # psycopg has PostgreSQL's name for the statement, and how many rows it has changed.
+        *words, last = str(getattr(cursor, "statusmessage", None) or "").split() or [""]
+        word, rows = (words[0], int(last)) if last.isdigit() else (" ".join([*words, last]), 0)
         if word in WRITING and rows > 0 and not writes:
             opened.sent = True
         elif word in WRITING | LOCKING:
             opened.quiet.add(word)
         elif not word and (writes or cursor.description is None) and cursor.rowcount == 0:
-            # Other drivers than psycopg.
+            # Other drivers.
             opened.quiet.add("UPDATE")
-
-
-def _tag(cursor: Any) -> tuple[str, int]:
-    """Return PostgreSQL's name for the statement of *cursor*, and its row count."""
-    words = str(getattr(cursor, "statusmessage", None) or "").split()
-    if words and words[-1].isdigit():
-        return words[0], int(words[-1])
-    return " ".join(words), 0
 
 
 def joins(session: Session) -> bool:

@@ -5,32 +5,38 @@ It starts fresh, and its lock is kept while it may be committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from flask import Flask, Request, current_app, has_app_context, has_request_context, request
+from flask import Request, current_app, has_app_context, has_request_context, request
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from distlock.errors import ConfigurationError, LockLost
-from distlock.grants.current import CurrentGrant, current_grants, inherited
+from distlock.grants.current import CurrentGrant, current_grants
 from distlock.grants.grant import Grant
 from distlock.web.guard import check_held
 from distlock.web.stack import STACK
 from flask_distlock.binds import engine_of, shown
-from flask_distlock.guarding.request import refuse_unpassed, status_of
-from flask_distlock.guarding.whole_request import KeptLock, served_request
+from flask_distlock.guarding.request import required_lock, status_of
+from flask_distlock.guarding.whole_request import KeptLock, ServedRequest
 from flask_distlock.sql.changes import NOTHING, Changes, Work, joins, shared_connection
 from flask_distlock.sql.fence_row import Fenced, Fences, Left, fenced
 
 #: The events of SQLAlchemy: methods of `Sessions`.
-_EVENTS = ("after_begin", "before_commit", "after_commit", "after_transaction_end")
+_EVENTS = ("after_begin", "before_commit", "after_commit")
+
+#: Where a session keeps the locks that are kept for it, the innermost first, and the grants under which it
+#: is about to commit.
+_KEPT, _HELD = "distlock_kept", "distlock_held"
 
 
 class Sessions:
-    """The sessions that one app has had as its ``db.session``. *session*: what it is now."""
+    """The sessions that one ``db.session`` gives, which several apps may share."""
 
     def __init__(self, session: scoped_session[Session]) -> None:
         self.session = session
@@ -42,41 +48,32 @@ class Sessions:
         self.dropped: WeakSet[Grant] = WeakSet()
         #: Sessions with changes whose app context is torn down.
         self._leaving: WeakSet[Session] = WeakSet()
-        #: The locks that are kept until the transaction of a session has ended, the innermost first.
-        self._kept: WeakKeyDictionary[Session, list[KeptLock]] = WeakKeyDictionary()
         #: The state when the view of a request began, and the work in it.
         self._before_view: WeakKeyDictionary[Request, tuple[SessionTransaction | None, Work]] = (
             WeakKeyDictionary()
         )
 
-    def follow(self, session: scoped_session[Session], app: Flask) -> None:
-        """Hear from now on what becomes of *session* in the contexts of *app*."""
-        followers = _followers.get(session)
-        if followers is None:
-            followers = _followers[session] = WeakKeyDictionary()
-            for name in _EVENTS:
-                event.listen(session, name, _teller(name, followers))
-        # The app itself: a weak reference to its proxy would not last.
-        followers[getattr(app, "_get_current_object", lambda: app)()] = self
-        self.session = session
+    def follow(self) -> None:
+        """Hear from now on what becomes of the sessions."""
+        for name in _EVENTS:
+            event.listen(self.session, name, getattr(self, name))
 
     def current(self) -> Session | None:
-        """Return the session of this request, if it was used already."""
-        if not has_app_context() or not self.session.registry.has():
-            return None
-        return self.session()
+        """Return the session of this app context, if it was used already."""
+        return self.session() if has_app_context() and self.session.registry.has() else None
 
-    def roll_back(self) -> None:
-        """Roll back what this request has open in the session."""
+    def roll_back(self) -> Session | None:
+        """Roll back what this request has open in the session. Return the session."""
         if (session := self.current()) is not None:
             session.rollback()
+        return session
 
     def before_view(self, request: Request) -> None:
         """Note the state in which the view of *request* begins."""
-        if (session := self.current()) is not None:
-            self._before_view[request] = session.get_transaction(), self.changes.work(session)
-        else:
-            self._before_view[request] = None, NOTHING
+        transaction, done = None, NOTHING
+        if self.session.registry.has() and (session := self.session()).in_transaction():
+            transaction, done = session.get_transaction(), self.changes.work(session)
+        self._before_view[request] = transaction, done
 
     def done_by_view(self, session: Session) -> Work | None:
         """Return what the view, or the script, has done in the open transaction of *session*.
@@ -108,72 +105,64 @@ class Sessions:
                 self._leaving.discard(session)
                 self.dropped.update(one.grant for one in current_grants() if one.running)
 
-    def keep(self, session: Session, kept: KeptLock) -> None:
-        """Let *kept* go when the transaction of *session* has ended."""
-        self._kept.setdefault(session, []).append(kept)
-
     def after_begin(self, session: Session, transaction: SessionTransaction, connection: Connection) -> None:
-        self.changes.begin(session, connection)
-        if self.fences.open:
-            self.fences.begin(session, connection)
+        # A savepoint is part of a transaction.
+        if transaction.parent is None:
+            self.changes.begin(transaction, connection)
+            if self.fences.open:
+                self.fences.begin(session, connection)
 
     def before_commit(self, session: Session) -> None:
-        refuse_unpassed()
+        if (required := required_lock.get()) is not None:
+            required.refuse()
         # Nothing is written yet, and nothing will be if this raises: commit() of the view does.
         try:
-            check_held()
+            session.info[_HELD] = check_held()
             if self.fences.open:
                 self.fences.refuse_commit(session, self.changes.known)
         except LockLost as error:
-            for kept in self._kept.get(session, ()):
+            for kept in session.info.get(_KEPT, ()):
                 kept.refused = error
             raise
 
     def after_commit(self, session: Session) -> None:
-        if not session.in_nested_transaction():
-            self._leaving.discard(session)
-            if shared_connection.get() is None:
-                for one in inherited():
-                    one.grant._note_commit()
-                    self.committed.add(one.grant)
-            if self.fences.open:
-                self.fences.committed(session)
-            for kept in self._kept.get(session, ()):
-                kept.committed = True
-
-    def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
-        self.changes.end(session)
-        for kept in tuple(self._kept.get(session, ())):
-            kept.transaction_ended()
+        held = session.info.pop(_HELD, ())
+        if session.in_nested_transaction():
+            return
+        self._leaving.discard(session)
+        if shared_connection.get() is None:
+            for one in held:
+                one.grant._note_commit()
+                self.committed.add(one.grant)
+        if self.fences.open:
+            self.fences.committed(session)
+        for kept in session.info.get(_KEPT, ()):
+            kept.committed = True
 
     def _is_current(self, session: Session) -> bool:
         return session is self.current()
 
 
-# One listener for each event of a session, however many apps share it, as in a test suite.
-
-_Followers = WeakKeyDictionary[Flask, Sessions]
-_followers: WeakKeyDictionary[scoped_session[Session], _Followers] = WeakKeyDictionary()
-
-#: The extensions in whose apps a session was used.
-_of: WeakKeyDictionary[Session, WeakSet[Sessions]] = WeakKeyDictionary()
+#: Where ``db.session`` has its `Sessions`: with it they go.
+_SESSIONS = "distlock_sessions"
+_mutex = threading.Lock()
 
 
-def _teller(name: str, followers: _Followers) -> Callable[..., None]:
-    def tell(session: Session, *args: Any) -> None:
-        if args and args[0].parent is not None:
-            # A savepoint, or a flush, is part of a transaction.
-            return
-        known = _of.setdefault(session, WeakSet())
-        if has_app_context():
-            app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
-            if (here := followers.get(app)) is not None:
-                known.add(here)
-        # All of them where it was used in none of their apps.
-        for one in tuple(known or followers.values()):
-            getattr(one, name)(session, *args)
+def sessions_of(session: scoped_session[Session]) -> Sessions:
+    """Return what is known of *session*, which is followed from now on."""
+    with _mutex:
+        found: Sessions | None = vars(session).get(_SESSIONS)
+        if found is None:
+            found = Sessions(session)
+            found.follow()
+            setattr(session, _SESSIONS, found)
+    return found
 
-    return tell
+
+def _transaction_ended(session: Session, transaction: SessionTransaction) -> None:
+    if transaction.parent is None:
+        for kept in tuple(session.info.get(_KEPT, ())):
+            kept.transaction_ended()
 
 
 def refuse_opened(
@@ -228,19 +217,23 @@ def _begun(session: Session) -> bool:
     return explicit or session.in_nested_transaction()
 
 
+@dataclass
 class SessionTransactions:
     """See `flask_distlock.guarding.state.GuardTransactions`."""
 
-    def __init__(self, sessions: Sessions, where: str, is_view: bool, outlives: bool) -> None:
-        self.sessions = sessions
-        self._where = where
-        self.is_view = is_view
-        self._outlives = outlives
-        #: The result of the function.
-        self.result: object = None
-        #: Ends the fencing, where that comes after the call.
-        self._open: ExitStack | None = None
-        self._changed = False
+    sessions: Sessions
+    #: The guarded function or the block, for messages.
+    where: str
+    is_view: bool
+    #: The request with which the lock may be kept after the call; None: it is not.
+    request: ServedRequest | None
+    result: object = field(default=None, init=False)
+    #: The session at the end of the call.
+    _session: Session | None = field(default=None, init=False)
+    #: Ends the fencing, where that comes after the call.
+    _open: ExitStack | None = field(default=None, init=False)
+    #: Whether the call has left changes for certain.
+    _changed: bool = field(default=False, init=False)
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         sessions, session = self.sessions, self.sessions.current()
@@ -248,7 +241,7 @@ class SessionTransactions:
             return
         if session.in_transaction():
             mine = None if self.is_view else sessions.done_by_view(session)
-            refuse_opened(session, sessions.changes, self._where, names, nested, mine)
+            refuse_opened(session, sessions.changes, self.where, names, nested, mine)
             # Rows that were read before the lock may be stale by the time we have it. Reading again is cheap.
             if mine is not None and joins(session):
                 # A ROLLBACK would be that of the test around it.
@@ -267,52 +260,61 @@ class SessionTransactions:
             try:
                 # The view commits by itself; `Sessions` checks the lock then.
                 yield False
+                session = self._session = self.sessions.current()
                 # A reader may have nothing to commit, and answers all the same.
-                if fenced_in is not None and (session := self.sessions.current()) is not None:
+                if fenced_in is not None and session is not None:
                     self._look_again(session)
-                self._refuse_dropped(grant)
+                if grant in self.sessions.dropped:
+                    self._refuse_dropped()
             except BaseException:
                 # An error handler might commit what the view left behind.
-                self.sessions.roll_back()
+                self._session = self.sessions.roll_back()
                 raise
-            if self.is_view and self._outlives and served_request() is not None:
-                is_open = self._leave_to_request()
+            if self.request is not None and self.request.closed:
+                self.request = None
+            is_open = session is not None and session.in_transaction()
+            if self.is_view and self.request is not None:
+                if session is not None and is_open:
+                    is_open = self._leave_to_request(session)
                 # A row's lock ends with its transaction.
-                if is_open or not grant.held_by_transaction:
+                if is_open or fenced_in is None or not grant.held_by_transaction:
                     self._open = stack.pop_all()
             elif self._may_be_committed_later():
                 self._open = stack.pop_all()
 
     def leave(self, current: CurrentGrant, /, failed: bool) -> ExitStack | None:
+        self._session = self.sessions.current()
         if self._may_be_committed_later(failed):
             self._open = ExitStack()
         return self.keep(current)
 
     def keep(self, current: CurrentGrant, /) -> ExitStack | None:
-        request, session = served_request(), self.sessions.current()
-        if request is None:
+        request, session = self.request, self._session
+        if request is None or request.closed:
             return None
         # A row's lock is over as soon as its transaction is.
-        by_request = self.is_view and self._outlives and not current.grant.held_by_transaction
+        is_row = current.fenced_in is not None and current.grant.held_by_transaction
+        by_request = self.is_view and not is_row
         if not by_request and (self._open is None or session is None):
             return None
         kept = KeptLock(
-            self._where,
+            self.where,
             None if session is None or (joins(session) and not self._changed) else session,
             self._open,
             changed=self._changed,
-            committed=current.grant in self.sessions.committed,
+            committed_inside=current.grant in self.sessions.committed,
             until_transaction=not by_request,
         )
         if session is not None:
-            self.sessions.keep(session, kept)
+            locks = session.info.setdefault(_KEPT, [])
+            locks.append(kept)
+            kept.rest.callback(locks.remove, kept)
+            if not by_request:
+                event.listen(session, "after_transaction_end", _transaction_ended)
         return request.keep(current, kept)
 
-    def _leave_to_request(self) -> bool:
-        """Leave what is open to the hooks of the request, unless the view refuses. Returns whether it is."""
-        session = self.sessions.current()
-        if session is None or not session.in_transaction():
-            return False
+    def _leave_to_request(self, session: Session) -> bool:
+        """Leave what is open to the hooks of the request, unless the view refuses. Return whether it is."""
         if not self._refuses():
             self._changed = self.sessions.changes.of(session) is True
         elif not joins(session):
@@ -337,11 +339,11 @@ class SessionTransactions:
                 # than the fenced transaction may have been committed.
                 self.sessions.fences.refuse_ended(session)
 
-    def _refuse_dropped(self, grant: Grant) -> None:
-        """Raise `ConfigurationError` if the call succeeds, and has left an app context with changes."""
-        if grant in self.sessions.dropped and not self._refuses():
+    def _refuse_dropped(self) -> None:
+        """Raise `ConfigurationError` if the call, which has left an app context with changes, succeeds."""
+        if not self._refuses():
             raise ConfigurationError(
-                f"{self._where} has left an app context, as at the end of 'with app.app_context():', with "
+                f"{self.where} has left an app context, as at the end of 'with app.app_context():', with "
                 "uncommitted changes in its db.session, which are rolled back: call db.session.commit() or "
                 "rollback() inside that block."
             )
@@ -355,8 +357,10 @@ class SessionTransactions:
         """End what is open in the session after the block. Raises `ConfigurationError` for changes."""
         try:
             yield
-            self._refuse_dropped(grant)
+            if grant in self.sessions.dropped:
+                self._refuse_dropped()
             # The view has its last moment to commit now: nothing is kept.
+            self._session = self.sessions.current()
             self._may_be_committed_later()
         finally:
             self.sessions.roll_back()
@@ -366,7 +370,7 @@ class SessionTransactions:
         if engine is None:
             db: Any = current_app.extensions["sqlalchemy"]
             raise ConfigurationError(
-                f"{self._where} has fence={fenced_in!r}, which SQLALCHEMY_BINDS does not have: it has "
+                f"{self.where} has fence={fenced_in!r}, which SQLALCHEMY_BINDS does not have: it has "
                 f"{shown(bind for bind in db.engines if bind is not None)}."
             )
         return engine
@@ -376,7 +380,7 @@ class SessionTransactions:
 
         Changes that nobody will commit are an error, unless the call has *failed*.
         """
-        session = self.sessions.current()
+        session = self._session
         if session is None or not session.in_transaction():
             return False
         changed = False if self._refuses() else self.sessions.changes.of(session)
@@ -384,12 +388,12 @@ class SessionTransactions:
         if not changed and joins(session):
             # The transaction is that of a test, around the whole request. No COMMIT of the site ends it.
             return False
-        if changed is not False and self._outlives and served_request() is not None:
+        if changed is not False and self.request is not None:
             return True
         session.rollback()
         if self._changed:
             raise ConfigurationError(
-                f"{self._where} returned with uncommitted changes in db.session, and a commit after its lock "
+                f"{self.where} returned with uncommitted changes in db.session, and a commit after its lock "
                 "is released would be seen too late by the next. They are rolled back: call "
                 "db.session.commit() inside it."
             )

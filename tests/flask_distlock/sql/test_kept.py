@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import gc
 import logging
 import threading
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from flask import Blueprint, Response, stream_with_context
 from flask.views import MethodView
+from sqlalchemy.orm import Session
 
 from distlock import current_grant
 from distlock.errors import ConfigurationError, NotHeld
@@ -307,3 +309,19 @@ def test_nothing_is_logged_where_all_goes_well(
     with caplog.at_level(logging.WARNING):
         assert shop.post().text == "sold"
     assert caplog.text == ""
+
+
+def test_the_sessions_of_requests_that_are_over_are_forgotten(shop: Shop, sell: Call) -> None:
+    after(shop, lambda: shop.db.session.commit())
+    shop.serve(sell)
+
+    def sessions_left() -> int:
+        gc.collect()
+        # isinstance() would ask lazy objects of other tests what they are.
+        return sum(issubclass(type(one), Session) for one in gc.get_objects())
+
+    shop.post()
+    before = sessions_left()
+    for _ in range(5):
+        assert shop.post().text == "sold"
+    assert sessions_left() <= before

@@ -51,7 +51,7 @@ def test_a_transaction_is_followed_for_its_own_app_and_not_once_for_each_that_wa
     for app in apps:
         assert app.test_client().post("/").text == "sold"
     # In the order of the apps: one transaction each.
-    assert told == [app.extensions["distlock"].session.sessions for app in apps]
+    assert told == [app.extensions["distlock"].sessions for app in apps]
     for app in apps:
         with app.app_context():
             db.engine.dispose()
@@ -83,11 +83,11 @@ def test_a_session_is_known_only_when_it_is_followed(
     follow = Sessions.follow
 
     def look(self: Sessions, *args: Any) -> None:
-        known.append(app.extensions["distlock"].session.sessions)
+        known.append(app.extensions["distlock"].sessions)
         follow(self, *args)
 
     monkeypatch.setattr(Sessions, "follow", look)
     with app.app_context():
         pass
     assert known == [None]
-    assert app.extensions["distlock"].session.sessions is not None
+    assert app.extensions["distlock"].sessions is not None
