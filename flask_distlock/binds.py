@@ -1,4 +1,4 @@
-"""The bind of Flask-SQLAlchemy that ``fence=`` means, and the engine of a bind."""
+"""Finds the bind of Flask-SQLAlchemy that ``fence=`` means, and the engine of a bind."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 from flask import current_app
 
-#: The meaning of ``fence=True``: SQLALCHEMY_DATABASE_URI, which has no name as a bind.
+#: The name for SQLALCHEMY_DATABASE_URI, which ``fence=True`` means. Flask-SQLAlchemy has no name for it.
 DEFAULT_BIND = "default"
 
 
 def bind_of(fence: bool | str) -> str | None:
-    """Return the bind that *fence* means; None: none."""
+    """Return the bind that the option *fence* means; None: no fence."""
     return DEFAULT_BIND if fence is True else fence or None
 
 
 def engine_of(bind: str | None) -> Any:
-    """Return the engine of the current app that *bind* means; None: there is none."""
+    """Return the current app's engine of *bind*, or None if it has none."""
     db: Any = current_app.extensions.get("sqlalchemy")
     return None if db is None or bind is None else db.engines.get(None if bind == DEFAULT_BIND else bind)
 
 
 def shown(binds: Iterable[str | None]) -> str:
-    """Show *binds*, keys of ``db.engines``, as ``fence=`` takes them."""
+    """Return *binds*, keys of ``db.engines``, as text for messages, in the words of ``fence=``."""
     return ", ".join(repr(bind or DEFAULT_BIND) for bind in binds) or "none"

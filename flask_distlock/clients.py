@@ -1,6 +1,6 @@
-"""What ``locks["alias"]`` gives: a client, whose ``with`` blocks take care of the session as a guard does.
+"""The client ``locks["alias"]``, whose ``with`` blocks handle ``db.session`` as a guard does.
 
-Where the lock is a row of the database, the block is one transaction.
+If the lock is a row of the database, the block is one transaction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BLOCK = "The block of locks.lock(…)"
 
 
 class SessionAcquirer:
-    """*inner*; but what the session has read before is read again, and what a request keeps is entered."""
+    """Acquires locks of *inner*. Expires the session's objects, and enters locks that the request keeps."""
 
     def __init__(self, inner: Acquirer, state: State) -> None:
         self.namespace = inner.namespace
@@ -46,7 +46,7 @@ class SessionAcquirer:
         self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
     ) -> Commands[Grant | None]:
         if terms.mode == PERMIT:
-            # A COMMIT does not depend on how many work at it.
+            # A semaphore does not order transactions, so the session stays as it is.
             return (yield from self._inner.acquire(names, parker, seconds, terms))
         if (again := kept_for(self.namespace, names)) is not None and again.kept is not None:
             refuse_upgrade(again.grant, names, terms.mode)
@@ -68,7 +68,7 @@ def _of_names(grant: Grant, names: tuple[str, ...]) -> Grant:
 
 
 class _Ending(GrantWrapper):
-    """*grant*, but for its end. *whole*: what it is one name of; each name may end by itself."""
+    """Wraps *grant* and changes its end. *whole*: the grant of all names, of which this is one part."""
 
     __slots__ = ("_ended", "_whole")
 
@@ -116,7 +116,7 @@ class _Ending(GrantWrapper):
 
 
 class SessionGrant(_Ending):
-    """A grant that is kept after the block until what the session has open then is committed."""
+    """A grant that outlives the block until the transaction that the session has open is committed."""
 
     __slots__ = ("_namespace", "_state")
 
@@ -145,14 +145,14 @@ class SessionGrant(_Ending):
 
 
 class EnteredGrant(_Ending):
-    """A lock that the request keeps, entered again."""
+    """A grant for a lock that the request already keeps."""
 
     __slots__ = ("_inside", "_kept")
 
     def __init__(self, grant: Grant, kept: Kept, whole: Self | None = None) -> None:
         super().__init__(grant, whole)
         self._kept = kept
-        #: The names that are still entered.
+        #: The names whose part has not ended.
         self._inside = {*grant.names}
         if whole is None:
             kept.__enter__()
@@ -184,7 +184,7 @@ _NO_RLOCK = (
 
 
 class _OutsideSession:
-    """*inner*, outside of every transaction of the session: the block begins its own."""
+    """Acquires locks of *inner*, and refuses to inside a transaction of the session."""
 
     def __init__(self, inner: Acquirer, transactions: GuardTransactions) -> None:
         self.namespace = inner.namespace
@@ -206,7 +206,7 @@ def refuse_unshared(bind: str | None, wish: str) -> None:
     """
     engine = engine_of(bind)
     try:
-        # A call without names is refused at the first call, in other words.
+        # If the bind has no engine, the first call raises another error.
         if engine is not None:
             refuse_lines(engine.dialect.name)
     except ConfigurationError as error:
@@ -215,7 +215,7 @@ def refuse_unshared(bind: str | None, wish: str) -> None:
 
 @contextmanager
 def looking(bind: str | None) -> Iterator[Connection]:
-    """Open a connection to the database of *bind*, beside the session's, that sees its locked rows."""
+    """Yield a new connection to the database of *bind*, to inspect its locked rows."""
     from flask_distlock.sql.fence_row import FenceConnection
 
     engine = engine_of(bind)
@@ -234,7 +234,7 @@ def row_client(guards: Locks, transactions: GuardTransactions, bind: str | None)
     """Return the client ``locks["alias"]`` for a lock that is a row of the bind *bind*.
 
     *guards*: the client of the same alias that guards use. The ``with`` block of a lock is a transaction of
-    ``db.session``, and commits it by itself.
+    ``db.session``, which the code in it commits.
     """
 
     def begin(grant: Grant, left: Callable[[], float]) -> AbstractContextManager[object]:

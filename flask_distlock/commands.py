@@ -23,8 +23,8 @@ from flask_distlock.guarding.state import current_state
 
 
 def command_of(app: Flask) -> str:
-    """Return how ``flask distlock`` is typed for *app*, which may have been started by anything."""
-    # The apps that the flask command finds itself. An app that runs as a script has no name to import it by.
+    """Return the ``flask distlock`` command for *app*, for messages of any server that runs it."""
+    # The flask command finds such an app without --app. One that runs as a script has no name for --app.
     found = app.import_name in {"app", "wsgi", "__main__"} or "FLASK_APP" in os.environ
     return _typed(None if found else app.import_name)
 
@@ -35,7 +35,7 @@ def _typed(app_path: str | None) -> str:
 
 class _FlaskSite(Settings):
     def __init__(self, app_path: str | None) -> None:
-        # The line to type is typed as this one was.
+        # Hints repeat the command as the user typed it.
         command = _typed(app_path)
         super().__init__(current_state().clients, command, lambda fence: looking(bind_of(fence)))
 
@@ -56,7 +56,7 @@ class _FlaskSite(Settings):
 @with_appcontext
 @click.pass_context
 def commands(context: click.Context) -> None:
-    """Look at this app's locks, ask for one or break it, and look after the fence's table."""
+    """Inspect this app's locks, request the release of one or break it, and prune the fence table."""
     with told():
         context.obj = _FlaskSite(context.ensure_object(ScriptInfo).app_import_path)
 
@@ -73,7 +73,7 @@ _bind = click.option(
 @commands.command("create-table")
 @_bind
 def create_table(bind: str) -> None:
-    """Make the table of the fence, unless it is there."""
+    """Create the fence table, unless it exists."""
     engine = _engine_of(bind)
     from flask_distlock.sql import fence_row
 
@@ -92,7 +92,7 @@ def create_table(bind: str) -> None:
 @_bind
 @click.option("--dry-run", is_flag=True, help="Only count them.")
 def prune(older_than: float, bind: str, dry_run: bool) -> None:
-    """Take away fence rows of names that nobody locks any more."""
+    """Delete the fence rows of names that nobody locks any more."""
     engine = _engine_of(bind)
     from flask_distlock.sql import fence_row
 

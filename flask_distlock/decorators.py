@@ -1,4 +1,4 @@
-"""``@distributed_lock`` for views and plain functions, and a fenced ``transaction()`` of one's own."""
+"""``@distributed_lock`` for views and plain functions, and a fenced ``transaction()`` for other code."""
 
 from __future__ import annotations
 
@@ -38,38 +38,40 @@ def distributed_lock(
     on_contended: Literal["respond", "raise", "skip"] = "respond",
     **unknown: Never,
 ) -> Callable[[F], F]:
-    """Let one call at a time run on all servers, for each value of *names*. Stands below ``@app.route``.
+    """Run one call at a time, on all servers together, for each value of *names*.
 
-    *names*: what is locked, all or none: templates such as ``"product_<int:id>"``, filled in from the
-    arguments of the decorated function, or from the request, as in ``"cart_<int:query.id>"``; or callables
-    that return a name or several, and get the request and the arguments of a view, else those of the
-    function.
-    *alias*: a key of ``app.config["DISTLOCK"]``: which lock service.
+    Write it below ``@app.route``.
+
+    *names*: the names to lock, all of them or none: templates such as ``"product_<int:id>"``, filled in from
+    the arguments of the decorated function, or from the request, as in ``"cart_<int:query.id>"``; or
+    callables that return one name or several. For a view they get the request and the view's arguments, else
+    the arguments of the function.
+    *alias*: the lock service, a key of ``app.config["DISTLOCK"]``.
     *timeout*: the longest wait, seconds; 0: the lock service is asked once; None: the alias's. -1 is refused.
     *ttl*: how long the lock lives without renewal, seconds, more than 0; None: the alias's.
-    *max_hold*: after so many seconds a holder counts as hung, and its lock is not renewed any more; None: the
+    *max_hold*: seconds after which a holder counts as hung, and its lock is no longer renewed; None: the
     alias's.
-    *methods*: the HTTP methods that are locked, such as ``["POST"]``; ``["*"]``: all; None: all of a
-    function's, and all of a class's but GET, and HEAD where ``get`` answers that.
-    *fence*: True: the transaction of the default database passes the fence; a str: that of this key of
-    ``SQLALCHEMY_BINDS``; False: none; None: as the alias is set.
-    *batch*: so many requests at the most, 2 to 1000, that wait for one lock in this process share one
-    transaction, with a savepoint each, and one COMMIT; None: each has its own.
-    *mode*: "shared": any number of readers at once, and no writer, which is a guard on the same name without
-    it. It locks GET and HEAD, unless *methods* says otherwise.
-    *limit*: so many calls at once, over all servers, for each value of *names*, which have nothing to do with
-    locks of the same names; None: one.
-    *on_contended*: "respond": a view's client is answered 423 where the lock stays taken; "raise": the view
-    raises `LockTimeout` instead; "skip": a function that is no view, such as a task, is left out, and its
+    *methods*: the HTTP methods to lock, such as ``["POST"]``; ``["*"]``: all; None: all of a function, and
+    all of a class except GET, and HEAD if ``get`` answers it.
+    *fence*: the database whose transaction has to pass the fence. True: the default one; a str: this key of
+    ``SQLALCHEMY_BINDS``; False: none; None: the alias's.
+    *batch*: the most requests, 2 to 1000, that wait for one lock in this process and share one transaction,
+    with a savepoint each, and one COMMIT; None: each has its own.
+    *mode*: "shared": any number of such calls run at once, but none together with a guard on the same name
+    that is not shared. It locks GET and HEAD, unless *methods* is given.
+    *limit*: how many calls run at once, on all servers together, for each value of *names*. Locks of the same
+    names do not count. None: one.
+    *on_contended*: what happens if the lock stays taken. "respond": the client of a view gets 423; "raise":
+    the view raises `LockTimeout`; "skip": a function that is no view, such as a task, does not run, and its
     call returns None.
 
-    It stands on functions, async ones too, a `flask.views.View`, one of its methods, and what ``as_view()``
+    It decorates functions, async ones too, a `flask.views.View`, one of its methods, and what ``as_view()``
     returns. The lock is kept until the last transaction of ``db.session`` under it has ended.
 
-    A view answers lock errors, by Werkzeug exceptions: 423 (`LockTimeout`), 503 (`TooManyWaiters`,
+    A view answers lock errors by Werkzeug exceptions, with 423 (`LockTimeout`), 503 (`TooManyWaiters`,
     `BackendUnavailable`, `LockLost`) or 400 (`InvalidName`: a value for a name is missing or malformed). Any
     other function raises them.
-    Raises `ConfigurationError` at import for what can never work, and TypeError for unknown arguments.
+    Raises `ConfigurationError` at import for arguments that can never work, and TypeError for unknown ones.
 
     Example::
 
@@ -118,7 +120,7 @@ def _decorate_class(cls: type[Any], told: Told) -> type[Any]:
         )
     guarded = Guarded(cls.dispatch_request, told)
     guarded.where = where
-    # In place: views that as_view() has made of the class before are locked, too.
+    # Change the class itself, so that views that as_view() has already made are locked, too.
     cls.dispatch_request = wrap(cls.dispatch_request, guarded)  # type: ignore[method-assign]
     remember_class(cls, guarded)
     return cls
@@ -127,19 +129,20 @@ def _decorate_class(cls: type[Any], told: Told) -> type[Any]:
 def transaction(
     grant: Grant, session: Session | scoped_session[Any], engine: Engine | None = None
 ) -> AbstractContextManager[None]:
-    """A transaction of SQLAlchemy that is committed only if no later grant's was, and the lock is still ours.
+    """Return a ``with`` block's transaction of SQLAlchemy, which commits only if no later grant's did.
 
-    *grant*: what the ``with`` of a lock gives.
+    It does not commit either if the lock was lost.
+
+    *grant*: the value of ``with locks.lock(…) as grant``.
     *session*: a ``Session``, or ``db.session``, that has begun no transaction yet. It is committed at the end
-    of the block, and what it knew before is read anew.
-    *engine*: whose database has the fence; None: the session's.
+    of the block. Objects that it loaded before are read again.
+    *engine*: the engine of the database that has the fence; None: the session's.
 
-    It waits for the transactions of earlier grants for as long as the lock may be waited for: its
-    ``timeout``, seconds.
+    It waits for the transactions of earlier grants, at most the ``timeout`` of the lock, seconds.
 
     Raises `LockLost`, and `LockTimeout` after that wait, and rolls back; `NotHeld` after the release;
-    `ConfigurationError` where the session has begun a transaction, in async code, and where the lock is a row
-    of the database.
+    `ConfigurationError` if the session has begun a transaction, in async code, and if the lock is a row of
+    the database.
 
     Example::
 

@@ -1,4 +1,4 @@
-"""Lock errors as Werkzeug exceptions, so that a site's own error handlers see them."""
+"""Turns lock errors into Werkzeug exceptions, so that a site's own error handlers see them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class LockAnswer(HTTPException):
-    """The part that all our exceptions share. `answer` has the stable ``code`` and ``retry_after``."""
+    """The base of the exceptions for lock errors. `answer` has the stable ``code`` and ``retry_after``."""
 
     answer: Answer
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        # Werkzeug would make a response of it, and Flask then another one of what that sends: in a rush that
-        # is a good part of what a refusal costs.
+        # Without this, Werkzeug would make a response, and Flask another one from that. In a rush they would
+        # be a good part of the cost of a refusal.
         rendered = render(self.answer, _accept(environ))
         body = rendered.body.encode()
         headers = [*rendered.headers.items(), ("Content-Length", str(len(body)))]
@@ -42,11 +42,11 @@ class LockAnswer(HTTPException):
 
     @response.setter
     def response(self, response: object) -> None:
-        """Ignore what is set: `HTTPException` has a response to set."""
+        """Ignore *response*, which the ``__init__()`` of `HTTPException` sets."""
 
     @property
     def data(self) -> _Data:
-        """The data from which Flask-RESTX, webargs and flask-smorest make their answers."""
+        """The data from which Flask-RESTX, webargs and flask-smorest make their responses."""
         return _Data(self)
 
     def get_body(self, environ: WSGIEnvironment | None = None, scope: dict[str, Any] | None = None) -> str:
@@ -58,17 +58,17 @@ class LockAnswer(HTTPException):
         return list(render(self.answer, _accept(environ)).headers.items())
 
 
-#: The headers that go with an answer in whatever words.
+#: The headers that libraries add to responses which they make themselves.
 _KEPT = ("Retry-After", "Cache-Control")
 
 
 class _Data(dict[str, Any]):
-    """The members of the problem document."""
+    """The members of the problem document, and hidden keys that flask-smorest reads."""
 
     def __init__(self, exception: LockAnswer) -> None:
         members = exception.answer.problem()
         super().__init__(members, message=exception.answer.detail)
-        # Asked for by name, and no part of the body.
+        # Libraries ask for these keys by name. They must not appear in the body.
         headers = {key: value for key, value in exception.get_headers() if key in _KEPT}
         self._unseen = {"headers": headers, "errors": members}
 
@@ -82,15 +82,15 @@ class _Data(dict[str, Any]):
 def exception_for(
     error: LockError, where: str, responds: bool = True, app: Flask | None = None
 ) -> HTTPException | None:
-    """Return the exception for a request to *where* that ended in *error*; None: *error* itself is raised.
+    """Return the exception for a request to *where* that ended in *error*; None: *error* is to be raised.
 
-    *responds*: see `distlock.web.answers.answered`. *app*: whose; None: the current one.
+    *responds*: see `distlock.web.answers.answered`. *app*: the app of the request; None: the current one.
     """
     app = app or current_app
     answer = answered(
         error,
         where,
-        # .get: an app without DistLock has no such key, and the error that says so has to get through.
+        # An app without DistLock lacks this key, and still has to report the error that says so.
         contended_status=app.config.get("DISTLOCK_CONTENDED_STATUS", 423),
         debug=app.debug,
         responds=responds,
@@ -104,26 +104,26 @@ def exception_for(
 
 
 def answer_lock_errors(app: Flask) -> None:
-    """Let lock errors that leave a view be answered, where the site has no handler for them."""
+    """Register handlers for lock errors that a view raises, unless the site has its own."""
     handlers = error_handlers_of(app)
     for error in ANSWERED:
         if not any(issubclass(base, LockError) and base in handlers for base in error.__mro__):
             handlers[error] = _answer
     if is_of_smorest(handlers.get(HTTPException)):
-        # It says the status where our code stands. A handler of the site's own is asked as for any error.
+        # flask-smorest would replace our stable code by the status. The site's own handlers still come first.
         handlers.setdefault(LockAnswer, lambda error: error)
 
 
 def _answer(error: LockError) -> Any:
     exception = exception_for(error, str(request.endpoint))
     assert exception is not None  # It is one of ANSWERED.
-    # Through the site's handlers for its status.
+    # This calls the site's handler for the status, if there is one.
     return current_app.handle_http_exception(exception)
 
 
 @functools.cache
 def _class_for(status: int) -> type[LockAnswer]:
-    # Flask finds error handlers by class: a bare HTTPException with a code of 423 would miss those for 423.
+    # Flask finds error handlers by class: a plain HTTPException with the code 423 has no handler for 423.
     base = default_exceptions[status]
     return type(f"Lock{base.__name__}", (LockAnswer, base), {})
 

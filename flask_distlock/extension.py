@@ -1,4 +1,4 @@
-"""The extension. All state is the app's: one `DistLock` may serve several apps of one process."""
+"""The extension `DistLock`. Apps keep all state, so one `DistLock` may serve several apps."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ logger = logging.getLogger("distlock")
 
 
 class DistLock(DefaultAlias):
-    """Locks for Flask apps. Inside an app context they are those of the current app.
+    """The locks of Flask apps. Its methods need an app context, and use the locks of the current app.
 
-    *app*: the app to serve; None: `init_app` names it later, or several.
+    *app*: the app to serve; None: call `init_app` later, for one app or several.
     *user*: called without arguments in a request, for ``<user.pk>`` in names; returns the user's key, None
     for a user that is not logged in. None: Flask-Login is asked.
 
-    ``app.config["DISTLOCK"]`` has the settings. Nothing is connected before the first lock is acquired.
-    Raises `ConfigurationError` for settings that can't work; `check` looks at the views and rules, too.
+    ``app.config["DISTLOCK"]`` has the settings. No connection is opened before the first lock is acquired.
+    Raises `ConfigurationError` for settings that can't work. `check` also checks the views and rules.
 
     Example::
 
@@ -73,10 +73,10 @@ class DistLock(DefaultAlias):
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        """Serve *app*. Connects to nothing.
+        """Serve *app*. Does not connect.
 
-        Raises `ConfigurationError` if it is served already, for settings that can't work, and for what is no
-        app of Flask, as those of Quart.
+        Raises `ConfigurationError` if it is served already, for settings that can't work, and for apps of
+        other frameworks, such as Quart.
         """
         if not isinstance(app, Flask):
             other = f"{type(app).__module__}.{type(app).__qualname__}"
@@ -109,45 +109,47 @@ class DistLock(DefaultAlias):
         app.extensions[KEY] = state
         state.look_out(app)
         enclose(app)
-        # First of all: an earlier hook might answer, and the mistake would go unseen.
+        # Run this hook first: an earlier hook might answer, and hide a mistake in the configuration.
         run_first(app, partial(_begin_request, app, state))
-        # Last of all: a hook may replace the view, also at the first request.
+        # Run this after all hooks, because a hook may replace the view, even at the first request.
         put_around(app, "dispatch_request", partial(_watched, app, state))
         app.cli.add_command(commands)
 
     def check(self, app: Flask) -> None:
-        """Look now for what the first request would find: guards in the wrong place, rules for no route.
+        """Check guards and rules now, as the first request does otherwise.
 
-        Call it when all routes are registered. A lock directory is looked at, too, and no server is asked.
-        Raises `ConfigurationError`.
+        Call it when all routes are registered. It also checks a lock directory, but asks no server. Raises
+        `ConfigurationError`, for example if a guard is in the wrong place or a rule's route is unknown.
         """
         with app.app_context():
             _check(app, current_state())
         if app.config["DISTLOCK"] is not None:
             for settings in _read(app).values():
-                # A full disk may pass before the first request.
+                # The lock directory may be available again at the first request, as after a full disk.
                 with suppress(BackendUnavailable):
                     refuse_unusable(settings)
 
     def __getitem__(self, alias: str) -> Locks:
-        """Return the current app's client of *alias*. Raises `ConfigurationError`. Connects to nothing."""
+        """Return the current app's client of *alias*. Does not connect. Raises `ConfigurationError`."""
         state = current_state()
         guards, settings = state.clients[alias], state.clients.settings(alias)
         state.watch(current_app)
         if settings.row_is_lock:
-            # The block is a transaction, and its end is that of the row's lock.
+            # The lock ends with the block's transaction, so it can't outlive the block.
             transactions = state.transactions(BLOCK, False, None)
             return row_client(guards, transactions, bind_of(settings.fence))
         return Locks(SessionAcquirer(guards.acquirer, state), guards.timeout)
 
     @takes(LockOptions)
     def lock(self, *names: str, on_push: bool = False, **options: Unpack[LockOptions]) -> Lock:
-        """A lock of the default alias, for views, commands and tasks; ``locks["other"].lock`` of another.
+        """Return a lock of the default alias. ``locks["other"].lock(…)`` is one of another alias.
+
+        Use it in views, commands and tasks.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_push*, *on_release_requested*:
-        as for `distlock.Locks.lock`, which tells the errors, too.
+        as for `distlock.Locks.lock`, which also lists the errors.
 
-        Raises `ConfigurationError` where ``db.session`` has changed or locked something before.
+        Raises `ConfigurationError` if ``db.session`` has changed or locked something before.
 
         Example::
 
@@ -160,8 +162,8 @@ class DistLock(DefaultAlias):
     def rlock(self, *names: str, **options: Unpack[LockOptions]) -> RLock:
         """Return a re-entrant lock of the default alias.
 
-        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. Raises what that
-        raises, and `ConfigurationError` where the lock is a row of the database.
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. Raises what `lock`
+        raises, and `ConfigurationError` if the lock is a row of the database.
 
         Example::
 
@@ -170,11 +172,11 @@ class DistLock(DefaultAlias):
         """
         return self[DEFAULT_ALIAS].rlock(*names, **options)
 
-    #: For code that has the extension at hand.
+    #: The decorator, for code that imports only the extension.
     distributed_lock = staticmethod(distributed_lock)
 
     def close(self) -> None:
-        """Close the clients of the current app. They may be used again."""
+        """Close the clients of the current app. The next use of an alias opens it again."""
         current_state().clients.reset()
 
 
@@ -184,9 +186,9 @@ def _read(app: Flask) -> Mapping[str, AliasSettings]:
 
 
 def _redis_of(app: Flask, alias: str) -> Any:
-    """Return the client of redis-py with which the cache of *app* writes: Flask-Caching knows just one.
+    """Return the redis-py client with which the only cache of *app* writes.
 
-    Raises `ConfigurationError` where there is none, or several are.
+    Raises `ConfigurationError` if the app has no cache on Redis, or several caches.
     """
     if alias != "default":
         raise ConfigurationError(f"Flask-Caching has no aliases such as {alias!r}: write 'cache:default'.")
@@ -223,9 +225,9 @@ def _make(app: Flask, settings: AliasSettings) -> Locks:
 
 
 def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
-    """Return the views of *app* with its rules around them, and what classes inherit.
+    """Return the views of *app*, wrapped in the locks of rules and of base classes.
 
-    Raises `ConfigurationError` for what can't work.
+    Raises `ConfigurationError` for guards, rules and settings that can't work.
     """
     for problem in misspelled(app.config):
         raise ConfigurationError(str(problem))
@@ -238,7 +240,7 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     for guarded in check_placement(app, views):
         for shared in joined(guarded.told.names.templates):
             logger.warning("%s: %s", guarded.where, shared)
-        # Made, and not connected: an extra that is missing is a mistake like the others.
+        # This makes the client without connecting, and so reports a missing dependency.
         terms = state.clients.terms(guarded)
         if terms.lock.mode == READ and state.clients.settings(guarded.told.alias).row_is_lock:
             refuse_unshared(terms.fenced_in, str(guarded.told))
@@ -257,15 +259,15 @@ def _begin_request(app: Flask, state: State) -> None:
 
 
 def _begin_serving(app: Flask, state: State) -> None:
-    """Check *app*, whose first request has come, and put around its views what they don't stand below."""
-    # Not marked before it has passed: a site that is set up wrongly stays loud.
+    """Check *app* at its first request, and put the locks of rules and base classes around its views."""
+    # `checked` is not set if this raises, so every request of a wrong configuration fails.
     try:
         views = _check(app, state)
     except ConfigurationError as error:
-        # A site that handles all errors would make an everyday answer of it.
+        # Log it, because a site that handles all errors would hide it behind an ordinary response.
         logger.critical("%s answers no request: %s", app.name, error)
         raise
-    # Debug mode may have been set since the app was made.
+    # Debug mode may have been switched since init_app().
     detect_stale_writes()
     served = views_of(app)
     state.ruled = {name: view for name, view in views.items() if view is not served[name]}
@@ -276,7 +278,7 @@ def _begin_serving(app: Flask, state: State) -> None:
 
 
 def _watched(app: Flask, state: State, dispatch: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *dispatch*, which calls the view of a request, behind a look at what is to be called."""
+    """Return a function that checks the view of the request, and then calls *dispatch*, which runs it."""
 
     def dispatch_request(*args: Any) -> Any:
         if state.ruled:

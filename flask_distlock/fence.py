@@ -1,4 +1,4 @@
-"""The fence's table, for a site's own ``MetaData``. Imported only by sites that have SQLAlchemy."""
+"""The fence table, for a site's own ``MetaData``. Importing this module needs SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from distlock.fence.row import TABLE
 
 
 def fence_table(metadata: MetaData) -> Table:
-    """Add the fence's table to *metadata*, once. Django's model is the same one."""
+    """Add the fence table to *metadata*, and return it. `django_distlock` has the same table."""
     return Table(
         TABLE,
         metadata,

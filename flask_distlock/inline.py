@@ -1,4 +1,4 @@
-"""Fencing one row by itself: its own UPDATE stops a writer that was overtaken."""
+"""Models whose rows have fences of their own: an overtaken writer's UPDATE changes no row."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from distlock.grants.grant import Grant
 
 
 class FencedMixin:
-    """For models whose rows know the latest grant that has written them."""
+    """Mixin for models whose rows have the fence of the latest grant that has written them."""
 
     fence_epoch: Mapped[int] = mapped_column(default=0, server_default="0")
     fence: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
 
 
 def fenced_update(model: type[FencedMixin], grant: Grant, name: str | None = None) -> Update:
-    """Return an UPDATE of those rows of *model* only that no later grant than *grant* has written.
+    """Return an UPDATE of the rows of *model* that no later grant than *grant* has written.
 
-    ``fenced_update(Product, grant).where(Product.id == 1, Product.stock >= 2).values(stock=…)``; ``rowcount``
-    of its result says how many. *name*: which of the grant's fences, where it has several.
+    ``fenced_update(Product, grant).where(Product.id == 1, Product.stock >= 2).values(stock=…)``. The
+    ``rowcount`` of its result is the number of rows. *name*: the name whose fence is compared, if the grant
+    has several.
     """
     fence = grant.fence if name is None else grant.fences[name]
     table: Any = model

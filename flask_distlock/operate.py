@@ -1,6 +1,6 @@
-"""The page of locks as a blueprint: for each alias, and for one lock; to ask for it, and to break it.
+"""A blueprint of pages that list the locks of an alias, show one, request its release, and break it.
 
-The site decides who may see it. A lock is broken only from the page itself.
+The site decides who may see the pages. Requests from pages of other sites change nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BROKEN = "broken"
 _PASSED = "passed"
 _ASKED = "asked"
 _FREE = "free"
-#: The page's messages after a break or a request, by a part of its address.
+#: The page's messages after a break or a request for a release, by the ``news`` in its URL.
 _NEWS = {
     _BROKEN: "The lock was broken.",
     _PASSED: "Nothing was broken: the lock has been released or has passed on meanwhile.",
@@ -54,16 +54,18 @@ def locks_blueprint(
     name: str = "distlock",
     url_prefix: str = "/locks",
 ) -> Blueprint:
-    """A blueprint with the page of the app's locks: what is held and waited for, one lock, and to break it.
+    """Return a blueprint with pages of the app's locks: list them, show one, request its release, break it.
 
-    *allowed*: called without arguments in each request to it. True: the request goes on; False: 403; a
-    response, such as a redirect to the login: that is the answer. None: `ConfigurationError`.
-    *may_break*: the same for requests that ask for a lock or break it, after *allowed*; None: that is enough.
-    *user*: called without arguments when a lock is asked for or broken, returns the name for the log; None:
-    what the server knows of the user, or else the address.
-    *name*: of the blueprint, for ``url_for``. *url_prefix*: where its pages are.
+    *allowed*: called without arguments in each request to the pages. It returns True to let the request in,
+    False to answer 403, or a response, such as a redirect to the login. None: `ConfigurationError`.
+    *may_break*: the same for requests that break a lock or request its release, after *allowed*; None:
+    *allowed* is enough.
+    *user*: called without arguments when a lock is broken or its release requested, returns the name for the
+    log; None: what the server knows of the user, or else the address.
+    *name*: the blueprint's name, for ``url_for``.
+    *url_prefix*: the prefix of the pages' URLs.
 
-    Raises `ConfigurationError` without *allowed*, and for what can't be called.
+    Raises `ConfigurationError` without *allowed*, and for arguments that can't be called.
 
     Example::
 
@@ -92,14 +94,14 @@ def locks_blueprint(
 
     @blueprint.get("/")
     def index() -> str:
-        """Show what is held or waited for."""
+        """Show the names that are held or waited for."""
         aliases = current_state().clients.aliases()
         alias, before = request.args.get("alias") or aliases[0], request.args.get("q", "")
         return _page("Locks", pages.LOCKS_HTML, pages.locks_page(_client(alias), aliases, alias, before, _at))
 
     @blueprint.get("/lock")
     def lock() -> str:
-        """One lock: holder and queue."""
+        """Show one lock: its holder and its queue."""
         alias, of, kind = _named()
         news = _NEWS.get(request.args.get("news", ""), "")
         shown = pages.lock_page(_client(alias), alias, of, _at, may_break=True, kind=kind)
@@ -110,7 +112,7 @@ def locks_blueprint(
 
     @blueprint.post("/ask")
     def ask_back() -> AnyResponse | tuple[str, int]:
-        """Ask its holder to give it back."""
+        """Request the release of the lock from its holder."""
         refuse_foreign()
         if (answer := check_access("may_break", breaks)) is not None:
             return answer
@@ -124,7 +126,7 @@ def locks_blueprint(
 
     @blueprint.get("/break")
     def ask() -> str | Response:
-        """Ask whether to break what was seen."""
+        """Ask for confirmation to break the hold that the page has shown."""
         if (answer := check_access("may_break", breaks)) is not None:
             return answer
         alias, of, kind = _named()
@@ -133,7 +135,7 @@ def locks_blueprint(
 
     @blueprint.post("/break")
     def break_() -> AnyResponse | tuple[str, int]:
-        """Break it, and nothing after it."""
+        """Break the hold that the page has shown, and no later one."""
         refuse_foreign()
         if (answer := check_access("may_break", breaks)) is not None:
             return answer
@@ -165,7 +167,7 @@ _at = _Addresses()
 
 
 def _page(title: str, page: str, shown: pages.Context, **context: object) -> str:
-    """Render *shown* as *page*, inside of what stands around each. An *alias* leads back to its locks."""
+    """Render *shown* with *page*, inside the frame of all pages. An *alias* adds a link to its locks."""
     content = render_template_string((pages.TEMPLATES / page).read_text("utf-8"), **shown)
     return render_template("distlock/page.html", title=title, content=content, **context)
 
@@ -180,7 +182,7 @@ def _question(seen: Sighting, alias: str, name: str, hold: str, kind: Kind) -> s
 def _hidden(alias: str, name: str, kind: Kind) -> list[tuple[str, str]]:
     """Return the fields of a form about one lock."""
     fields = [("alias", alias), ("name", name), ("kind", kind)]
-    # Flask-WTF refuses forms without its token, where a site has it.
+    # If the site has Flask-WTF, that refuses forms without its token.
     token: Any = current_app.jinja_env.globals.get("csrf_token")
     return fields if token is None else [*fields, ("csrf_token", token())]
 
@@ -190,7 +192,7 @@ def _unless_lock(kind: Kind) -> Kind | None:
 
 
 def _client(alias: str) -> Callable[[], Locks]:
-    """Return what makes the client of *alias*."""
+    """Return a function that returns the client of *alias*. Answers 404 for an unknown one."""
     clients = current_state().clients
     if alias not in clients.aliases():
         abort(404, description=f"DISTLOCK has no alias {alias!r}.")
@@ -198,7 +200,7 @@ def _client(alias: str) -> Callable[[], Locks]:
 
 
 def _named() -> tuple[str, str, Kind]:
-    """Return the alias, the name, and what bears the name."""
+    """Return the alias, the name and the kind of the lock of the request. Answers 404 if one is wrong."""
     alias, name = request.values.get("alias"), request.values.get("name")
     if not alias or not name or not is_kind(kind := request.values.get("kind", LOCK)):
         abort(404, description="There is no such lock.")
@@ -218,7 +220,7 @@ def _user() -> str:
     return known or f"somebody at {request.remote_addr}"
 
 
-#: Called without arguments in a request. True: it goes on. False: 403. A response: that is the answer.
+#: Called without arguments in a request. Returns True to let it in, False to answer 403, or a response.
 Access = Callable[[], Any]
 
 
@@ -236,11 +238,11 @@ def refuse_unfit(word: str, access: object) -> None:
 
 
 def check_access(word: str, access: Access) -> Response | None:
-    """Return the answer for a request that *access* does not let in; None: it may go on."""
+    """Return the response to a request that *access* does not let in, or None if it does."""
     said = access()
     if said is True:
         return None
-    # A redirect to the login, such as Flask-Login's unauthorized(), is as true as any object.
+    # Don't test for truth: a redirect to the login, such as Flask-Login's unauthorized(), is true, too.
     if isinstance(said, Response):
         return said
     if said is False or said is None:
@@ -252,16 +254,16 @@ def check_access(word: str, access: Access) -> Response | None:
 
 
 def refuse_foreign() -> None:
-    """Answer 403 unless the request comes from a page of this very site.
+    """Answer 403 unless the request comes from a page of this same site.
 
-    All browsers say so by themselves, and no page of another site can change what they say. So there is no
-    token, and no session is needed.
+    Browsers send this in headers that a page of another site can't change. So neither a token nor a session
+    is needed.
     """
     site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
     if site is not None:
         ours = site == "same-origin"
     else:
-        # Browsers leave that out on plain HTTP.
+        # Browsers leave Sec-Fetch-Site out on plain HTTP.
         ours = origin is not None and urlsplit(origin).netloc == request.host
     if not ours:
         abort(

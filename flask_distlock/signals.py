@@ -1,10 +1,10 @@
-"""Signals about locks. Their sender is the app. A receiver that raises is logged, and changes nothing.
+"""Signals about locks. Their sender is the app. If a receiver raises, the exception is logged and ignored.
 
-The first four are about guards: decorators and rules. All of their receivers get ``where``, the module and
-name of the guarded function or the rule; ``alias``, which lock service; and ``names``, what is locked.
+The first four are about guards: decorators and rules. Their receivers get ``where``, the module and name of
+the guarded function or the rule; ``alias``, the lock service; and ``names``, the names to lock.
 
-Receivers are plain functions and run where the guard runs, the first of them while the lock is held: they
-should return soon.
+Receivers are plain functions and run in the guard's thread. They should return soon: those of
+``lock_acquired`` run while the lock is held.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ logger = logging.getLogger("distlock")
 
 
 class LockSignal(NamedSignal):
-    """A signal that takes no async receivers: a guard in the event loop could not wait for them."""
+    """A signal that refuses async receivers, because a guard in the event loop could not wait for them."""
 
     def connect(self, receiver: F, sender: Any = ANY, weak: bool = True) -> F:
         if inspect.iscoroutinefunction(receiver):
@@ -34,37 +34,37 @@ class LockSignal(NamedSignal):
         return super().connect(receiver, sender, weak)
 
 
-#: Also ``grant``, and ``waited``, seconds.
+#: The lock was acquired. Also sends ``grant``, and ``waited``, seconds.
 lock_acquired = LockSignal("lock-acquired")
 
-#: It has to wait. Also ``holder``, a `distlock.operate.Party`: what is known of the holder without asking;
-#: None: nothing. Where the lock is a row it is not sent.
+#: The lock is taken, and the guard waits for it. Also sends ``holder``, a `distlock.operate.Party`, or None:
+#: what is known without asking the lock service. Not sent if the lock is a row of the database.
 lock_contended = LockSignal("lock-contended")
 
-#: The lock was not acquired. Also ``error``, a `LockError` that says why, and ``waited``, seconds.
+#: The lock was not acquired. Also sends ``error``, a `LockError` that says why, and ``waited``, seconds.
 lock_refused = LockSignal("lock-refused")
 
-#: After COMMIT or ROLLBACK. Also ``grant``, and ``held``, seconds.
+#: The lock was released, after COMMIT or ROLLBACK. Also sends ``grant``, and ``held``, seconds.
 lock_released = LockSignal("lock-released")
 
-#: A lock was lost while it was held, by a guard or by anybody else: ``alias``, ``names``, ``grant``, and
-#: ``why``, as text. Sent as soon as it is known, from another thread.
+#: A held lock was lost, a guard's or any other. Sends ``alias``, ``names``, ``grant``, and ``why``, as text.
+#: Sent as soon as the loss is known, from another thread.
 lock_lost = LockSignal("lock-lost")
 
-#: The release of a held lock was requested, of a guard or any other: ``alias``, ``names``, ``grant``.
-#: See `distlock.Locks.request_release`. Sent from a thread of its own.
+#: The release of a held lock was requested, a guard's or any other: see `distlock.Locks.request_release`.
+#: Sends ``alias``, ``names``, ``grant``. Sent from a thread of its own.
 lock_release_requested = LockSignal("lock-release-requested")
 
-#: A fence had fallen behind the database's, for the lock service has lost data, and was lifted above it:
-#: ``alias``, ``names``, ``grant``, and ``was``, its fence before. Sent inside the fenced transaction.
+#: A fence was raised above the database's, because the lock service had lost data. Sends ``alias``,
+#: ``names``, ``grant``, and ``was``, the fence before. Sent inside the fenced transaction.
 fence_lifted = LockSignal("fence-lifted")
 
 
 def send(signal: NamedSignal, app: Flask, **what: Any) -> None:
-    """Tell the receivers of *signal*. Never raises."""
+    """Call the receivers of *signal*. Never raises."""
     for receiver in signal.receivers_for(app):
         try:
             receiver(app, **what)
         except Exception:
-            # The lock has to be released, and the others have to be told.
+            # Go on: the other receivers have to be called, and the lock has to be released.
             logger.exception("A receiver of the signal %r failed.", signal.name)

@@ -1,3 +1,3 @@
-"""From a request to its lock and back: the guard around a view, and where a guard may stand."""
+"""The guard around a view or a function: its placement, its lock, its session and its response."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One call of a guarded function: its names, its lock, its session, its answer."""
+"""Runs one call of a guarded function: fills in the names, acquires the lock, and answers lock errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Kwargs = dict[str, Any]
 
 
 def wrap(function: Callable[..., Any], guarded: Guarded) -> Callable[..., Any]:
-    """Return the function that replaces *function* and calls it as *guarded* says."""
+    """Return the function that replaces *function* and calls it under *guarded*."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -135,7 +135,7 @@ class GuardedCall:
             yield
 
     def finish(self, result: Any) -> Any:
-        """See to the *result* of the function, while the lock is held."""
+        """Check the *result* of the function while the lock is held, and return it."""
         where = self.guarded.where
         refuse_coroutine(where, result)
         # A request that keeps locks decides at its end whether the lock is kept for the content.
@@ -147,9 +147,9 @@ class GuardedCall:
         return result
 
     def finish_raised(self, error: HTTPException) -> None:
-        """Do as `finish`, for a view that has raised its answer, as ``abort(redirect(...))`` does.
+        """Do as `finish`, for a view that has raised its response, as ``abort(redirect(...))`` does.
 
-        Raises *error* if it is a refusal: what the view has changed is rolled back then.
+        Raises *error* if its status is an error, which rolls the view's changes back.
         """
         if not self.is_view or status_of(error) >= 400:
             raise error
@@ -192,7 +192,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         return this.refused(error)
     finally:
         if this.seat is not None:
-            # Also of one that was interrupted before its part.
+            # The call may have been interrupted before its part began.
             this.seat.end()
     if this.raised is not None:
         raise this.raised
@@ -240,7 +240,7 @@ def _called(guarded: Guarded, args: Args, kwargs: Kwargs) -> GuardedCall | None:
         refuse_unlocked(guarded)
         return None
     if locked is None:
-        # Where the route has no arguments, a guarded helper is called in the same way.
+        # If the route has no arguments, the call could also be that of a guarded helper.
         if kwargs and has_request_context() and kwargs == request.view_args and request.endpoint is not None:
             refuse_hidden(guarded, views_of(current_app).get(request.endpoint) or guarded.function)
         guarded.refuse_methods()
@@ -262,7 +262,7 @@ def _names_of_function(guarded: Guarded, args: Args, kwargs: Kwargs, maximum: in
 
 
 def _streams(result: Any) -> bool:
-    """Tell whether code of the site makes the content of *result* later."""
+    """Return whether code of the site makes the content of *result* later."""
     content = result[0] if isinstance(result, tuple) and result else result
     if isinstance(content, Iterator):
         return True

@@ -1,4 +1,4 @@
-"""What is seen at an app's first request, when all routes are known: guards that could not do their work."""
+"""Finds misplaced guards at an app's first request, when all routes are known."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ from flask_distlock.guarding.views import (
     usual_methods_of,
 )
 
-#: Functions that a guard stands on. Not the guards: one above ``@app.route`` may be gone when we look.
+#: The functions that have a guard. A guard above ``@app.route`` itself may be gone when this is read.
 _guarded: WeakSet[Callable[..., Any]] = WeakSet()
 
-#: Where a class that was decorated says so.
+#: The attribute of a decorated class with its guard.
 _CLASS_MARK = "__distlock_class__"
 
 
 def remember(function: Callable[..., Any]) -> None:
-    """Note that a guard stands on *function*."""
+    """Note that a guard is on *function*."""
     for one in chain(function):
         _guarded.add(one)
         _guarded.update(_hidden_in(one))
 
 
 def remember_class(cls: type[View], guarded: Guarded) -> None:
-    """Note that *guarded* stands on *cls*."""
+    """Note that *guarded* is on *cls*."""
     setattr(cls, _CLASS_MARK, guarded)
 
 
 def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list[Guarded]:
-    """Return the guards of *app*, whose *views* have the rules around them.
+    """Return the guards of *app*. *views*: its views, wrapped in those of rules.
 
-    Raises `ConfigurationError` for one that a request would go past, that never locks, or whose name can't
-    be made.
+    Raises `ConfigurationError` for a guard that requests don't reach, that never locks, or whose names can't
+    be filled in.
     """
     _refuse_bypassed(app)
     locks: dict[Guarded, bool] = {}
@@ -73,7 +73,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
             for guarded, methods in guards_at(view, method):
                 refuse_skipping_view(guarded)
                 locked = methods is None or method in methods
-                # HEAD alone is nothing that anybody wants to lock, unless it is named.
+                # A guard that locks only HEAD, without naming it, is a mistake, too.
                 meant = locked and (method != "HEAD" or guarded.told.methods is not None)
                 locks[guarded] = locks.get(guarded, False) or meant
                 last[guarded] = _never(guarded, methods, route)
@@ -117,12 +117,12 @@ def _refuse_overridden(cls: type[View]) -> None:
 
 
 def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
-    """Refuse a class whose ``decorators`` replace locking ones of a base."""
+    """Raise `ConfigurationError` if ``decorators`` of the view's class replace guards of a base."""
     cls = class_of(view)
     if cls is None or is_locked(view, method):
         return
     applied = [told_of(decorator) for decorator in cls.decorators]
-    # Else a decorator without functools.wraps hides what is below it.
+    # If False, a decorator without functools.wraps hides the guards below it.
     shown = any(map(private.is_made_by_as_view, chain(view)))
     name = f"{cls.__module__}.{cls.__qualname__}"
     for base in cls.__mro__:
@@ -152,7 +152,7 @@ def _refuse_generator(view: Callable[..., Any], method: str) -> None:
 
 def _hidden_in(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Yield the functions that a decorator without `functools.wraps` has replaced by *function*."""
-    # Others are functions of the site's own, which may call views of the site.
+    # Other closures are not decorators, and may contain views that they only call.
     if hasattr(function, "__wrapped__") or not passes_on(function):
         return
     for inner in enclosed(function):
@@ -172,7 +172,7 @@ def _exposed(view: Callable[..., Any]) -> Iterator[Guarded]:
 
 
 def _outermost(function: Callable[..., Any]) -> Generator[Guarded, None, Callable[..., Any]]:
-    """Yield the guards on *function* that nothing else stands above. Returns what is below them."""
+    """Yield the guards on *function* that have no other decorator above. Return the function below them."""
     while (guards := guards_of(function)) and guards[0].wrapper is function:
         yield guards[0]
         function = function.__wrapped__  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ def _outermost(function: Callable[..., Any]) -> Generator[Guarded, None, Callabl
 
 
 def served(route: Route) -> list[str]:
-    """Return the methods with which *route* leads to its view."""
+    """Return the HTTP methods with which *route* runs its view."""
     methods = set(route.methods or ())
     if private.answers_options(route):
         methods.discard("OPTIONS")
@@ -196,7 +196,7 @@ def _never(guarded: Guarded, methods: Methods | None, route: Route) -> str:
 
 
 def check_arguments(guarded: Guarded, route: Route) -> None:
-    """Raise `ConfigurationError` if the names of *guarded* can't be made of the arguments of *route*."""
+    """Raise `ConfigurationError` if the arguments of *route* can't fill in the names of *guarded*."""
     arguments = route.arguments | set(route.defaults or ())
     for template, source in guarded.names.required():
         if source not in arguments:
@@ -219,9 +219,9 @@ def check_arguments(guarded: Guarded, route: Route) -> None:
 
 
 def open_methods(app: Flask, views: Mapping[str, Callable[..., Any]]) -> Iterator[str]:
-    """Yield what is wrong where guards of *views* name methods, and other ones reach the same code.
+    """Yield a warning if guards of *views* name methods, and others reach the same code without them.
 
-    GET is left out: it only reads by convention.
+    GET is left out, because by convention it only reads.
     """
     for route in app.url_map.iter_rules():
         if (view := views.get(route.endpoint)) is None:
@@ -230,7 +230,7 @@ def open_methods(app: Flask, views: Mapping[str, Callable[..., Any]]) -> Iterato
         around = [*guards_of(view), *(guards_of(cls.dispatch_request) if cls is not None else ())]
         guards = [guarded for guarded in around if guarded.told.mode != READ]
         named = [guarded for guarded in guards if isinstance(guarded.told.methods, frozenset)]
-        # A guard that names none, or a rule, locks all that may change something.
+        # If a guard or a rule names no methods, it locks all that may write.
         if named and len(named) == len(guards):
             yield from _of_route(route, cls, named)
 

@@ -1,4 +1,4 @@
-"""The running request: what names read of it, its answer's status, its observers, a lock it must take."""
+"""Reads values for lock names from Flask requests, makes their observers, and requires locks of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from distlock.web.observer import Observer, Signals, Stopwatch, together
 from flask_distlock.private import has_stream
 from flask_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released, send
 
-#: Gives the key of the current request's user, None for nobody.
+#: Returns the key of the current request's user, or None if no user is logged in.
 UserKey = Callable[[], object]
 
 
@@ -51,7 +51,7 @@ class FlaskRequest:
     def body(self) -> bytes:
         request = self._request
         if body := request.get_data():
-            # The view may read the stream as if nobody had.
+            # The view may read the stream again.
             request.stream = BytesIO(body)
         return body
 
@@ -60,7 +60,7 @@ class FlaskRequest:
 
     def form(self, name: str) -> Sequence[str]:
         found = self._request.form.getlist(name)
-        # Making the form of the body has used up the stream.
+        # Parsing the form has consumed the stream.
         self.body()
         return found
 
@@ -76,7 +76,7 @@ class FlaskRequest:
     @property
     def length(self) -> int | None:
         length = self._request.content_length
-        # Without a length, a body has an end only where the server says that it marks it.
+        # Without a length, a body can be read only if the server marks its end.
         return 0 if length is None and not self._request.environ.get("wsgi.input_terminated") else length
 
     def unread(self) -> IO[bytes] | None:
@@ -104,12 +104,12 @@ def _flask_login() -> object:
 
 
 def status_of(result: Any) -> int:
-    """Return the status of *result*, in all the forms that Flask takes; 0: an odd word, which is legal.
+    """Return the HTTP status of *result*, the value of a view; 0 for a text that has no number.
 
-    Raises `ValueError` for what is no status, as Flask does for it.
+    Raises `ValueError` for an invalid status, as Flask does.
     """
     if isinstance(result, tuple) and len(result) > 1:
-        # Headers may stand in the place of the status.
+        # The second item may be the headers instead.
         status = result[1]
         if isinstance(status, int | str):
             return Response(status=status).status_code
@@ -122,19 +122,19 @@ def status_of(result: Any) -> int:
 
 SERVER_TIMING = "DISTLOCK_SERVER_TIMING"
 
-#: The signals of guards, in the order of `Signals`.
+#: The signals of guards, in the order of the arguments of `Signals`.
 _SIGNALS = (lock_acquired, lock_contended, lock_refused, lock_released)
 _RECEIVERS = attrgetter("receivers")
 
-#: Where a request keeps the stopwatches of its guards.
+#: The attribute of ``g`` with the stopwatches of the request's guards.
 _STOPWATCHES = "_distlock_stopwatches"
 
 
 def observer_for(guarded: Guarded) -> Observer | None:
-    """Return the observer of this call of *guarded*, or None."""
+    """Return the observer of this call of *guarded*, or None if it needs none."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
     timed = app.config.get(SERVER_TIMING) and has_request_context()
-    # Hardly any site listens, and then nothing is made for it.
+    # Few sites have receivers, so ask all signals for any receiver first, which is cheap.
     listened = any(map(_RECEIVERS, _SIGNALS)) and any(signal.has_receivers_for(app) for signal in _SIGNALS)
     if not timed and not listened:
         return None
@@ -150,15 +150,15 @@ def observer_for(guarded: Guarded) -> Observer | None:
 
 
 def stopwatches_of_request() -> Sequence[Stopwatch]:
-    """Return the stopwatches of the guards of the current request, once."""
-    # Popped: an app context that a script has pushed serves many requests.
+    """Return and forget the stopwatches of the guards of the current request."""
+    # An app context that a script has pushed may serve many requests.
     stopwatches: Sequence[Stopwatch] = g.pop(_STOPWATCHES, ())
     return stopwatches
 
 
 @dataclass(slots=True, eq=False)
 class Required:
-    """*guarded*, to which one request has to come. *view*: the method that has to call it, for messages."""
+    """A guard that one request has to pass. *view*: the method that has to call it, for messages."""
 
     guarded: Guarded
     view: str
@@ -169,7 +169,7 @@ class Required:
         self.passed = self.passed or self.guarded is guarded
 
     def refuse(self) -> None:
-        """Raise `ConfigurationError` unless the request has come to it."""
+        """Raise `ConfigurationError` unless the request has passed the guard."""
         if not self.passed:
             raise ConfigurationError(
                 f"{self.view} did not call that of its base {self.guarded.where}, which is locked, and the "
@@ -184,7 +184,7 @@ required_lock: ContextVar[Required | None] = ContextVar("distlock_flask_required
 
 @contextmanager
 def requiring(guarded: Guarded, view: str) -> Iterator[Required]:
-    """Require in the block, a request to *view*, that it comes to *guarded*."""
+    """Require that the block, a request to *view*, passes *guarded*."""
     required = Required(guarded, view)
     before = required_lock.set(required)
     try:

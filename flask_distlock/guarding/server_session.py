@@ -18,12 +18,12 @@ from distlock.web.decorator import Guarded
 from distlock.web.sessions import REFRESH_SESSION, merge
 from distlock.web.stack import UpperGuard, serialises_session
 
-#: Where a session keeps what it has loaded.
+#: The attribute of a session with a copy of the data that it has loaded.
 _LOADED = "_distlock_loaded"
 
 
 def session_under(guarded: Guarded, uppers: Sequence[UpperGuard] = ()) -> ServerSession | None:
-    """Return what compares the session for a view under *guarded*; None where nothing can or need be."""
+    """Return the session that a view under *guarded* has to compare with its store, or None."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
     if not app.config[REFRESH_SESSION]:
         return None
@@ -34,7 +34,7 @@ def session_under(guarded: Guarded, uppers: Sequence[UpperGuard] = ()) -> Server
 
 
 def stamp_session(app: Flask) -> None:
-    """Keep a copy of what the session of the current request has loaded, before a hook changes it."""
+    """Keep a copy of the data that the session of the current request has loaded, before hooks change it."""
     if not app.config[REFRESH_SESSION]:
         return
     loaded: Any = session._get_current_object()  # type: ignore[attr-defined]
@@ -45,29 +45,29 @@ def stamp_session(app: Flask) -> None:
 
 
 class ServerSession:
-    """The session of one request, kept on the server. A `distlock.web.guard.Companion`."""
+    """The server-side session of one request. A `distlock.web.guard.Companion`."""
 
     def __init__(self, app: Flask, loaded: Any) -> None:
         self._app = app
         self._loaded = loaded
 
     def begun(self, grant: Grant) -> None:
-        """Set in the session what other requests have changed while the lock was awaited."""
+        """Read the store again, and merge what other requests changed during the wait into the session."""
         loaded = self._loaded
         fresh: Any = self._app.session_interface.open_session(self._app, request)
         if fresh is None or fresh.sid != loaded.sid:
-            # It is new, or it is gone.
+            # The session is new, or was deleted.
             return
         modified, accessed = loaded.modified, loaded.accessed
         before = getattr(loaded, _LOADED, None)
         if before is None:
-            # It was opened outside of a request that Flask serves: what was written since is not known.
+            # The session was opened outside a served request, so its data before any change is unknown.
             before = dict(fresh) if modified else dict(loaded)
         merge(cast(MutableMapping[str, Any], loaded), before, dict(fresh))
         loaded.modified, loaded.accessed = modified, accessed
 
     def ended(self, grant: Grant, error: BaseException | None) -> None:
-        """Do nothing: Flask saves the session, and the lock is kept until then."""
+        """Do nothing: the lock is kept until Flask has saved the session."""
 
     async def abegun(self, grant: Grant) -> None:
         self.begun(grant)

@@ -1,6 +1,6 @@
 """The state that the extension keeps for one app, and its ``db.session``, if it has one.
 
-SQLAlchemy is there only where an app has a session: nothing else imports `flask_distlock.sql`.
+Only code for apps that have a session imports `flask_distlock.sql`, which needs SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 View = Callable[..., Any]
 
 
-#: The apps that are served.
+#: The apps that `DistLock` serves.
 _served: WeakSet[Flask] = WeakSet()
 
 
 def detect_stale_writes(app: Flask | None = None) -> None:
-    """Turn the detector of stale writes on or off, as the configuration of the served apps wants it.
+    """Turn the detector of stale writes on if the configuration of a served app wants it, else off.
 
-    *app*: is served from now on. SQLAlchemy's events are those of the whole process. Raises
-    `ConfigurationError` for a setting that means nothing.
+    All apps of the process share SQLAlchemy's events. *app*: an app that is served from now on. Raises
+    `ConfigurationError` for an unknown setting.
     """
     if app is not None:
         _mode_in(app)
@@ -63,7 +63,7 @@ def _mode_in(app: Flask) -> Mode:
 
 
 def _mode_here() -> Mode:
-    """Return how stale writes are told to the running code."""
+    """Return how stale writes of the running code are reported."""
     return _mode_in(current_app) if has_app_context() else "warn"
 
 
@@ -71,18 +71,18 @@ add_face(detect_stale_writes)
 
 
 class GuardTransactions(Transactions, Protocol):
-    """The handling of the session by one guard, or one block."""
+    """The transactions of ``db.session`` in one call of a guard, or in one ``with`` block."""
 
-    #: Whether the guard's call is that of a view.
+    #: Whether the guarded function is called as a view.
     is_view: bool
-    #: The result of its function.
+    #: The result of the guarded function.
     result: object
 
     def keep(self, current: CurrentGrant, /) -> ExitStack | None:
         """See `distlock.web.guard.Keep`."""
 
     def leave(self, current: CurrentGrant, /, failed: bool) -> ExitStack | None:
-        """Do as `keep`, for a block that begins no transaction. *failed*: it ends because of an error."""
+        """Do as `keep`, for a block that begins no transaction. *failed*: whether an exception ends it."""
 
 
 @dataclass
@@ -108,7 +108,7 @@ class NoSession:
         return nullcontext(False)
 
     def keep(self, current: CurrentGrant, /) -> ExitStack | None:
-        """Keep a view's lock until the request is over: hooks and teardowns may commit what it has done."""
+        """Keep a view's lock until the request is over, because hooks and teardowns may still commit."""
         request = self.request
         if not self.is_view or request is None or request.closed:
             return None
@@ -119,7 +119,7 @@ class NoSession:
 
 
 def inside_guard() -> bool:
-    """Tell whether a guard is around the running code, which has the transaction."""
+    """Return whether the running code is inside a guard, which has the transaction."""
     return any(one.running for one in current_grants())
 
 
@@ -147,17 +147,17 @@ class State:
     mutex: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     def look_out(self, app: Flask) -> None:
-        """Watch the app's session from the first app context in which it is there."""
-        # There is no use of the session before that.
+        """Watch the app's session from the first app context that has one."""
+        # The session can't be used before.
         appcontext_pushed.connect(self.watch, app)
         put_around(app, "do_teardown_appcontext", self._noting_dropped)
 
     def _noting_dropped(self, teardown: View) -> View:
-        """Return *teardown*, which ends an app context, with a note of changes dropped under a guard."""
+        """Wrap *teardown*, which ends an app context, to note changes that it drops under a guard."""
 
         def do_teardown_appcontext(*args: Any) -> Any:
             sessions = self.sessions
-            # A block that fails was not meant to change anything.
+            # After an exception the changes are meant to be dropped.
             if sessions is None or isinstance(args[-1], BaseException):
                 return teardown(*args)
             session = sessions.current()
@@ -169,11 +169,11 @@ class State:
         return do_teardown_appcontext
 
     def watch(self, app: Flask, **_: Any) -> None:
-        """Find the app's session, and follow what is written in it."""
-        # Flask-SQLAlchemy-Lite has a property, which would make a session.
+        """Find the app's session, and listen to its events."""
+        # Don't use getattr(): Flask-SQLAlchemy-Lite has a property `session`, which would make one.
         session = getattr(app.extensions.get("sqlalchemy"), "__dict__", {}).get("session")
         if session is (None if self.sessions is None else self.sessions.session):
-            # It may be replaced at any time, as in tests.
+            # The session has not changed. Tests may replace it at any time.
             return
         orm = sys.modules.get("sqlalchemy.orm")
         if orm is None or not isinstance(session, orm.scoped_session):
@@ -184,13 +184,13 @@ class State:
             sessions = sessions_of(session)
             self.transactions = partial(SessionTransactions, sessions)
             detect_stale_writes(app)
-            # Last: another thread takes it for a sign that all of that is done.
+            # Set this last: other threads take it as a sign that everything else is done.
             self.sessions = sessions
 
     def in_batch(
         self, where: str, is_view: bool, fenced_in: str | None, seat: BatchSeat, most: int
     ) -> GuardTransactions:
-        """Make `transactions` for a call that may share them. Raises `ConfigurationError` where it can't."""
+        """Make the transactions of a call in a batch. Raises `ConfigurationError` if the app can't batch."""
         if fenced_in is None or self.sessions is None:
             raise one_database(where, [])
         from flask_distlock.sql.batches import SessionBatchTransactions
@@ -198,7 +198,7 @@ class State:
         return SessionBatchTransactions(self.sessions, where, is_view, None, seat, most)
 
     def roll_back(self) -> None:
-        """Roll back what this request has open in the session."""
+        """Roll back the open transaction of this request's session."""
         if self.sessions is not None:
             self.sessions.roll_back()
 

@@ -1,4 +1,4 @@
-"""Which guards a request to a registered view passes, and which HTTP methods each of them locks there."""
+"""Finds the guards that a request to a registered view passes, and the HTTP methods that each locks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from flask_distlock.private import views_of
 
 
 def guards_at(view: Callable[..., Any], method: str) -> Iterator[tuple[Guarded, Methods | None]]:
-    """Yield the guards that a request with *method* to *view* passes, each with what it locks there.
+    """Yield the guards that a request with *method* to *view* passes, the outermost first.
 
-    None: every HTTP method. The outermost comes first. Those on a class, and on the method of it that
-    answers, are among them.
+    Each comes with the HTTP methods that it locks; None: all. Guards on the class, and on the method that
+    answers, are included.
     """
     cls = class_of(view)
     for guarded in guards_of(view):
@@ -32,7 +32,7 @@ def guards_at(view: Callable[..., Any], method: str) -> Iterator[tuple[Guarded, 
 
 
 def is_locked(view: Callable[..., Any], method: str) -> bool:
-    """Tell whether one of the guards that a request with *method* to *view* passes locks it."""
+    """Return whether a guard locks a request with *method* to *view*."""
     return any(methods is None or method in methods for _, methods in guards_at(view, method))
 
 
@@ -43,10 +43,10 @@ def class_of(view: Callable[..., Any]) -> type[View] | None:
 
 
 def usual_methods_of(cls: type[View]) -> Methods:
-    """Return what a guard on all of *cls* locks, where it names no methods.
+    """Return the HTTP methods that a guard on all of *cls* locks if it names none.
 
-    A `MethodView` exempts ``get``, and HEAD where ``get`` answers that. What a ``dispatch_request`` of the
-    site does with HEAD only its code knows. The automatic OPTIONS of Flask runs no view.
+    Of a `MethodView` these are all but GET, and HEAD if ``get`` answers it. A ``dispatch_request`` of the
+    site may do anything with HEAD, so HEAD is locked. The automatic OPTIONS of Flask runs no view.
     """
     if decides_itself(cls):
         return ALL_BUT_GET
@@ -55,7 +55,7 @@ def usual_methods_of(cls: type[View]) -> Methods:
 
 
 def decides_itself(cls: type[View]) -> bool:
-    """Tell whether code of the site, and not Flask, looks up what answers a request."""
+    """Return whether the site's own ``dispatch_request`` chooses the method that answers a request."""
     return not issubclass(cls, MethodView) or not all(map(_is_flasks, chain(cls.dispatch_request)))
 
 
@@ -66,16 +66,17 @@ def _is_flasks(function: Callable[..., Any]) -> bool:
 
 
 def inherited_at(cls: type[View], method: str) -> Iterator[tuple[str, Guarded, Methods]]:
-    """Yield the guards on methods that *cls* overrides, and that answer *method*: they lock it all the same.
+    """Yield the guards on base methods that *cls* overrides, for requests with *method*.
 
-    Each with the name of the method, and what it locks there.
+    Each comes with the name of the method, and the HTTP methods that it locks. An override without a guard
+    of its own is still to be locked.
     """
     names: dict[str, Methods] = {"dispatch_request": usual_methods_of(cls)}
     if issubclass(cls, MethodView):
         names[handler_name(cls, method)] = frozenset({method})
     for name, methods in names.items():
         own, *bases = [guards_of(vars(base)[name]) for base in cls.__mro__ if name in vars(base)] or [[]]
-        # A method with a guard of its own knows what to lock.
+        # If the override has a guard of its own, that one decides.
         for guarded in () if own else next(filter(None, bases), ()):
             yield name, guarded, guarded.methods or methods
 
@@ -95,7 +96,7 @@ def locked_as_view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, An
         locks = None if view is None else _locks(guarded, view, request.method)
         guarded.locks_at[place] = locks
     if locks is None and view is not None and args and isinstance(args[0], View) and class_of(view) is None:
-        # A class that makes its views by itself need not say which they are.
+        # A class with its own as_view() may make views that don't refer to it.
         here = guarded in guards_of(type(args[0]).dispatch_request)
         locks = True if here and request.method in (guarded.methods or ALL_BUT_GET) else None
     if locks and guarded.when is not None:
@@ -120,7 +121,7 @@ def handler_of(cls: type[MethodView], method: str) -> Any:
 
 def handler_name(cls: type[MethodView], method: str) -> str:
     """Return the name of the method of *cls* that answers *method*."""
-    # Flask answers HEAD by running 'get', unless there is a 'head'.
+    # Flask answers HEAD by `get`, unless the class has `head`.
     return "get" if method == "HEAD" and getattr(cls, "head", None) is None else method.lower()
 
 

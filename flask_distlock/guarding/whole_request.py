@@ -1,6 +1,6 @@
-"""The whole of a request: its views' locks are released at its end, after every hook and teardown.
+"""Keeps the locks of a request's views until its end, after every hook and teardown.
 
-And what its guards hold goes with it to the thread in which Flask runs an async view.
+This module also passes the current grants to the thread in which Flask runs an async view.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class KeptLock(Kept):
 
     @property
     def is_committed(self) -> bool:
-        """Whether the work of the call was committed, so that its answer stands if the lock is lost."""
+        """Whether the call's work was committed, so that its response is right even if the lock is lost."""
         return self.committed or (self.committed_inside and not self.changed)
 
     def __exit__(self, *exc_info: object) -> None:
@@ -84,7 +84,7 @@ class KeptLock(Kept):
         self.transaction_ended()
 
     def transaction_ended(self) -> None:
-        """Release a lock that ends with its transaction, unless a call is inside it."""
+        """Release a lock that ends with its transaction, unless another call has entered it."""
         is_open = self.session is not None and self.session.in_transaction()
         if self.until_transaction and not self.entered and not is_open:
             self._release()
@@ -101,7 +101,7 @@ class KeptLock(Kept):
             self._release()
 
     def problem(self) -> LockError | None:
-        """Return why the answer can't be success; None if it can."""
+        """Return the error that replaces the response, or None if the call's work was committed."""
         if not self.changed or self.committed:
             return None
         return self.refused or ConfigurationError(
@@ -148,7 +148,7 @@ class ServedRequest(Keeping):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Release the locks, the innermost first, whatever the release of another has raised."""
+        """Release all locks, the innermost first, even if the release of one raises."""
         self.closed = True
         assert self._before is not None
         request, blocks = self._before
@@ -165,16 +165,16 @@ class ServedRequest(Keeping):
         return lock.rest
 
     def answer(self, response: Response, stopwatches: Sequence[Stopwatch]) -> None:
-        """Take *response*, made in the current app context, for the answer."""
+        """Note *response*, which the current app context has made for this request."""
         self.response = response
         self._stopwatches = stopwatches
         self._context = weakref.ref(app_ctx._get_current_object())  # type: ignore[attr-defined]
 
     @property
     def outlives_context(self) -> bool:
-        """Whether the content of the response goes on in the context of the request.
+        """Whether the content of the response is made in the context of the request.
 
-        `stream_with_context` enters the context again, whose teardowns run a second time after the last
+        `stream_with_context` enters the context again, and its teardowns run a second time after the last
         chunk.
         """
         return self._context() is not None
@@ -187,7 +187,7 @@ class ServedRequest(Keeping):
     def start(
         self, status: str, headers: list[tuple[str, str]], exc_info: OptExcInfo | None = None, /
     ) -> Callable[[bytes], object]:
-        """Stand in for ``start_response``, which waits where the answer may still fail."""
+        """Replace ``start_response``: wait if the request keeps locks, because it may still fail."""
         if not self.locks:
             return self.start_response(status, headers, exc_info)
         self._waiting = status, headers, exc_info
@@ -195,7 +195,7 @@ class ServedRequest(Keeping):
         return self._write
 
     def started(self) -> Callable[[bytes], object] | None:
-        """Call the ``start_response`` of the server, if that has waited."""
+        """Call the server's ``start_response`` if `start` has waited. Return its ``write``."""
         waiting, self._waiting = self._waiting, None
         self.successful = False
         if waiting is None:
@@ -208,12 +208,12 @@ class ServedRequest(Keeping):
         return self.start_response(status, headers, exc_info)
 
     def buffered(self, content: Iterable[bytes]) -> Iterable[bytes]:
-        """Make all of *content* now, under the locks, within the ``max_hold`` of each. See `failure`."""
+        """Make all of *content* now, under the locks, within the ``max_hold`` of each. Sets `failure`."""
         close = getattr(content, "close", lambda: None)
         chunks = []
         now = clock.now()
         held = [one for one in self.kept if not one.grant.released]
-        # The grants of a dummy don't know when they were made.
+        # Grants of the dummy backend have no time of their own.
         latest = min(((max(one.grant.since, 0.0) or now) + one.max_hold for one in held), default=math.inf)
         try:
             for chunk in content:
@@ -253,8 +253,8 @@ def enclose(app: Flask) -> None:
 
 
 def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[[Response], Response]:
-    """Let *process* run the hooks of a response, and answer the lock errors that they raise."""
-    #: The views whose callbacks were told.
+    """Wrap *process*, which runs the hooks of a response, to answer lock errors that they raise."""
+    #: The views about whose callbacks a warning was logged.
     told: set[str] = set()
 
     def process_response(response: Response) -> Response:
@@ -264,7 +264,7 @@ def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[
             response = process(response)
         except ANSWERED as error:
             if not (isinstance(error, LockLost) and locks and all(lock.is_committed for lock in locks)):
-                # Flask would run all hooks again for an error of one of them.
+                # If this raised, Flask would run all hooks again.
                 return app.make_response(app.handle_user_exception(error))
             logger.error(
                 "A hook could not commit, because its lock was lost. What %s had committed stands, as does "
@@ -290,7 +290,7 @@ def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[
 
 
 def _passing_on(run: Callable[[Async], Callable[..., Any]]) -> Callable[[Async], Callable[..., Any]]:
-    """Return *run*, whose coroutines hold what the thread holds that waits for them."""
+    """Wrap *run*, so that its coroutines have the current grants of the thread that waits for them."""
 
     def async_to_sync(function: Async) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -311,7 +311,7 @@ def _passing_on(run: Callable[[Async], Callable[..., Any]]) -> Callable[[Async],
 
 
 class _Enclosing:
-    """The WSGI application *inner* of *app*, whose answer waits until its locks are released."""
+    """Wraps the WSGI application *inner* of *app*: the response waits until the locks are released."""
 
     def __init__(self, app: Flask, inner: WSGIApplication) -> None:
         self._app = app
@@ -329,7 +329,7 @@ class _Enclosing:
                     content = self._streamed(content, request, response)
                     problem = request.failure
             except LockLost as error:
-                # A teardown's: everything before has its answer.
+                # A teardown has raised this: lock errors of hooks and views are answered already.
                 if not request.locks:
                     raise
                 problem = error
@@ -354,8 +354,8 @@ class _Enclosing:
     def _streamed(
         self, content: Iterable[bytes], request: ServedRequest, response: Response
     ) -> Iterable[bytes]:
-        """See to *content*, which code of the site makes while it is sent."""
-        # Werkzeug gives an answer to a lock error as a stream, too.
+        """Return *content*, made under the locks if it needs the context. Else warn that it is not."""
+        # Werkzeug also streams the responses to lock errors.
         if not request.outlives_context and response.status_code < 400:
             warn_of_stream(request.locks[0].where, self._streams_told)
         return request.buffered(content) if request.outlives_context else content

@@ -1,9 +1,8 @@
-"""Views with locks around them that do not stand on them: those of rules, and those that a class inherits.
+"""Wraps views in locks that they have no decorator for: those of rules, and those of base classes.
 
-A rule stands around the view function that is registered for its endpoint. A lock that a class inherits holds
-in its own views, whatever these call, and however they are made: where the route says what to lock, it is
-around the whole view, as a rule's is. Elsewhere only the override knows, which calls the method: there it has
-to come to the lock before it commits.
+A rule wraps the view function that is registered for its endpoint. A guard on a method of a base class also
+locks views of subclasses that override the method. If the route's arguments can fill in its names, it wraps
+the whole view, like a rule. If not, the override itself has to call the guarded method before it commits.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ AnyView = Callable[..., Any]
 
 
 def views_with_locks(app: Flask) -> dict[str, AnyView]:
-    """Return the views of *app* by endpoint, with the locks around them that don't stand on them.
+    """Return the views of *app* by endpoint, wrapped in the locks of rules and base classes.
 
-    They are not served yet. Raises `ConfigurationError` for rules that can't work.
+    The caller has to register them. Raises `ConfigurationError` for rules that can't work.
     """
     _lock_own_views()
     routes: defaultdict[str, list[Route]] = defaultdict(list)
@@ -65,7 +64,7 @@ def _with_rules(app: Flask) -> dict[str, AnyView]:
 
 
 def _refuse_others(app: Flask, views: Mapping[str, AnyView], rule: Rule) -> None:
-    """Raise `ConfigurationError` if another endpoint has the view of *rule* without its lock."""
+    """Raise `ConfigurationError` if another endpoint runs the view of *rule* without its lock."""
     served_here = _served(views_of(app)[rule.route])
     locked = rule.told.locked_methods(_usual(views[rule.route])) or ALL_BUT_GET
     for endpoint, view in views_of(app).items():
@@ -82,13 +81,13 @@ def _refuse_others(app: Flask, views: Mapping[str, AnyView], rule: Rule) -> None
 
 
 def _served(view: AnyView) -> object:
-    """Return the class or the innermost function of *view*; None: one of Flask's own serves many routes."""
+    """Return the class or innermost function of *view*; None: Flask's own, which may serve many routes."""
     innermost = class_of(view) or list(chain(view))[-1]
     return None if str(getattr(innermost, "__module__", "")).partition(".")[0] == "flask" else innermost
 
 
 def refuse_replaced(app: Flask, ruled: Mapping[str, AnyView], endpoint: str | None) -> None:
-    """Raise `ConfigurationError` if the view of *endpoint* was put in the place of the one with its rules."""
+    """Raise `ConfigurationError` if another view has replaced the view of *endpoint* in *ruled*."""
     ours = ruled.get(endpoint or "")
     if ours is None:
         return
@@ -106,7 +105,7 @@ def _ruled(view: AnyView, rule: Rule) -> AnyView:
     refuse_unguardable(view)
 
     def with_the_routes_arguments(**arguments: Any) -> Any:
-        # Not those of the view itself: decorators in between may change them.
+        # Names are bound by this signature: decorators of the view may change the route's arguments.
         return view(**arguments)
 
     guarded = Guarded(with_the_routes_arguments, rule.told, methods=_usual(view), when=rule.when)
@@ -115,19 +114,19 @@ def _ruled(view: AnyView, rule: Rule) -> AnyView:
 
 
 def _usual(view: AnyView) -> Methods:
-    """Return the methods that a rule locks on *view* unless it names some."""
+    """Return the HTTP methods that a rule locks on *view* if it names none."""
     cls = class_of(view)
     return ALL_BUT_GET if cls is None else usual_methods_of(cls)
 
 
 def _lock_own_views() -> None:
-    """Let the ``decorators`` of classes that make their views by themselves lock these, too."""
+    """Let guards in ``decorators`` also lock the views of classes that override ``as_view()``."""
     for cls in _below(View):
         for told in filter(None, map(told_of, cls.decorators if has_own_as_view(cls) else ())):
             if all(one.told is not told for one in guards_of(cls.dispatch_request)):
                 guarded = Guarded(cls.dispatch_request, told)
                 guarded.where = f"{cls.__module__}.{cls.__qualname__}"
-                # In place, as a decorator above the class does it.
+                # Change the class itself, as a decorator above the class does.
                 cls.dispatch_request = wrap(cls.dispatch_request, guarded)  # type: ignore[method-assign]
 
 
@@ -163,7 +162,7 @@ def _around(view: AnyView, base: Guarded, methods: Methods, where: str) -> Guard
     def with_the_routes_arguments(**arguments: Any) -> Any:
         return current_app.ensure_sync(view)(**arguments)
 
-    # A name is made of what the route has, and not of what the view says that it takes.
+    # Bind names by the arguments of the route, not by the signature of the view.
     with_the_routes_arguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)]
     )
@@ -174,7 +173,7 @@ def _around(view: AnyView, base: Guarded, methods: Methods, where: str) -> Guard
 
 
 def _says(route: Route, guarded: Guarded) -> bool:
-    """Tell whether the arguments of *route* are what the names of *guarded* are made of."""
+    """Return whether the arguments of *route* can fill in the names of *guarded*."""
     arguments = dict.fromkeys(route.arguments | set(route.defaults or ()))
     try:
         check_arguments(guarded, route)
@@ -195,7 +194,7 @@ def _requiring(view: AnyView, base: Guarded, methods: Methods, where: str) -> An
             try:
                 result = current_app.ensure_sync(view)(**arguments)
             except HTTPException as error:
-                # Flask takes one for an answer.
+                # Flask makes a response from it.
                 if status_of(error) < 400:
                     required.refuse()
                 raise
@@ -205,7 +204,7 @@ def _requiring(view: AnyView, base: Guarded, methods: Methods, where: str) -> An
                 return result
             finally:
                 if not required.passed:
-                    # A hook would commit it.
+                    # Otherwise a hook might commit the changes.
                     current_state().roll_back()
 
     return wrapper

@@ -1,6 +1,6 @@
-"""The sessions of SQLAlchemy around a lock, and the fence's row in its databases.
+"""Handles SQLAlchemy's sessions under locks, and the fence rows in its databases.
 
-Only what runs where the site has SQLAlchemy imports this: see `flask_distlock.guarding.state`.
+Other modules import this package only if the site has SQLAlchemy: see `flask_distlock.guarding.state`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Batches in Flask: the sessions of the requests take part in one transaction, one after the other.
+"""Batches in Flask: the sessions of several requests take part in one transaction, one after the other.
 
-In the context of a batch each session has the one connection, whose transaction is open. It begins a
-savepoint there, and ``db.session.commit()`` in a view ends that alone. See `distlock.web.batch`.
+In a batch every session uses the same connection, whose transaction is open. A session begins a savepoint
+there, and ``db.session.commit()`` in a view ends only the savepoint. See `distlock.web.batch`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flask_distlock.sql.sessions import SessionTransactions
 
 @dataclass(slots=True)
 class _Carried:
-    """The state that goes from part to part."""
+    """The state that the parts of a batch pass on."""
 
     connection: Connection
     transaction: RootTransaction
@@ -53,7 +53,7 @@ class SessionBatchTransactions(SessionTransactions):
         if isinstance(taken_along, Batch):
             yield from self._take_part(taken_along, grant)
         else:
-            # Also by itself: what commit() means must not depend on who else is there.
+            # Begin a batch even for a single call, so that commit() in the view means the same.
             assert fenced_in is not None
             yield from self._lead(grant, fenced_in, left)
 
@@ -99,7 +99,7 @@ class SessionBatchTransactions(SessionTransactions):
         problem: BaseException | None = None
         ended: list[BaseException] = []
         watch(connection, ended.append)
-        #: Whether the transaction goes on behind it.
+        #: Whether the transaction can go on with the next part.
         sound = False
         try:
             savepoint = connection.begin_nested()
@@ -126,8 +126,8 @@ class SessionBatchTransactions(SessionTransactions):
 
 
 def _check_deferred(connection: Connection) -> None:
-    """Check deferred constraints now, so that they fail this request, and not all of them."""
-    # Other drivers take one statement at a time.
+    """Check deferred constraints now, so that only this request fails, not the whole batch."""
+    # These drivers send several statements in one message.
     at_once = connection.dialect.driver in {"psycopg", "psycopg2"}
     for statement in ["; ".join(CHECK_DEFERRED)] if at_once else CHECK_DEFERRED:
         connection.exec_driver_sql(statement)
@@ -158,7 +158,7 @@ def _watch_statements(connection: Connection) -> None:
 
 
 def _leave(stack: ExitStack) -> CleanUp:
-    """Leave what *stack* would have ended to the thread that has the connection."""
+    """Return a function that ends *stack*, for the thread that uses the connection now."""
     rest = stack.pop_all()
     return lambda: rest.__exit__(LockLost, LockLost("The batch was given up."), None)
 
@@ -168,7 +168,7 @@ _OURS = "_distlock_joins"
 
 @contextmanager
 def joined(connection: Connection) -> Iterator[None]:
-    """Let the sessions of the block, those of this context, take part in *connection*'s transaction."""
+    """Let the sessions of this context take part in the transaction of *connection* during the block."""
     before = shared_connection.set(connection)
     try:
         yield
@@ -177,16 +177,16 @@ def joined(connection: Connection) -> Iterator[None]:
 
 
 def let_join(session: scoped_session[Session], where: str) -> None:
-    """Let what *session* makes obey `joined`. Raises `ConfigurationError` where that can't be.
+    """Let the sessions that *session* makes obey `joined`. Raises `ConfigurationError` if they can't.
 
-    By their class: ``db.session.remove()`` in a view makes another session.
+    This changes their class, because ``db.session.remove()`` in a view makes another session.
     """
     factory = session.session_factory
     if not isinstance(factory, sessionmaker):
         raise ConfigurationError(
             f"{where} has batch=, and db.session is not made by SQLAlchemy's sessionmaker: leave batch= out."
         )
-    # The maker has made it for itself: nobody else has sessions of it.
+    # A sessionmaker makes a class of its own, so no other sessions change.
     cls: Any = factory.class_
     if hasattr(cls, _OURS):
         return

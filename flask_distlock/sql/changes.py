@@ -1,4 +1,4 @@
-"""Whether a session has changed something: SQLAlchemy's word, and the database's own. No SQL is read."""
+"""Finds out, from SQLAlchemy and from the database, whether a session has changes. It parses no SQL."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sqlalchemy.orm import Session, SessionTransaction
 from distlock.fence.row import TABLE
 from flask_distlock.private import is_savepoint
 
-#: An execution option of what the guard itself sends: whether that may change rows.
+#: An execution option of statements that the guard itself sends: whether they may change rows.
 FENCE = "distlock_fence"
 
-# Readers take the first two, SERIALIZABLE ones the third. All stay until the transaction ends:
+# The modes of locks that readers take, the last one with SERIALIZABLE. They last until the transaction ends:
 # https://www.postgresql.org/docs/current/explicit-locking.html
 _READING = "('AccessShareLock', 'RowShareLock', 'SIReadLock')"
 
-# A transaction that changes rows has a number, and locks the table in a mode that readers don't take.
-# SELECT … FOR UPDATE has the number only, as nextval(); an UPDATE that meets no row locks the table only.
-# Rows are counted where they are written, and together with those of earlier transactions that the server has
-# not put into its statistics yet: none is certain, some are not. An ordinary write takes RowExclusiveLock.
+# A transaction that changes rows has an xact id, and locks the table in a mode that readers don't take.
+# SELECT … FOR UPDATE and nextval() assign only the id; an UPDATE that matches no row takes only the lock.
+# The row counts include earlier transactions that the server has not added to its statistics yet: 0 rows is
+# certain, more are not. An ordinary write takes RowExclusiveLock.
 _CHANGED = f"""
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL, count(*),
   CASE WHEN current_setting('track_counts')::bool AND bool_and(counts) IS NOT FALSE
@@ -42,12 +42,12 @@ FROM (
 ) AS written
 """  # noqa: S608 - nothing but our own names is put in.
 
-#: The dialect's words for statements that change rows.
+#: The command tags of PostgreSQL for statements that change rows.
 WRITING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
-#: And one that locks a whole table.
+#: The command tag for a statement that locks a whole table.
 LOCKING = frozenset({"LOCK TABLE"})
 
-# The server does not tell advisory locks of the transaction from those of the connection.
+# pg_locks does not show whether an advisory lock belongs to the transaction or to the connection.
 _LOCKS = f"""
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL OR EXISTS (
   SELECT FROM pg_catalog.pg_locks
@@ -60,11 +60,11 @@ SELECT pg_current_xact_id_if_assigned() IS NOT NULL OR EXISTS (
 class Seen(NamedTuple):
     """How much one connection has changed, as its database counts."""
 
-    #: None: it can't tell.
+    #: SQLite: the number of changed rows. PostgreSQL: the number of tables locked for writing. None: unknown.
     changes: int | None
-    #: Whether it may have changed something that is not counted.
+    #: PostgreSQL: whether the transaction has an xact id, and so may have changes.
     more: bool = False
-    #: PostgreSQL: in how many rows of the tables that are locked for writing; None: it can't tell.
+    #: PostgreSQL: the number of changed rows in these tables; None: unknown.
     rows: int | None = 0
 
 
@@ -85,9 +85,9 @@ def seen_at_begin(connection: Connection) -> Seen | None:
 
 
 def changed(connection: Connection, before: Seen, explained: Set[str]) -> bool | None:
-    """Tell whether something was changed on *connection* since *before*; None: nobody can tell.
+    """Return whether *connection* has changes since *before*; None: unknown.
 
-    *explained*: what statements that have changed nothing were, as PostgreSQL calls them.
+    *explained*: PostgreSQL's command tags of statements that have locked tables without changes.
     """
     try:
         match connection.dialect.name:
@@ -100,7 +100,7 @@ def changed(connection: Connection, before: Seen, explained: Set[str]) -> bool |
             case _:
                 return None
     except Exception:
-        # PostgreSQL takes no more statements after one that has failed, and commits nothing.
+        # After a failed statement PostgreSQL refuses all others, and commits nothing.
         return False
     if now.changes is None or before.changes is None:
         return None
@@ -108,46 +108,43 @@ def changed(connection: Connection, before: Seen, explained: Set[str]) -> bool |
 
 
 def holds_locks(connection: Connection) -> bool | None:
-    """Tell whether the end of the transaction on *connection*, which has no changes, would let a lock go.
-
-    None: it can't tell.
-    """
+    """Return whether the transaction on *connection*, which has no changes, holds locks; None: unknown."""
     try:
         match connection.dialect.name:
             case "sqlite":
-                # Python's driver begins none for reading. What somebody has begun may be BEGIN IMMEDIATE.
+                # Python's driver begins no transaction for reads, but the site may have sent BEGIN IMMEDIATE.
                 begun = getattr(connection.connection.dbapi_connection, "in_transaction", True)
                 return None if begun else False
             case "postgresql":
                 return bool(connection.exec_driver_sql(_LOCKS, execution_options={FENCE: True}).scalar_one())
     except Exception:
-        # One that has failed keeps its locks until it is rolled back, and answers nothing.
+        # A failed transaction keeps its locks until ROLLBACK, and refuses queries about them.
         return None
     return None
 
 
 def commits_by_itself(connection: Connection) -> bool:
-    """Tell whether *connection* commits each statement by itself, as far as its driver tells."""
+    """Return whether *connection* is in autocommit mode, as far as its driver tells."""
     driver: Any = connection.connection.dbapi_connection
     try:
         if connection.dialect.name == "sqlite":
-            # Without an isolation level there is a transaction only where somebody has written BEGIN.
+            # Without an isolation level, only a BEGIN of the site opens a transaction.
             off = driver.isolation_level is not None and getattr(driver, "autocommit", -1) is not True
             return not (off or driver.in_transaction)
         return bool(connection.dialect.detect_autocommit_setting(driver))
     except (AttributeError, NotImplementedError):
-        return False  # Older than SQLAlchemy 2.0.43, or a driver that can't tell.
+        return False  # SQLAlchemy is older than 2.0.43, or the driver can't tell.
 
 
 def _joined(connection: Connection) -> bool:
-    """Tell whether the session takes part in a transaction that somebody else has begun, as in tests."""
+    """Return whether other code, such as a test, has begun the transaction of *connection* already."""
     info = getattr(connection.connection.dbapi_connection, "info", None)
-    # Where the driver can't tell, the database is asked.
+    # If the driver can't tell, assume so: the caller then asks the database.
     return getattr(info, "transaction_status", 1) != 0
 
 
 def _more(before: Seen, now: Seen, explained: Set[str]) -> bool | None:
-    """Tell whether PostgreSQL's *now* has changes that *before* has not."""
+    """Return whether PostgreSQL's *now* has changes that *before* has not; None: unknown."""
     if not now.more:
         return False
     assert now.changes is not None
@@ -156,12 +153,12 @@ def _more(before: Seen, now: Seen, explained: Set[str]) -> bool | None:
         return None
     if now.changes == before.changes:
         return True if now.rows is not None and before.rows is not None else None
-    # The locks are what is left of them. One for more than rows is explained by LOCK TABLE alone.
+    # *explained* statements may have left the table locks. Without a row count only LOCK TABLE can have.
     return None if explained & (LOCKING if now.rows is None else WRITING) else True
 
 
 def _sqlite(connection: Connection) -> Seen:
-    # Other drivers than Python's own need not have it.
+    # Only Python's own driver surely has this attribute.
     return Seen(getattr(connection.connection.dbapi_connection, "total_changes", None))
 
 
@@ -171,15 +168,15 @@ def _postgresql(connection: Connection) -> Seen:
     return Seen(tables, more=assigned, rows=rows)
 
 
-#: The connection that the sessions of the running code have in common with those of others.
+#: The connection of the batch in which the running code's sessions take part, or None.
 shared_connection: ContextVar[Connection | None] = ContextVar("distlock_shared_connection", default=None)
 
 
 class Work(NamedTuple):
-    """How many statements were sent in a transaction."""
+    """The number of statements that were sent in a transaction."""
 
     all: int
-    #: Statements that have returned no rows, such as those that set something for the transaction.
+    #: The number of those that returned no rows, such as SET LOCAL.
     acts: int
 
 
@@ -221,14 +218,14 @@ class Changes:
         return None if transaction is None else self._opened.get(transaction)
 
     def known(self, session: Session) -> bool:
-        """Tell whether SQLAlchemy knows of changes that a COMMIT would write."""
+        """Return whether SQLAlchemy knows of changes that a COMMIT would write."""
         if session.new or session.deleted or any(map(session.is_modified, session.dirty)):
             return True
         opened = self._of(session)
         return opened is not None and opened.sent
 
     def of(self, session: Session) -> bool | None:
-        """Tell whether *session* has changes; None: its database can't tell, and SQLAlchemy knows of none."""
+        """Return whether *session* has changes; None: SQLAlchemy knows none, and the database can't tell."""
         if self.known(session):
             return True
         opened = self._of(session) or _OpenTransaction()
@@ -237,9 +234,9 @@ class Changes:
         return True if True in answers else None if None in answers else False
 
     def holds_locks(self, session: Session) -> bool | None:
-        """Tell whether the end of *session*, which has no changes, lets locks go that its site has taken.
+        """Return whether the transaction of *session*, which has no changes, holds locks.
 
-        None: its database can't tell, or nobody has seen how the transaction began.
+        None: the database can't tell, or the beginning of the transaction was not seen.
         """
         if (opened := self._of(session)) is None:
             return None
@@ -247,7 +244,7 @@ class Changes:
         return True if True in answers else None if None in answers else False
 
     def work(self, session: Session) -> Work:
-        """Return what *session* has done in its transaction."""
+        """Return the number of statements that *session* has sent in its transaction."""
         opened = self._of(session)
         return NOTHING if opened is None else opened.work
 
@@ -259,16 +256,16 @@ class Changes:
         if opened is None:
             return
         if FENCE in context.execution_options:
-            # The fence's own row is no change of the site's.
+            # Don't count the fence row as a change: let SQLite's count start here.
             if context.execution_options[FENCE] and connection.dialect.name == "sqlite":
                 opened.connections[connection] = _sqlite(connection)
             return
         writes = context.isinsert or context.isupdate or context.isdelete
         acts = cursor.description is None and (writes or not is_savepoint(context))
         opened.work = Work(opened.work.all + 1, opened.work.acts + acts)
-        # A statement without rows is no read, whatever its words; SET and SAVEPOINT count none.
+        # A statement that returns no rows and has a row count is a write. SET and SAVEPOINT have no count.
         counted = bool(cursor.rowcount) if writes else cursor.description is None and cursor.rowcount > 0
-        # SQLite counts what an INSERT returns only when that has been fetched.
+        # SQLite counts the rows of INSERT … RETURNING only after they are fetched.
         uncounted = context.isinsert and cursor.description is not None
         if counted or (uncounted and connection.dialect.name == "sqlite"):
             opened.sent = True
@@ -286,7 +283,7 @@ class Changes:
 
 
 def joins(session: Session) -> bool:
-    """Tell whether *session* takes part in a transaction that others have begun, as a test around it."""
+    """Return whether *session* joins a connection whose transaction other code has begun, as a test."""
     try:
         return isinstance(session.get_bind(), Connection)
     except UnboundExecutionError:

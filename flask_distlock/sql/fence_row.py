@@ -1,4 +1,4 @@
-"""The fence's row in SQLAlchemy's databases, and the fences that a session's transactions pass."""
+"""Fence rows in SQLAlchemy's databases, and the fences that a session's transactions pass."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from flask_distlock.fence import fence_table
 from flask_distlock.private import is_last_at_commit, listeners_at_begin
 from flask_distlock.sql.changes import FENCE, commits_by_itself, joins
 
-#: Called if the database ends the transaction of a connection.
+#: The callbacks for the case that the database ends the transaction of a connection.
 _watched: WeakKeyDictionary[Connection, list[Callable[[BaseException], None]]] = WeakKeyDictionary()
 #: The marks of open transactions that have passed the fence.
 _marks: WeakKeyDictionary[Connection, Mark] = WeakKeyDictionary()
-#: Engines whose COMMITs look at them.
+#: The engines that check `_marks` before COMMIT.
 _committing: WeakSet[Engine] = WeakSet()
-#: Errors are told by dialects only.
+#: The dialects whose errors `_on_error` receives. SQLAlchemy registers its listeners by dialect.
 _heard: WeakSet[Dialect] = WeakSet()
 
 
 def make_table(bind: str) -> str:
-    """Return the remedy for a missing table in *bind*."""
+    """Return the remedy for a missing fence table in *bind*."""
     return "Run: flask distlock create-table" + ("" if bind == DEFAULT_BIND else f" --bind {bind}")
 
 
@@ -51,7 +51,7 @@ def fenced(
 ) -> AbstractContextManager[object]:
     """Begin the transaction of *session* on *engine* by passing the fence. Errors roll it back.
 
-    *left*: seconds that may be waited for transactions of earlier grants. *bind*: what the engine is called
+    *left*: returns the seconds left to wait for transactions of earlier grants. *bind*: the name of *engine*
     in the settings. Raises `LockLost`, `LockTimeout`.
     """
     row = FenceConnection(engine, session)
@@ -68,12 +68,12 @@ def fenced(
         finally:
             row.open = None
 
-    # A COMMIT in the block is preceded by another look: see `look_again_in`.
+    # looks_again=False: `look_again_in` does so before each COMMIT in the block.
     return begin_fenced(begin, row, grant, left, make_table(bind), looks_again=False)
 
 
 def look_again_in(session: Session, engine: Engine, grant: Grant, left: Callable[[], float]) -> None:
-    """See `distlock.fence.passing`: for the open transaction of *session* on *engine*, before its end."""
+    """Call `distlock.fence.passing.look_again` for the open transaction of *session*, before its end."""
     row = FenceConnection(engine, session)
     if absent_for(grant, row.database):
         row.open = session.connection(bind_arguments={"bind": engine})
@@ -83,32 +83,32 @@ def look_again_in(session: Session, engine: Engine, grant: Grant, left: Callable
 def fence_again(session: Session, connection: Connection, grant: Grant, left: Callable[[], float]) -> None:
     """Pass the fence in a later transaction of the same grant, just begun on *connection* by *session*.
 
-    Where it raises, the transaction is usable, and passed no fence.
+    If this raises, the transaction has not passed the fence, but can be used to read.
     """
     row = FenceConnection(connection.engine, session)
     row.open = connection
-    # PostgreSQL takes no more statements after one that has failed.
+    # Without a savepoint PostgreSQL would refuse all statements after a failed one.
     with connection.begin_nested() if row.kind == "postgresql" else nullcontext():
-        # The transaction that has made them may have been rolled back.
+        # The transaction that inserted the fence rows may have been rolled back.
         missing = [*made_by(grant, row.database), *absent_for(grant, row.database)]
         pass_fence(row, statements_for(row.kind), grant, left, missing)
 
 
 def create_table(engine: Engine) -> str:
-    """Make the table of the fence, unless it is there. Returns its name."""
+    """Create the fence table, unless it exists. Return its name."""
     table = fence_table(MetaData())
     table.create(engine, checkfirst=True)
     return table.name
 
 
 def prune(engine: Engine, bind: str, days: float, dry_run: bool) -> int:
-    """See `distlock.fence.prune`. *bind*: what *engine* is called in the settings."""
+    """See `distlock.fence.prune`. *bind*: the name of *engine* in the settings."""
     row = FenceConnection(engine)
     return prune_rows(partial(begun, engine, row), row, days, make_table(bind), dry_run)
 
 
 def examine(engine: Engine, bind: str, wanted: bool) -> Finding | None:
-    """See `distlock.fence.prune`. *bind*: what *engine* is called in the settings."""
+    """See `distlock.fence.prune`. *bind*: the name of *engine* in the settings."""
     row = FenceConnection(engine)
     line = "flask distlock prune" + ("" if bind == DEFAULT_BIND else f" --bind {bind}")
     return examine_table(partial(begun, engine, row), row, make_table(bind), line, wanted)
@@ -116,16 +116,16 @@ def examine(engine: Engine, bind: str, wanted: bool) -> Finding | None:
 
 @contextmanager
 def begun(engine: Engine, row: FenceConnection) -> Iterator[None]:
-    """Begin a transaction of its own on *engine*, for *row*."""
+    """Run the block in a new transaction on *engine*, as the open connection of *row*."""
     with engine.begin() as row.open:
         refuse_autocommit(row.open)
         yield
 
 
 def watch(connection: Connection, ended: Callable[[BaseException], None]) -> None:
-    """Call *ended* where MySQL or MariaDB ends the transaction of *connection* by itself.
+    """Call *ended* with the error if MySQL or MariaDB itself ends the transaction of *connection*.
 
-    A view that goes on after a deadlock is in another transaction, which has passed no fence.
+    A view that goes on after a deadlock is in another transaction, which has not passed the fence.
     """
     if connection.dialect.name not in {"mysql", "mariadb"}:
         return
@@ -142,7 +142,7 @@ def _on_error(context: ExceptionContext) -> None:
 
 
 def set_mark(connection: Connection, mark: Mark) -> None:
-    """Look at *mark*, which the open transaction of *connection* has, before its COMMIT."""
+    """Check before COMMIT on *connection* that the transaction still has *mark*."""
     if connection.engine not in _committing:
         _committing.add(connection.engine)
         event.listen(connection.engine, "commit", _on_commit)
@@ -152,7 +152,7 @@ def set_mark(connection: Connection, mark: Mark) -> None:
 def _on_commit(connection: Connection) -> None:
     mark = _marks.pop(connection, None)
     if mark is not None:
-        # Statements of other listeners belong to the same transaction.
+        # Later listeners may still send statements of the same transaction, so don't send COMMIT for them.
         last = is_last_at_commit(connection, _on_commit)
         at_once = last and commits_in_message(connection.connection.dbapi_connection)
         mark.look(partial(_send, connection), "COMMIT" if at_once else "")
@@ -175,7 +175,7 @@ def look_at_mark(connection: Connection) -> None:
 
 
 def refuse_autocommit(connection: Connection) -> None:
-    """Raise `ConfigurationError` if *connection* commits each statement by itself: no row stays locked."""
+    """Raise `ConfigurationError` if *connection* is in autocommit mode, where no row stays locked."""
     if commits_by_itself(connection):
         raise ConfigurationError(
             "The engine has the isolation level AUTOCOMMIT: the fence's row would be unlocked at once. Leave "
@@ -184,10 +184,13 @@ def refuse_autocommit(connection: Connection) -> None:
 
 
 class FenceConnection:
-    """The connection whose transaction is open just now."""
+    """A connection of SQLAlchemy, as `distlock.fence.statements.Connection`.
+
+    `open` is the connection while its transaction is open, else None.
+    """
 
     def __init__(self, engine: Engine, session: Session | None = None) -> None:
-        # The same engine with other options has the same pool.
+        # Copies of an engine with other options share its pool.
         self.database = engine.pool
         self.open: Connection | None = None
         self._engine = engine
@@ -195,7 +198,7 @@ class FenceConnection:
 
     @property
     def kind(self) -> str:
-        # Which of both it is its first connection finds out.
+        # The first connection of a MySQL engine finds out whether the server is MariaDB.
         dialect = self._engine.dialect
         return "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
 
@@ -233,31 +236,34 @@ Left = Callable[[], float]
 
 @dataclass(slots=True, eq=False)
 class Fenced:
-    """One guard, whose fence the transactions on *engine* pass."""
+    """A guard whose fence the transactions on *engine* have to pass."""
 
     engine: Engine
     grant: Grant
     left: Left
-    #: Why the transaction that is open did not pass, or is not the one that did.
+    #: Why the open transaction did not pass, or is no longer the one that passed; None: it passed.
     refused: Exception | None = None
-    #: Whether the lock was a row, which COMMIT has let go: what is read from then on may be stale.
+    #: Whether the lock was a row, which COMMIT has unlocked. Later reads may be stale.
     over: bool = False
 
     def end(self, error: BaseException) -> None:
-        """Note that the database has ended the transaction by itself, with *error*."""
+        """Note that the database itself has ended the transaction, with *error*."""
         self.refused = RolledBack(self.grant.names)
 
 
 class Fences:
-    """*is_current*: whether a session is what ``db.session`` is just now."""
+    """The fences that an app's sessions have to pass.
+
+    *is_current*: returns whether a session is the present ``db.session``.
+    """
 
     def __init__(self, is_current: Callable[[Session], bool]) -> None:
         self._is_current = is_current
-        #: The fences of all sessions, while their guards go on.
+        #: The fences of all guards that are running.
         self.open: set[Fenced] = set()
-        #: The outermost first.
+        #: The fences of each session, the outermost first.
         self._of: WeakKeyDictionary[Session, tuple[Fenced, ...]] = WeakKeyDictionary()
-        #: The same by app contexts: ``db.session.remove()`` in a view gives it another session.
+        #: The fences of each app context: ``db.session.remove()`` in a view gives it another session.
         self._in: WeakKeyDictionary[Any, tuple[Fenced, ...]] = WeakKeyDictionary()
 
     def of(self, session: Session) -> tuple[Fenced, ...]:
@@ -269,7 +275,7 @@ class Fences:
 
     @contextmanager
     def passing(self, session: Session, fenced: Fenced) -> Iterator[None]:
-        """Let later transactions of *session* in the block pass *fenced*, too; the first one has done so."""
+        """Let later transactions of *session* in the block pass *fenced*, too, as the first one has."""
         context = app_ctx._get_current_object()  # type: ignore[attr-defined]
         self._of[session] = self._in[context] = (*self.of(session), fenced)
         watch(session.connection(bind_arguments={"bind": fenced.engine}), fenced.end)
@@ -278,7 +284,7 @@ class Fences:
             with beginnable(session):
                 yield
         finally:
-            # A guard around this one goes on, and one that is kept may be over before.
+            # Remove only this one: an outer guard goes on, and kept ones may end in any order.
             rest = tuple(one for one in self._of.get(session, ()) if one is not fenced)
             self._of[session] = self._in[context] = rest
             self.open.discard(fenced)
@@ -288,7 +294,7 @@ class Fences:
         for fenced in self.of(session):
             if connection.engine.pool is not fenced.engine.pool:
                 continue
-            # A committed transaction is over, and another grant may have been there since.
+            # The new transaction has to pass again: another grant may have passed since the last COMMIT.
             fenced.refused = None
             if fenced.over:
                 continue
@@ -296,7 +302,7 @@ class Fences:
             try:
                 fence_again(session, connection, fenced.grant, fenced.left)
             except (LockError, Again) as error:
-                # Reading does no harm, and the view's answer stands: it may have committed all that it wants.
+                # Don't raise before COMMIT: the view may only read, having committed all its changes.
                 fenced.refused = error
 
     def refuse_commit(self, session: Session, has_changes: Callable[[Session], bool]) -> None:
@@ -309,7 +315,7 @@ class Fences:
                     f"A transaction under the lock {names} did not pass the fence: {fenced.refused}"
                 ) from fenced.refused
         self.look_again(session)
-        # A COMMIT of a guard inside it is not under the lock that was released.
+        # Only the innermost guard counts: a guard inside the released lock has a lock of its own.
         if fences and fences[-1].over and has_changes(session):
             names = ", ".join(map(repr, fences[-1].grant.names))
             raise ConfigurationError(
@@ -318,16 +324,16 @@ class Fences:
             )
 
     def look_again(self, session: Session) -> None:
-        """Raise `LockLost` if a reader was overtaken: the open transaction of *session* is about to end."""
+        """Raise `LockLost` if a reader was overtaken. Called before the transaction of *session* ends."""
         for fenced in self.of(session):
-            # A row is let go by the first COMMIT, which has looked.
+            # If the lock was a row, the first COMMIT has looked and then unlocked it.
             if not fenced.over:
                 look_again_in(session, fenced.engine, fenced.grant, fenced.left)
 
     def refuse_ended(self, session: Session) -> None:
         """Raise `EndedEarly` if the open transaction of *session* is not the one that has passed the fences.
 
-        Readers have nothing that could be committed.
+        Readers are not checked, because they commit nothing.
         """
         for fenced in self.of(session):
             if fenced.grant.mode != READ and not fenced.over:
@@ -340,13 +346,13 @@ class Fences:
 
 @contextmanager
 def beginnable(session: Session) -> Iterator[None]:
-    """Let the first `session.begin()` in the block give the open transaction.
+    """Let the first `session.begin()` in the block return the open transaction.
 
-    SQLAlchemy would say that one is begun already. The site has not: ``with db.session.begin():`` is how many
-    views write, and the fence has to be in their transaction.
+    SQLAlchemy would raise, because a transaction has begun. But the guard began it, to pass the fence in it,
+    and many views write ``with db.session.begin():``.
     """
     if "begin" in vars(session):
-        # The fence of a guard around this one.
+        # An outer guard has replaced begin() already.
         yield
         return
     begin, fenced = session.begin, session.get_transaction()

@@ -1,4 +1,4 @@
-"""``transaction(grant, session)``: one's own fenced transaction, in tasks, commands and imports."""
+"""``transaction(grant, session)``: a fenced transaction for code that has no guard, such as tasks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def transaction(
 
     @contextmanager
     def begin() -> Iterator[None]:
-        # The end of one attempt has nothing to do with the next one.
+        # begin_fenced() may try several times, and only the last attempt counts.
         ended.clear()
         with found.begin():
             try:
@@ -57,7 +57,7 @@ def transaction(
                 connection.open = None
 
     def check(_session: Session) -> None:
-        # The last moment at which nothing has happened yet.
+        # The last moment before COMMIT: nothing is written if the lock was lost.
         grant.check()
         if ended:
             raise RolledBack(grant.names) from ended[0]
@@ -74,7 +74,7 @@ def transaction(
         event.listen(found, "before_commit", check)
         try:
             yield
-            # Work that the block leaves to be committed is committed behind this one.
+            # Flush and check here, because the end of begin_fenced() commits what the block has left.
             found.flush()
             check(found)
         finally:

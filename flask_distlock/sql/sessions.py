@@ -1,6 +1,6 @@
-"""What is known of the ``db.session`` of an app, and what a guard does about it.
+"""Follows the ``db.session`` of an app, and handles it under the locks of guards.
 
-It starts fresh, and its lock is kept while it may be committed.
+A guard's session reads nothing from before the lock, and the lock is kept while the session may be committed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flask_distlock.guarding.whole_request import KeptLock, ServedRequest
 from flask_distlock.sql.changes import NOTHING, Changes, Work, joins, shared_connection
 from flask_distlock.sql.fence_row import Fenced, Fences, Left, fenced
 
-#: The events of SQLAlchemy: methods of `Sessions`.
+#: The events of SQLAlchemy that `Sessions` has methods for.
 _EVENTS = ("after_begin", "before_commit", "after_commit")
 
 #: Where a session keeps the locks that are kept for it, the innermost first, and the grants under which it
@@ -69,16 +69,16 @@ class Sessions:
         return session
 
     def before_view(self, request: Request) -> None:
-        """Note the state in which the view of *request* begins."""
+        """Note which transaction is open when the view of *request* begins."""
         transaction, done = None, NOTHING
         if self.session.registry.has() and (session := self.session()).in_transaction():
             transaction, done = session.get_transaction(), self.changes.work(session)
         self._before_view[request] = transaction, done
 
     def done_by_view(self, session: Session) -> Work | None:
-        """Return what the view, or the script, has done in the open transaction of *session*.
+        """Return the statements that the view, or a script, has sent in the open transaction of *session*.
 
-        None: nothing. Hooks have begun it, as a login does.
+        None: it sent none, and a hook has begun the transaction, for example to load the user.
         """
         done = self.changes.work(session)
         if not has_request_context():
@@ -92,9 +92,9 @@ class Sessions:
 
     @contextmanager
     def noting_dropped(self, session: Session) -> Iterator[None]:
-        """Note changes of *session* that the block drops, which tears its app context down.
+        """Note changes of *session* that the block, which tears down the app context, drops.
 
-        They are noted for the guards around the code that leaves the context.
+        `dropped` then has the grants of the guards around the code that leaves the context.
         """
         if self.changes.of(session):
             self._leaving.add(session)
@@ -170,8 +170,8 @@ def refuse_opened(
 ) -> None:
     """Raise `ConfigurationError` if the transaction of *session* must not be ended before the lock *names*.
 
-    *nested*: a guard is around *where*. *mine*: what the code that asks has done there itself, and may rely
-    on; None: all of it was a hook's, as to load the user.
+    *nested*: a guard is around *where*. *mine*: the statements that the calling code itself has sent there,
+    on which it may rely; None: only hooks have sent statements, for example to load the user.
     """
     shown = ", ".join(map(repr, names))
     if nested:
@@ -192,7 +192,7 @@ def refuse_opened(
             f"{shown}. They would be committed together. Call db.session.commit() or rollback() before."
         )
     if joins(session):
-        # A lock that is held there belongs to the code that has begun it, and stays.
+        # The transaction does not end, so its locks stay.
         return
     locks = changes.holds_locks(session)
     if locks or (mine is not None and mine.acts):
@@ -211,7 +211,7 @@ def refuse_opened(
 
 
 def _begun(session: Session) -> bool:
-    """Tell whether somebody has begun the transaction of *session* in so many words, and means to end it."""
+    """Return whether the site has begun the transaction of *session* explicitly, or a savepoint in it."""
     transaction = session.get_transaction()
     explicit = transaction is not None and transaction.origin.name == "BEGIN"
     return explicit or session.in_nested_transaction()
@@ -242,14 +242,14 @@ class SessionTransactions:
         if session.in_transaction():
             mine = None if self.is_view else sessions.done_by_view(session)
             refuse_opened(session, sessions.changes, self.where, names, nested, mine)
-            # Rows that were read before the lock may be stale by the time we have it. Reading again is cheap.
+            # Rows that were read before the lock may be stale once we have it. Reading them again is cheap.
             if mine is not None and joins(session):
-                # A ROLLBACK would be that of the test around it.
+                # A ROLLBACK would end the transaction of the test around it.
                 session.expire_all()
             else:
                 session.rollback()
         elif not sessions.changes.known(session):
-            # With expire_on_commit=False it still knows what it read before the lock.
+            # With expire_on_commit=False the session still has objects that it read before the lock.
             session.expire_all()
 
     @contextmanager
@@ -267,7 +267,7 @@ class SessionTransactions:
                 if grant in self.sessions.dropped:
                     self._refuse_dropped()
             except BaseException:
-                # An error handler might commit what the view left behind.
+                # An error handler might commit the changes of the view.
                 self._session = self.sessions.roll_back()
                 raise
             if self.request is not None and self.request.closed:
@@ -276,7 +276,7 @@ class SessionTransactions:
             if self.is_view and self.request is not None:
                 if session is not None and is_open:
                     is_open = self._leave_to_request(session)
-                # A row's lock ends with its transaction.
+                # If the lock is a row, it ends with its transaction.
                 if is_open or fenced_in is None or not grant.held_by_transaction:
                     self._open = stack.pop_all()
             elif self._may_be_committed_later():
@@ -292,7 +292,7 @@ class SessionTransactions:
         request, session = self.request, self._session
         if request is None or request.closed:
             return None
-        # A row's lock is over as soon as its transaction is.
+        # If the lock is a row, it ends with its transaction.
         is_row = current.fenced_in is not None and current.grant.held_by_transaction
         by_request = self.is_view and not is_row
         if not by_request and (self._open is None or session is None):
@@ -322,11 +322,11 @@ class SessionTransactions:
         return session.in_transaction()
 
     def _pass_fence(self, stack: ExitStack, grant: Grant, fenced_in: str, left: Left) -> None:
-        """Let every transaction of the session pass the fence of this bind, until *stack* is closed."""
+        """Let every transaction of the session pass the fence of the bind, until *stack* is closed."""
         engine = self.engine_of(fenced_in)
         session = self.sessions.session()
         stack.enter_context(fenced(session, engine, grant, left, fenced_in))
-        # The rows of the fence are locked until these transactions end.
+        # These roll back transactions that are still open, because they lock the fence rows.
         stack.callback(self.sessions.roll_back)
         stack.callback(session.rollback)
         stack.enter_context(self.sessions.fences.passing(session, Fenced(engine, grant, left)))
@@ -335,8 +335,8 @@ class SessionTransactions:
         if session.in_transaction():
             self.sessions.fences.look_again(session)
             if not self._refuses():
-                # The view has not called session.commit(). If the driver's commit() stood in its place, more
-                # than the fenced transaction may have been committed.
+                # The view has not called session.commit(). If it called the driver's commit() instead, it may
+                # have committed more than the fenced transaction.
                 self.sessions.fences.refuse_ended(session)
 
     def _refuse_dropped(self) -> None:
@@ -349,17 +349,17 @@ class SessionTransactions:
             )
 
     def _refuses(self) -> bool:
-        """Return whether the view answers with an error: what it leaves behind was not meant to stay."""
+        """Return whether the view's response is an error, so that its open changes are rolled back."""
         return self.is_view and status_of(self.result) >= 400
 
     @contextmanager
     def ending_all(self, grant: Grant) -> Iterator[None]:
-        """End what is open in the session after the block. Raises `ConfigurationError` for changes."""
+        """Roll back after the block what it left open. Raises `ConfigurationError` for changes."""
         try:
             yield
             if grant in self.sessions.dropped:
                 self._refuse_dropped()
-            # The view has its last moment to commit now: nothing is kept.
+            # This raises for changes, because no lock is kept for a later COMMIT.
             self._session = self.sessions.current()
             self._may_be_committed_later()
         finally:
@@ -376,9 +376,9 @@ class SessionTransactions:
         return engine
 
     def _may_be_committed_later(self, failed: bool = False) -> bool:
-        """Tell whether the site may still commit what the call has left. Else it is rolled back.
+        """Return whether the site may still commit what the call has left. If not, roll it back.
 
-        Changes that nobody will commit are an error, unless the call has *failed*.
+        Raises `ConfigurationError` for changes that are rolled back, unless the call has *failed*.
         """
         session = self._session
         if session is None or not session.in_transaction():

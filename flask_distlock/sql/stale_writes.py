@@ -1,10 +1,10 @@
-"""Tell of rows that SQLAlchemy loaded before the outermost lock and writes under it.
+"""Detects stale writes: rows that SQLAlchemy loaded before the outermost lock and writes under it.
 
-See `distlock.web.stale_writes`. Events of the mapper stamp each attribute that is loaded, and a flush looks
-at the stamps of the attributes that it writes. Rows of a session that a guard or a block has expired are
-loaded again by SQLAlchemy itself where they are read, and are stamped then.
+See `distlock.web.stale_writes`. Events of the mapper stamp each attribute that is loaded, and a flush checks
+the stamps of the attributes that it writes. If a guard or a block has expired a session's rows, SQLAlchemy
+loads them again at the next access, and they get new stamps.
 
-Rows that no instance is made of, and `update()` statements, leave no stamp: they are not told.
+Rows that are read without a model instance, and `update()` statements, have no stamps: they are not detected.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from sqlalchemy.sql import ClauseElement
 
 from distlock.web.stale_writes import Mode, Outermost, Read, Write, outermost, tell, this_read
 
-#: Where the ``info`` of an instance's state keeps its stamps, by the names of its attributes.
+#: The key in the ``info`` of an instance's state for its stamps, which are by attribute name.
 _STAMPS = "distlock_stamps"
 
-#: How stale writes are told to the running code: a function of `flask_distlock.guarding.state`.
+#: Returns how stale writes are reported to the running code: a function of `flask_distlock.guarding.state`.
 _mode: Callable[[], Mode]
 
 
@@ -42,7 +42,7 @@ def _stamp(state: InstanceState[Any], names: Iterable[str]) -> None:
 
 
 def _made(mapper: Mapper[Any], connection: Connection, target: object) -> None:
-    # A row that nobody else has seen gets no stamps, even if it is read again.
+    # This request has inserted the row, so None keeps it without stamps, even if it is read again.
     inspect(target).info[_STAMPS] = None
 
 
@@ -50,7 +50,7 @@ def _updating(mapper: Mapper[Any], connection: Connection, target: object) -> No
     state: InstanceState[Any] = inspect(target)
     stamps: dict[str, Read] | None = state.info.get(_STAMPS)
     if not stamps or mapper.version_id_col is not None:
-        # The UPDATE of a row with a version names that version.
+        # The UPDATE of a model with a version column fails if the row has changed.
         return
     lock = outermost()
     mode = _mode()
@@ -65,14 +65,14 @@ def _updating(mapper: Mapper[Any], connection: Connection, target: object) -> No
 
 
 def _written(state: InstanceState[Any]) -> list[str]:
-    """Return the attributes that an UPDATE of *state* sets to a value that the site has computed."""
+    """Return the attributes of *state* that an UPDATE sets to values computed by the site."""
     found = []
     for attribute in state.mapper.column_attrs:
         added = state.attrs[attribute.key].history.added
         if not added or isinstance(added[0], ClauseElement) or hasattr(added[0], "__clause_element__"):
-            # A column that the database computes has no value yet.
+            # The attribute is unchanged, or an expression that the database computes from the row.
             continue
-        # A moment that is noted depends on nothing.
+        # A date or time, such as that of a login, does not depend on the old value.
         if not isinstance(attribute.columns[0].type, Date | DateTime | Time):
             found.append(attribute.key)
     return found
@@ -104,7 +104,7 @@ _is_on = False
 
 
 def switch(on: bool, mode: Callable[[], Mode]) -> None:
-    """Turn the detector on or off. *mode*: tells how stale writes are told to the running code."""
+    """Turn the detector on or off. *mode*: returns how to report stale writes to the running code."""
     global _is_on, _mode
     _mode = mode
     if on == _is_on:
