@@ -1,4 +1,4 @@
-"""What can go wrong, for the user. Every message names the lock, the cause and the remedy."""
+"""The errors that users see. Every message names the lock, the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LockTimeout(LockError, TimeoutError):
 
 
 class LockLost(LockError):
-    """The lock was ours and is not any more: its lease ended, or the lock service gave it to another."""
+    """The lock was lost before its release: its lease ended, or the lock service gave it to another."""
 
 
 class LostInside(LockLost):
@@ -33,7 +33,7 @@ class OutcomeUnknown(LockError):
 
 
 class NotHeld(LockError, RuntimeError):
-    """Something was released, or checked, that the caller does not hold."""
+    """The caller has released or checked a lock that it does not hold."""
 
 
 class BackendUnavailable(LockError):
@@ -49,13 +49,13 @@ class InvalidName(LockError, ValueError):
 
 
 class BodyTooLarge(LockError):
-    """The body of a request is larger than what is read before the request joins a batch."""
+    """The body of a request is larger than the limit for requests in a batch."""
 
 
 class TooManyWaiters(LockError):
-    """The caller would most likely wait in vain, or this process has its fill of waiters: refused at once.
+    """The caller was refused at once: it would most likely wait in vain, or too many others wait.
 
-    *name*: the lock's. *expected_wait*: seconds that it would be waited for; None where a fixed number of
+    *name*: the lock's. *expected_wait*: how long the caller would wait, seconds; None if a fixed number of
     waiters is the limit.
     """
 
@@ -78,9 +78,9 @@ class StaleWrite(ConfigurationError):
 
 
 def shown_as(public: type[LockError]) -> Callable[[type[E]], type[E]]:
-    """Decorate a subclass of *public* that our own code tells from it, and users have no use for.
+    """Decorate a subclass of *public* that only our own code needs to know.
 
-    Tracebacks, logs and pickles name *public*.
+    Users see *public*: so tracebacks, logs and pickles name it.
     """
 
     def decorate(private: type[E]) -> type[E]:

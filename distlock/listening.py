@@ -1,6 +1,6 @@
-"""A listener is told what becomes of the acquisitions of one client: the base of its metrics and traces.
+"""A listener follows the acquisitions of one client. Metrics and traces are built on it.
 
-A client without a listener has none of this around its acquisitions, and pays nothing for it.
+A client without a listener pays nothing for this.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("distlock")
 
-#: Seconds between two lines of the log about one method of a listener that fails.
+#: Seconds between two log lines about the same failing method of a listener.
 PAUSE = 10.0
 
-#: The code that wants the lock: see `distlock.terms.shown_where`.
+#: The code that asks for the lock: see `distlock.terms.shown_where`.
 Where = str | CodeType | None
 
 
 class Attempt:
-    """Follows one acquisition of all its names: `acquired` or `refused`, and after `acquired` the rest.
+    """Follows one acquisition: `acquired` or `refused` is called, and after `acquired` the others.
 
-    Those methods that a subclass leaves out do nothing.
+    The methods do nothing; a subclass overrides those that it needs.
     """
 
     def contended(self, holder: Party | None) -> None:
-        """It has to wait. *holder*: what is known of the holder without asking; None: nothing.
+        """The caller has to wait. *holder*: the holder as far as this process knows; None: it knows none.
 
-        Called at most once, before `acquired` or `refused`. Where a lock is a row nobody is told.
+        Called at most once, before `acquired` or `refused`; never for a lock that is a row.
         """
 
     def acquired(self, grant: Grant, waited: float) -> None:
@@ -62,10 +62,11 @@ class Attempt:
 
 
 class Listener:
-    """Told by one client, mostly in the thread that acquires or releases. It should return at once.
+    """Receives what happens to the locks of one client. Its methods should return at once.
 
-    What it raises is logged, once in ten seconds for each method, and changes nothing for the lock. Those
-    methods that a subclass leaves out do nothing.
+    They are mostly called in the thread that acquires or releases. What they raise is logged, once in ten
+    seconds for each method, and changes nothing for the lock. They do nothing; a subclass overrides those
+    that it needs.
     """
 
     def asked(self, names: tuple[str, ...], where: Where) -> Attempt | None:
@@ -85,7 +86,7 @@ class Listener:
         """The fence of *grant* was lifted from *was*: see ``on_lifted`` of `distlock.connect`."""
 
     def reconnected(self) -> None:
-        """A connection to the lock service was made in the place of one that broke: in any thread."""
+        """A connection to the lock service has replaced one that broke. Called in any thread."""
 
 
 #: The methods of a `Listener`.
@@ -104,7 +105,7 @@ def check_listener(listener: object) -> None:
 
 
 class Listened:
-    """*inner*, with *listener* told of what it grants."""
+    """An acquirer that does what *inner* does, and tells *listener*."""
 
     def __init__(self, inner: Acquirer, listener: Listener) -> None:
         self._inner = inner
@@ -124,7 +125,7 @@ class Listened:
         try:
             steps = self._inner.acquire(names, parker, seconds, terms)
             tell = partial(self._tell_contended, attempt, names)
-            # One that asks once waits for answers only.
+            # A caller that asks once does not wait for the lock.
             grant = yield from (told_of_the_wait(steps, tell) if seconds > 0 else steps)
         except BaseException as error:
             _told(attempt, "refused", error, now() - asked)
@@ -146,7 +147,7 @@ class _ListenedGrant(GrantWrapper):
     def __init__(self, grant: Grant, attempt: Attempt, granted: float) -> None:
         super().__init__(grant)
         self._granted = granted
-        #: None as soon as its end is told.
+        #: None: the listener has been told of its end.
         self._attempt: Attempt | None = attempt
 
     @property
@@ -169,14 +170,14 @@ class _ListenedGrant(GrantWrapper):
             _told(self._attempt, "committed", now() - self._granted)
 
     def __del__(self) -> None:
-        # Where its caller was interrupted before it had this, the engine alone has given the grant back.
+        # If the caller was interrupted before it got this object, the engine has released the grant.
         try:
             self._look()
         except AttributeError:
-            pass  # That was while it was made.
+            pass  # The interrupt came while this object was made.
 
     def _look(self) -> None:
-        """Tell of its end, if this was it."""
+        """Tell the listener, if the grant is released by now."""
         attempt = self._attempt
         if attempt is not None and self._grant.released:
             self._attempt = None
@@ -184,7 +185,7 @@ class _ListenedGrant(GrantWrapper):
 
 
 class _Part(GrantWrapper):
-    """One name of several. Re-entrant locks release them one by one."""
+    """The grant of one of several names, which re-entrant locks release one by one."""
 
     __slots__ = ("_whole",)
 
@@ -215,7 +216,7 @@ def on_lost_of(listener: Listener, on_lost: OnLost | None) -> OnLost:
 def on_release_requested_of(
     listener: Listener, on_release_requested: OnReleaseRequested | None
 ) -> OnReleaseRequested:
-    """Return what tells *listener*, and then *on_release_requested*, of a lock that is wanted back."""
+    """Return a function that reports a requested release to *listener*, then to *on_release_requested*."""
 
     def release_requested(grant: Grant) -> None:
         _told(listener, "release_requested", grant, _where(grant))
@@ -265,14 +266,14 @@ def _told(listening: Listener | Attempt, what: str, *about: Any) -> Any:
     """Return the result of the method *what* of *listening*; None if it failed or was not called."""
     telling = _thread.telling
     if telling.locked():
-        # A signal handler or a finaliser interrupts this thread in a listener, which may have a mutex.
+        # A signal handler or a finaliser has interrupted this thread in a listener, which may own a mutex.
         return None
     with telling:
         try:
             return getattr(listening, what)(*about)
         except Exception:
             if now() >= _complained.get(what, 0.0):
-                # A disk that is full has each acquisition fail so.
+                # Not each time: on a full disk, for example, every call fails.
                 _complained[what] = now() + PAUSE
                 logger.exception("A listener failed in %s(); the lock is as it would be without it.", what)
             return None

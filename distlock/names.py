@@ -1,4 +1,4 @@
-"""Names of locks: what may be one, how it is stored, and which configurations mean the same locks by it."""
+"""Names of locks: which are allowed, how they are stored, and which configurations share their locks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 def check_name(name: object) -> str:
     """Return *name* if it can be locked.
 
-    Raises `InvalidName` for what is not text: another type, nothing, more than `MAX_LENGTH` characters,
-    control characters, lone surrogates, or characters that Unicode leaves unassigned.
+    Raises `InvalidName` for another type, an empty text, more than `MAX_LENGTH` characters, control
+    characters, lone surrogates, and characters that Unicode has not assigned.
     """
     if not isinstance(name, str):
         raise InvalidName(f"A lock's name is a str, not {type(name).__name__}: write str(value).")
@@ -27,7 +27,7 @@ def check_name(name: object) -> str:
         raise InvalidName("A lock's name is empty. Say what is locked, for example 'product_1'.")
     if len(name) > MAX_LENGTH:
         raise InvalidName(f"A lock's name has {len(name)} characters; at most {MAX_LENGTH} are allowed.")
-    # isascii and isprintable are C loops: the common name costs no look at Unicode's tables.
+    # isascii and isprintable are fast, and most names need nothing else.
     if not (name.isascii() and name.isprintable()):
         for character in name:
             if unicodedata.category(character) in {"Cc", "Cs", "Cn"}:
@@ -38,7 +38,7 @@ def check_name(name: object) -> str:
 
 
 def check_prefix(prefix: object) -> str:
-    """Return *prefix* if it can stand before every name; it has no ':', so that two pairs never meet."""
+    """Return *prefix*, or raise `ConfigurationError`. It has no ':', which separates it from the name."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ConfigurationError(
             f"The prefix {prefix!r} has to be at most 64 letters, digits, '_', '.' or '-', as in 'shop'."
@@ -47,13 +47,13 @@ def check_prefix(prefix: object) -> str:
 
 
 def encode(key: str, max_length: int = 200) -> str:
-    """Write *key* with letters, digits and ``_.-%`` only, one spelling per key.
+    """Return *key* written with letters, digits and ``_.-%`` only. Different keys stay different.
 
-    Names come from clients. Encoded they cannot steer a hash tag, a path or a pattern. Past *max_length*
-    the tail is replaced by a digest, so that different keys stay different.
+    Names may come from clients, and must not change a hash tag, a path or a pattern. Of a key that is longer
+    than *max_length* the end is replaced by a digest.
     """
     encoded = quote(key, safe="")
-    # quote leaves '~' alone, which frees it to mark a digest: no short key can be spelled like a long one.
+    # quote leaves '~' alone. It marks a digest here, so that no short key looks like a long one.
     encoded = encoded.replace("~", "%7E")
     if len(encoded) <= max_length:
         return encoded
@@ -61,11 +61,11 @@ def encode(key: str, max_length: int = 200) -> str:
     return f"{encoded[: max_length - 33]}~{digest}"
 
 
-#: A URL of a server: scheme, login, hosts and the rest. The login may change while processes run.
+#: The URL of a server. The login is left out, because it may change while processes run.
 _SERVER = re.compile(
     r"(?P<scheme>[a-z+]+)://(?:[^/@]*@)?(?P<hosts>[^/?]*)(?P<rest>.*)", re.DOTALL | re.IGNORECASE
 )
-#: The ports that a URL need not name.
+#: The default ports.
 _PORTS = {"redis": 6379, "rediss": 6379, "zookeeper": 2181, "postgresql": 5432, "mysql": 3306}
 #: Names of this host.
 _HERE = ("localhost", "[::1]")
@@ -74,16 +74,16 @@ _HERE = ("localhost", "[::1]")
 def identity(
     url: str, backend: str | None, prefix: str, options: Mapping[str, object], row: object = None
 ) -> object:
-    """Return a value that two configurations have in common if and only if they share locks."""
-    # An object has another text in each process.
+    """Return a value that is equal for two configurations if and only if they share locks."""
+    # Without the provider, an object whose text differs between processes.
     told = {name: value for name, value in options.items() if name != "credential_provider"}
     return _spelled(url), backend, prefix, told, row
 
 
 def lock_service(of: object) -> str:
-    """Return a text for the lock service in the `identity` *of* a client; "" if that is unknown.
+    """Return a text that stands for the lock service in the `identity` *of* a client; "" if it is unknown.
 
-    It is the same in every process that spells the host alike, and sorts lock services.
+    Processes that write the same host get the same text. It sorts lock services.
     """
     if not isinstance(of, tuple):
         return ""
@@ -92,7 +92,7 @@ def lock_service(of: object) -> str:
 
 
 def _spelled(url: str) -> str:
-    """Return *url* without a login, and as most people write it: ``redis://127.0.0.1:6379/0``."""
+    """Return *url* without its login, in one spelling: ``redis://127.0.0.1:6379/0``."""
     found = _SERVER.fullmatch(url)
     if found is None or (port := _PORTS.get(scheme := found["scheme"].lower())) is None:
         return url if found is None else f"{found['scheme']}://{found['hosts']}{found['rest']}"

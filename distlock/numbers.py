@@ -1,4 +1,4 @@
-"""Numbers that a user writes: what may be a time-out, a number of seconds or a count, in one place."""
+"""Checks of the numbers that users write: time-outs, seconds, counts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from distlock.errors import ConfigurationError
 
 #: The largest float that is not infinity.
 FINITE = sys.float_info.max
-#: Longer times don't fit into what sockets and servers count in, seconds.
+#: The longest time that sockets and servers can take, seconds.
 LONG = 1e9
 
-#: Some lock services write it into names.
+#: The largest limit of a semaphore, because some lock services write it into names.
 MOST_PERMITS = 1_000_000
 
 A_COUNT = "has to be a whole number, 1 or more."
 
 
 def check_timeout(seconds: float) -> float:
-    """Return *seconds* if one can wait for them. The errors are those of `threading.Lock`."""
+    """Return *seconds* as a float, or raise the errors of `threading.Lock` for a wrong time-out."""
     if not hasattr(seconds, "__float__"):
         raise TypeError(f"timeout={seconds!r} is no number: write seconds, as in timeout=5.")
     if seconds != seconds:
@@ -34,7 +34,7 @@ def check_timeout(seconds: float) -> float:
 
 
 def is_seconds(value: object, *, zero: bool = False, most: float = FINITE) -> TypeGuard[float]:
-    """Whether *value* is a finite number above 0 (*zero*: or 0), and at most *most*. True is no number."""
+    """Return whether *value* is a number above 0 (*zero*: or 0), and at most *most*. True is no number."""
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -62,7 +62,7 @@ def check_seconds(word: str, value: object, *, zero: bool = False, most: float =
 
 
 def check_limit(limit: object) -> int:
-    """Return *limit*, of a semaphore, or raise `ConfigurationError`."""
+    """Return the *limit* of a semaphore, or raise `ConfigurationError`."""
     if (permits := check_count("limit", limit)) > MOST_PERMITS:
         raise ConfigurationError(
             f"limit= has to be at most {MOST_PERMITS:,}: lock services write it into names. Leave the guard "

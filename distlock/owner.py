@@ -1,4 +1,4 @@
-"""The owner of what is taken now: a thread, or an asyncio task in it."""
+"""The owner of a lock: a thread, or an asyncio task in it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import threading
 import weakref
 from typing import Any
 
-#: The number of the thread, what tells it from others that have had this number, and its task. A weak
-#: reference: what remembers an owner must not keep a forgotten task from being collected.
+#: The number of a thread, an object that no other thread with this number has had, and the running task. The
+#: reference to the task is weak, so that whoever keeps an owner does not keep a task alive.
 Owner = tuple[int, object, "weakref.ref[asyncio.Task[Any]] | None"]
 
 _running = threading.local()
@@ -22,11 +22,11 @@ def current_owner() -> Owner:
     try:
         mark = _running.mark
     except AttributeError:
-        # One step: a signal handler that comes meanwhile asks for the same owner.
+        # One step, because a signal handler that comes in between has to get the same object.
         mark = vars(_running).setdefault("mark", object())
-    # The number all the same: where gevent came after us, the greenlets of a thread have one mark.
+    # The number is needed, too: if gevent was imported later, the greenlets of a thread share one mark.
     thread = threading.get_ident()
-    # Its public form raises an error where there is none, which costs more than all the rest.
+    # The public function raises an error if no loop runs, which would cost more than all the rest.
     if asyncio._get_running_loop() is None or (task := asyncio.current_task()) is None:
         return thread, mark, None
     return thread, mark, weakref.ref(task)

@@ -1,4 +1,4 @@
-"""What a wrong name should say: how to install what is missing, where the name is, or which one was meant."""
+"""Suggestions in errors: what to install, where a name is to be imported from, which word was meant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from types import FrameType
 
-#: The names that people look for in the wrong one of our three packages, and the line that imports each.
+#: Names that users may look for in the wrong one of our packages, and the line that imports each.
 _LINES = {
     "DistLock": "from flask_distlock import DistLock",
     "atomic": "from django_distlock import atomic (in Flask: from flask_distlock import transaction)",
@@ -16,7 +16,7 @@ _LINES = {
     "transaction": "from flask_distlock import transaction (in Django: from django_distlock import atomic)",
 }
 
-#: What other libraries call our words -> what to write.
+#: The words of other libraries, and what to write here.
 TRANSLATIONS = {
     "blocking_timeout": "timeout= (the longest wait, in seconds)",
     "blocking": "timeout=0 for blocking=False (leave it out to wait)",
@@ -33,21 +33,21 @@ TRANSLATIONS = {
 
 def install_hint(extra: str) -> str:
     """Return the sentence that names the command which installs *extra*."""
-    # A bare name would be looked up on a package index, where nothing of ours is.
+    # pip would look a bare name up on a package index, where this package is not.
     return f"Run: pip install '/path/to/the/clone[{extra}]', or the same with the path of the wheel."
 
 
 def unknown_name(package: str, name: str, core: Sequence[str] = ()) -> ImportError | AttributeError:
     """Return the error for a module-level `__getattr__`: *package* has no *name*.
 
-    *core* are the public names of `distlock`. The error is an ImportError for a name that another one of our
-    packages has, and for a misspelt one that is imported: ``from package import name`` replaces the text of
-    an AttributeError by its own.
+    *core* are the public names of `distlock`. The error is an ImportError for a name of another one of our
+    packages, and for a misspelt name in ``from package import name``, where Python would replace the text of
+    an AttributeError.
     """
     module = sys.modules[package]
     if line := f"from distlock import {name}" if name in core else _LINES.get(name):
         return ImportError(f"{name} is not in {package}. Write: {line}", name=name)
-    # Elsewhere, as in hasattr(), it stays an AttributeError, for which Python itself suggests a name.
+    # Elsewhere, as in hasattr(), it is an AttributeError, and Python itself suggests a name.
     if _imports(sys._getframe(2)):
         if meant := _meant(name, getattr(module, "__all__", ())):
             line = f"from {package} import {meant}"
@@ -64,21 +64,21 @@ def _imports(frame: FrameType) -> bool:
 
 
 def _meant(name: str, words: Sequence[str]) -> str | None:
-    """Return the one of *words* that was most likely meant."""
+    """Return that one of *words* that was most likely meant by *name*; None: there is none."""
     by_form = {word.casefold(): word for word in words}
     close = difflib.get_close_matches(name.casefold(), by_form, n=1, cutoff=0.75)
     return by_form[close[0]] if close else None
 
 
 def refuse_unknown(function: str, unknown: Iterable[str], known: Collection[str] = ()) -> None:
-    """Raise TypeError for the first of *unknown*, words that *function* does not have.
+    """Raise TypeError for the first of *unknown*, which *function* does not take.
 
-    The message has the one of *known* that was most likely meant.
+    The message suggests one of *known*, or what to write for a word of another library.
     """
     for word in unknown:
         if word in TRANSLATIONS:
             raise TypeError(f"{function}() has no {word!r}. Here that is {TRANSLATIONS[word]}.")
-        # As the keys of the settings are compared: 'time_out' and 'TIMEOUT' are 'timeout'.
+        # Without case, as settings are compared: 'TIMEOUT' is close to 'timeout'.
         close = difflib.get_close_matches(word.lower(), known, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise TypeError(f"{function}() has no argument {word!r}.{hint}")

@@ -1,4 +1,4 @@
-"""The options of a lock: its mode and kind, how long it may be held, and the code that wants it."""
+"""The options of a lock: its mode and kind, how long it may be held, and the code that asks for it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Final, Literal
 
-#: All of it, to share it with other readers, or some of its permits.
+#: How a name is locked: alone, together with other readers, or by some of its permits.
 Mode = Literal["exclusive", "read", "permit"]
 EXCLUSIVE: Final = "exclusive"
 READ: Final = "read"
 PERMIT: Final = "permit"
 
-#: The kinds of names. A lock and a semaphore of one name are two things.
+#: What bears a name. A lock and a semaphore of one name are two different things.
 Kind = Literal["lock", "semaphore", "latch"]
 LOCK: Final = "lock"
 SEMAPHORE: Final = "semaphore"
@@ -23,36 +23,35 @@ KINDS: Final[tuple[Kind, ...]] = (LOCK, SEMAPHORE, LATCH)
 
 
 class Seat:
-    """A caller's place in a batch. Waiters with equal *key* may share one grant.
+    """A caller's place in a batch. Waiters with an equal *key* may share one grant.
 
-    The holder that takes it along says which batch it is in.
+    The holder that shares its grant sets `batch`.
     """
 
     __slots__ = ("batch", "key")
 
     def __init__(self, key: object) -> None:
         self.key = key
-        #: The batch that it has joined, or None.
+        #: The batch that it has joined; None: it has joined none.
         self.batch: object = None
 
 
 @dataclass(slots=True)
 class Terms:
-    """The options that the acquisitions of one lock, or of one guard, have in common. Immutable."""
+    """The options of one lock, or of one guard, for all of its acquisitions."""
 
     #: Lifetime without renewal, seconds.
     ttl: float
     #: Seconds after which a holder counts as hung and is not renewed any more.
     max_hold: float
-    #: The view or function that wants the names, for those who look at the lock. Code is turned into words
-    #: only where somebody reads them: see `shown_where`.
+    #: The view or function that asks for the lock, for operators. `shown_where` turns code into text.
     where: str | CodeType | None = None
-    #: The place of this acquisition in a batch; None if it may not share a grant.
+    #: The place of this acquisition in a batch; None: it may not share a grant.
     seat: Seat | None = None
-    #: It may begin when another process hands the lock over, before the lock service has confirmed that.
+    #: Whether it may begin on a push, before the lock service has confirmed the hand-off.
     on_push: bool = False
     mode: Mode = EXCLUSIVE
-    #: The limit of permits, and how many are wanted.
+    #: How many permits there are, and how many it takes.
     limit: int = 1
     permits: int = 1
     #: Called with the grant when somebody wants it back: see `distlock.grants.grant.OnReleaseRequested`.
@@ -77,7 +76,7 @@ def shown_where(where: str | CodeType | None) -> str:
     """Return *where* as text for people; "" if it is not known."""
     if isinstance(where, CodeType):
         where = f"{where.co_qualname} ({where.co_filename.rpartition('/')[2]}:{where.co_firstlineno})"
-    # The name of a file may be bytes that are no text, and to encode it would fail.
+    # The name of a file may contain bytes that are no text.
     return where.encode("utf-8", "replace").decode() if where else ""
 
 

@@ -20,7 +20,7 @@ from distlock.operate.looking import Listed, LockState
 from distlock.suggestions import refuse_unknown
 from distlock.terms import PERMIT, READ, Kind, Terms, calling_code
 
-#: How many are listed before a task goes on.
+#: How many locks `alist` reads in one call of a thread.
 _AT_ONCE = 100
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -302,7 +302,7 @@ class Locks:
             refuse_unknown(method, unknown, inspect.signature(getattr(Locks, method)).parameters)
         if not names:
             raise TypeError(f"{method}() needs at least one name, for example {method}('product_1').")
-        # Deduplicated, and in one order for everybody: two carts with the same products never wait in a ring.
+        # Each name once, and in one order for all callers, so that they never deadlock.
         ordered = tuple(sorted({check_name(name) for name in names})) if names[1:] else (check_name(*names),)
         timeout, ttl, max_hold = options.get("timeout"), options.get("ttl"), options.get("max_hold")
         if timeout is not None and timeout != -1:

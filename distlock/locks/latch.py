@@ -1,4 +1,4 @@
-"""A latch: some wait until others have counted it down to 0, as at Java's ``CountDownLatch``."""
+"""A latch: callers wait until others have counted it down to 0, as Java's ``CountDownLatch``."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from distlock.locks.latch_waits import LatchGone, LatchWaits
 from distlock.numbers import LONG, check_count, check_timeout
 from distlock.terms import calling_code
 
-#: Seconds between two attempts to count down where the lock service does not answer.
+#: Seconds between two attempts at a call that got no answer.
 _AGAIN = 0.1
-#: Where a client has no time-out, seconds.
+#: How long calls are tried if the client has no time-out, seconds.
 _PATIENCE = 5.0
 
 
@@ -36,7 +36,7 @@ class Latch:
         """*total*: the count to make it with; None: other code makes it. *timeout*: as for `wait`."""
         self._waits = waits
         self._latches = waits.latches
-        # No prefix has a '/': no lock is called so.
+        # No lock has such a key, because no prefix has a '/'.
         self._key = f"{prefix}/latch:{name}"
         self.name = name
         self.total = total
@@ -132,7 +132,7 @@ class Latch:
         token, attempts, until = secrets.token_hex(16), itertools.count(1), self._until()
 
         def make() -> Call:
-            # An earlier attempt may have made a life that is over by now. This one is another.
+            # Each attempt has a maker of its own: the latch that an earlier one made may be gone by now.
             maker = f"{token}-{next(attempts)}"
             return Call(self._latches.make_latch, self._key, self.total, self.ttl, maker, until=until)
 
@@ -163,7 +163,7 @@ class Latch:
         )
 
     def _find(self, parker: Parker, until: float) -> Commands[LatchState | None]:
-        """Return the latch that there is, whose life the rest of the call is about."""
+        """Return the latch that exists now, which is the one that the call is about; None: there is none."""
         look = self._latches.look_at_latches
         (state,) = yield from self._insist(parker, lambda: Call(look, [self._key], False, until=until), until)
         return state  # type: ignore[no-any-return]
@@ -188,7 +188,7 @@ class Latch:
         return clock.now() + (_PATIENCE if self.timeout == -1 else max(self.timeout, _AGAIN))
 
     def _insist(self, parker: Parker, attempt: Callable[[], Call], until: float) -> Commands[Any]:
-        """Make attempts at a call that may be repeated, until one is answered or the time is over."""
+        """Repeat the call that *attempt* makes until it is answered, or until *until*."""
         while True:
             try:
                 answer = yield attempt()
@@ -226,7 +226,7 @@ def check_total(count: object) -> int:
 
 
 def _digest(part: str) -> str:
-    """Clients may have a say in *part*, which gets to the lock service as text of one length."""
+    """Return a digest of *part*. Clients may choose *part*, and the lock service gets text of one length."""
     if not isinstance(part, str):
         raise TypeError(f"A part is a str, not {type(part).__name__}: write str(value).")
     return hashlib.blake2b(part.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

@@ -1,8 +1,8 @@
-"""The threads and tasks of one process that wait for the latches of one client.
+"""The callers of one process that wait for the latches of one client.
 
-Each sleeps at a parker of its own. One thread looks at the latches for all of them: when a waiter comes, when
-the lock service notifies it, and now and then in case a notification was missed. It lives while somebody
-waits.
+Each of them sleeps at its parker. One thread looks at the latches for all of them: when a waiter comes, when
+the lock service notifies it, and every `POLL` seconds, in case a notification was missed. It ends when nobody
+waits any more.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ logger = logging.getLogger("distlock")
 POLL = 2.0
 #: Seconds until the next look if the lock service did not answer.
 AGAIN = 0.25
-#: How much longer than its timeout a waiter awaits an answer that is under way, seconds.
+#: How much longer than its time-out a waiter waits for the first look at its latch, seconds.
 LAST_WORDS = 0.25
-#: How long the thread stays when nobody waits any more, seconds.
+#: How long the thread stays without waiters, seconds.
 LINGER = 1.0
 #: A waiter that has not left so many seconds after its timeout is forgotten: its event loop stands still.
 STALLED = 2.0
@@ -41,7 +41,7 @@ _CLOSED = "The client was closed meanwhile, and waits for no latch. It may be us
 
 
 class LatchGone(Exception):
-    """There is no such latch, or not any more."""
+    """The latch does not exist, or was deleted."""
 
 
 class _Waiter:
@@ -49,10 +49,10 @@ class _Waiter:
 
     def __init__(self, parker: Parker, until: float, where: str | CodeType | None) -> None:
         self.parker = parker
-        #: Since when it waits, and the code that does: see `distlock.terms.Terms`.
+        #: When it came, and the code that waits: see `distlock.terms.Terms`.
         self.came = clock.now()
         self.where = where
-        #: When its timeout is over, on `distlock.clock.now`.
+        #: When its time is over, on `distlock.clock.now`.
         self.until = until
         #: Whether the latch was looked at since it came.
         self.seen = False
@@ -67,7 +67,7 @@ class _Waiter:
 
 
 class _Watched:
-    """One latch, and those who wait for it."""
+    """One latch and its waiters."""
 
     __slots__ = ("due", "ends", "trouble", "waiters")
 
@@ -111,7 +111,7 @@ class LatchWaits:
         self._called.wake()
 
     def rows(self, at_epoch: float) -> list[StatusRow]:
-        """Return the waits that last for longer than a moment. *at_epoch*: as for `engine.status.row_of`."""
+        """Return the waits to publish: see `distlock.engine.status.row_of`, also for *at_epoch*."""
         now, rows = clock.now(), []
         for key, watched in self._watched.copy().items():
             eldest = min(watched.waiters.copy(), key=lambda one: one.came, default=None)
@@ -172,7 +172,7 @@ class LatchWaits:
             if self._thread is None or not self._thread.is_alive():
                 self._start()
             watched.waiters.add(waiter)
-            # Look at least once for each waiter: a latch that opened before it came sends no notification.
+            # Each waiter needs a look: for a latch that opened before it came, no notification follows.
             watched.due = -math.inf
         self._called.wake()
         return watched
@@ -211,7 +211,7 @@ class LatchWaits:
         try:
             self._lasts()
         except Exception as error:
-            # No thread could be started to publish them. The waiters are looked after all the same.
+            # No thread could be started to publish them. That must not stop this one.
             logger.debug("The waiters for latches are published later: %s", error)
 
     def _forget_who_left(self) -> None:

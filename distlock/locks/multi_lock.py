@@ -1,7 +1,7 @@
-"""Several locks as one, over several clients: all of them, or none.
+"""Several locks as one, also of several clients: all of them are taken, or none.
 
-As Curator's InterProcessMultiLock and Redisson's MultiLock, with two differences. The locks are taken in one
-order for everybody, so that callers never wait in a ring; and the longest wait is that of all together.
+It is like Curator's InterProcessMultiLock and Redisson's MultiLock, with two differences. All callers take
+the locks in the same order, so that they never deadlock; and the time-out is for all locks together.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from distlock.terms import EXCLUSIVE, Terms
 
 T = TypeVar("T")
 
-#: Called when a caller begins to wait: with what is known, at no cost, of the holder.
+#: Called when a caller begins to wait, with the holder as far as this process knows.
 OnContended = Callable[[Party | None], None]
 
 
 class Contended:
-    """*inner*, with *tell* called before an acquisition waits for the first time."""
+    """An acquirer that does what *inner* does, and calls *tell* when a caller begins to wait."""
 
     def __init__(self, inner: Acquirer, tell: OnContended) -> None:
         self.namespace = inner.namespace
@@ -52,24 +52,24 @@ class Contended:
     ) -> Commands[Grant | None]:
         steps = self._inner.acquire(names, parker, seconds, terms)
         if not seconds > 0:
-            return steps  # It waits for answers only.
+            return steps  # It does not wait for the lock.
         return told_of_the_wait(steps, lambda: self._tell(holder_of(self.namespace, names)))
 
 
 def holder_of(namespace: Namespace, names: tuple[str, ...]) -> Party | None:
-    """Return what is known of the holder of one of *names*, without asking the lock service."""
+    """Return the holder of one of *names*, as far as this process knows; None: it knows none. No I/O."""
     return next((one for name in names if (one := known_holder(namespace, name)) is not None), None)
 
 
 def told_of_the_wait(steps: Commands[T], tell: Callable[[], None]) -> Commands[T]:
-    """*steps*, with *tell* called before they wait for the first time."""
+    """Do *steps*, and call *tell* before they wait for the first time."""
     try:
         step, told = next(steps), False
         while True:
             if isinstance(step, Park) and not told:
                 told = True
-                # It waits from here on. One that asks for the same lock there would wait for itself, and is
-                # refused as a signal handler is.
+                # Mark the thread as parked: if *tell* asks for the same lock, it is refused, as a signal
+                # handler would be.
                 park(lambda _: tell(), 0.0)
             try:
                 answer = yield step
@@ -84,7 +84,7 @@ def told_of_the_wait(steps: Commands[T], tell: Callable[[], None]) -> Commands[T
         steps.close()
 
 
-#: Each lock, and the ``with`` block of it that ends; None: nothing is left of that.
+#: Each lock with its ``with`` block that ends; None: nothing is left of the block.
 Ended = list[tuple[Lock, Entry | None]]
 
 
@@ -128,7 +128,7 @@ class MultiLock:
     def __init__(self, given: Sequence[Lock], timeout: float) -> None:
         self.timeout = timeout
         self._given = tuple(given)
-        # One for each name: locks of several names may stand between each other in the order.
+        # A lock for each name, because the names of several locks may alternate in the order.
         parts = [
             (place, type(one)(one.client, (name,), one.timeout, one.terms))
             for place, one in enumerate(given)
@@ -150,7 +150,7 @@ class MultiLock:
         return tuple(name for one in self._parts for name in one.names)
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> JointGrant | None:
-        """`Lock.acquire`, of all: the grant, or None if one of them stays taken."""
+        """Acquire all of the locks: see `Lock.acquire`. Return None if one of them stays taken."""
         seconds = self._seconds(blocking, timeout)
         entries = self._entries(ThreadParker)
         try:
@@ -200,7 +200,7 @@ class MultiLock:
         return await asyncio.to_thread(self.locked)
 
     def owned(self) -> bool:
-        """Return whether a grant that came from this object is out, and not lost. Asks nobody."""
+        """Return whether this object holds the locks, and has not lost one. Does not ask a lock service."""
         return all(one.owned() for one in self._parts)
 
     def __enter__(self) -> JointGrant:
@@ -257,7 +257,7 @@ class MultiLock:
         deadline = clock.now() + seconds
         until = deadline + LAST_WORDS if seconds else math.inf
         taken: list[Grant] = []
-        # Before any is waited for: behind the others the refusal of one would come late, or never.
+        # Refuse an upgrade before the first wait: later the refusal would come late, or never.
         for one, entry in zip(self._parts, entries, strict=True):
             if one.terms.mode == EXCLUSIVE:
                 one._namespace.refuse_upgrade(one._wanted(entry), entry.owner)
@@ -273,7 +273,7 @@ class MultiLock:
             else:
                 return self._joined(taken)
         except LockError:
-            # The services of the others answer.
+            # One lock service failed. Those of the other locks still answer.
             yield from MultiGrant(taken)._release(until)
             raise
         yield from MultiGrant(taken)._release(until)
@@ -319,7 +319,7 @@ class MultiLock:
             one._hand_back(entry, error)
 
     def _ending(self, frame: FrameType) -> Ended:
-        """The ``with`` blocks of the locks that *frame* ends, the last lock first. It changes nothing."""
+        """Return the ``with`` block of each lock that *frame* ends, the last lock first. Changes nothing."""
         return [(one, one._ending(frame)) for one in reversed(self._parts)]
 
     def _leave(self, ended: Ended) -> Commands[None]:
@@ -329,7 +329,7 @@ class MultiLock:
                 one._forget(block)
 
     def _break_off(self, ended: Ended | None, error: BaseException, frame: FrameType) -> None:
-        """The end was interrupted: the keeper does the rest of it."""
+        """Have the maintenance thread finish the end of the block, which *error* interrupted."""
         if ended is None:
             ended = self._ending(frame)
         for one, block in ended:
@@ -342,13 +342,13 @@ class MultiLock:
 
 
 def _order(one: Lock) -> tuple[str, str, str]:
-    """Return what sorts *one* among the locks of others, in the same way in every process."""
+    """Return the sort key of *one*, which is the same in every process."""
     namespace = one._namespace
     return namespace.prefix, one.names[0], lock_service(namespace.identity)
 
 
 def _refuse_equal(one: Lock, other: Lock) -> None:
-    """Raise `ConfigurationError` unless two lock services have them, in one order for all processes."""
+    """Raise `ConfigurationError` unless the two are of lock services with a known order."""
     prefix, name, service = _order(one)
     if not service or service == _order(other)[2]:
         raise ConfigurationError(

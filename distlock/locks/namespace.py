@@ -23,10 +23,10 @@ from distlock.terms import EXCLUSIVE, LOCK, PERMIT, Kind, Mode, Terms
 
 
 class Acquirer(Protocol):
-    """What acquires the locks of a client: a `Namespace`, or what a framework puts around it.
+    """Acquires the locks of a client. It is the client's `Namespace`, or an object that wraps the namespace.
 
-    A framework's checks something before the wait, keeps the grant with the request, or does more at its end.
-    Threads share it.
+    `distlock.connect` uses an `EngineNamespace`. A framework wraps it, for example to keep the grant with the
+    request. Threads share it.
     """
 
     @property
@@ -59,16 +59,16 @@ class Client(Protocol):
 
 
 class Namespace(ABC):
-    """The names under *prefix*, and what the clients that use them share.
+    """The names under *prefix*, and the state that its clients share.
 
-    It is the plain `Acquirer`. *terms*: the options of locks that name none.
+    It is the plain `Acquirer`. *terms*: the options of locks that give none.
     """
 
     #: Whether a lock excludes anybody. Dummy locks don't.
     keeps_out = True
     #: Whether a holder that asks for the same name again would wait for itself. Holders of permits don't.
     has_owners = True
-    #: Whether there is a lock service that may fail to answer.
+    #: Whether there is a lock service, which may not answer.
     may_be_away = True
     #: Namespaces with equal identities have the same locks. None: it is not known.
     identity: object = None
@@ -95,7 +95,7 @@ class Namespace(ABC):
         return self
 
     def is_same(self, other: Namespace) -> bool:
-        """Return whether *other* has the same locks. Two aliases may differ in their spelling only."""
+        """Return whether *other* has the same locks, as two aliases of one lock service may."""
         return self is other or (self.identity is not None and self.identity == other.identity)
 
     def refuse_lacking(self, capability: str, wish: str) -> None:  # noqa: B027 - nobody is kept out
@@ -107,7 +107,7 @@ class Namespace(ABC):
         return self
 
     def of(self, mode: Mode) -> Namespace:
-        """Return the namespace of names that are wanted in *mode*."""
+        """Return the namespace of names that are locked in *mode*."""
         return self.semaphores if mode == PERMIT else self
 
     def of_kind(self, kind: Kind) -> Namespace | None:
@@ -201,7 +201,7 @@ _all: WeakValueDictionary[int, Namespace] = WeakValueDictionary()
 
 def namespaces() -> list[Namespace]:
     """Return the namespaces of all clients in this process."""
-    # One step: threads make and drop clients meanwhile.
+    # `valuerefs` is one step; other threads may make and drop clients.
     return [one for known in _all.valuerefs() if (one := known()) is not None]
 
 
@@ -213,7 +213,7 @@ class Entered:
     #: The grant of all names that were acquired together with it.
     whole: Grant
     count: int = 1
-    #: The entry of a block further out, whose lock was lost since.
+    #: The entry of an outer block, whose lock was lost before this one was acquired.
     before: Entered | None = None
 
     @property
@@ -222,7 +222,7 @@ class Entered:
 
     @property
     def is_written(self) -> bool:
-        """Whether it is held to write, and was not downgraded."""
+        """Whether it is held for writing, and was not downgraded."""
         return self.is_held and self.grant.mode == EXCLUSIVE
 
     def unreleased(self) -> Entered | None:
@@ -234,7 +234,7 @@ class Entered:
 
 
 def together(entered: list[Entered]) -> Grant:
-    """Return one grant of all of *entered*: the one that acquired them, if it has no other names."""
+    """Return one grant for all of *entered*: if possible, the one with which they were acquired."""
     whole = entered[0].whole
     if len(whole.names) == len(entered) and all(one.whole is whole for one in entered):
         return whole
@@ -244,5 +244,5 @@ def together(entered: list[Entered]) -> Grant:
 #: The entries of one owner, by name. It is replaced, never changed, so that no interrupt finds it halfway.
 Names = Mapping[str, Entered]
 
-#: By owner. It belongs to the namespace, because two objects of the same name are the same lock.
+#: The entries by owner. The namespace keeps them, because two lock objects of one name are the same lock.
 Inside = dict[Owner, Names]

@@ -1,6 +1,6 @@
-"""Code that would wait for itself: it holds a lock, or what waits for it does, and it asks for the same lock.
+"""Self-deadlock: code asks for a lock that it holds itself, or that is held by code which waits for it.
 
-For this the module keeps the ``with`` blocks around the running code.
+To find that, the module keeps the ``with`` blocks around the running code.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Entry:
 
     namespace: Namespace
     names: tuple[str, ...]
-    #: It identifies the entry in the engine.
+    #: The caller's parker, by which the engine knows the entry.
     parker: Parker
     #: The owner's earlier entry in the same `RLock`.
     before: Any = None
     grant: Grant | None = None
     #: The frame whose code entered the block. A generator has another frame than the code that drives it.
     frame: FrameType | None = None
-    #: The error that the end of the block found. It is raised unless the block has raised one itself.
+    #: The error that `AtEnd` has returned. It is raised unless the block has raised one itself.
     trouble: Exception | None = None
 
     @property
@@ -58,9 +58,9 @@ class Entry:
         return self.grant is not None and not self.grant.released and not self.grant.lost
 
 
-#: How long we wait for the event loop of the other task to answer, seconds …
+#: How long to wait for the event loop of the other task, seconds.
 _PATIENCE = 1.0
-#: … and at most this share of the time that we would wait for the lock.
+#: And at most this share of the caller's time-out.
 _SHARE = 0.1
 
 _here: ContextVar[object] = ContextVar("distlock_here")
@@ -74,7 +74,7 @@ def awaits_this(task: asyncio.Task[Any], seconds: float) -> bool:
     suspended = Lock()
     suspended.acquire()
     try:
-        # It may still run after it has started this thread: wait until it awaits something.
+        # The task may still run after it has started this thread. Wait until it awaits something.
         task.get_loop().call_soon_threadsafe(suspended.release)
     except RuntimeError:
         return False
@@ -83,14 +83,14 @@ def awaits_this(task: asyncio.Task[Any], seconds: float) -> bool:
     mark = object()
     before = _here.set(mark)
     try:
-        # `isinstance` would make a lazy object load what it stands for: request.user would send a query.
+        # Not `isinstance`, which makes a lazy object load: request.user would send a query.
         return any(type(one) is Context and one.get(_here) is mark for one in _variables(_innermost(task)))
     finally:
         _here.reset(before)
 
 
 def _innermost(task: asyncio.Task[Any]) -> object:
-    """Return the coroutine of *task* that awaits something which is no coroutine."""
+    """Return the innermost coroutine of *task*."""
     found: Any = task.get_coro()
     while isinstance(inner := getattr(found, "cr_await", None), CoroutineType):
         found = inner
@@ -98,12 +98,9 @@ def _innermost(task: asyncio.Task[Any]) -> object:
 
 
 def _variables(coroutine: object) -> list[object]:
-    """Return the variables of *coroutine*.
-
-    `f_locals` would keep them alive for as long as the coroutine runs.
-    """
+    """Return the variables of *coroutine*. Its `f_locals` would keep them alive while the coroutine runs."""
     found = gc.get_referents(coroutine)
-    # A variable that inner functions use, too, is in a cell.
+    # Variables that inner functions use are in cells.
     return found + gc.get_referents(*(one for one in found if type(one) is CellType))
 
 
@@ -111,15 +108,15 @@ _PLAIN_WITH = (
     " This 'with' stopped the event loop, and so every task that may hold the lock: write 'async with'."
 )
 
-#: Why code that asks for a lock that its request keeps would never get it, and what to write.
+#: The cause and the remedy if code asks for a lock that its own request keeps.
 _KEPT = (
     "kept by the very request that this code runs in, which waits for itself: leave this lock out, for the "
     "request holds it already, or take it by the DistLock extension, as in 'with locks.lock(…)', which "
     "enters it again."
 )
 
-#: A contextvar, not a thread-local: pools run parts of several calls in one thread, each in its own context.
-#: A thread or task that inherits a context is another owner.
+#: The ``with`` blocks around the running code. A contextvar, because pools run parts of several calls in one
+#: thread, each in its own context. A thread or task that inherits a context is another owner.
 blocks_around: ContextVar[tuple[Entry, ...]] = ContextVar("distlock_blocks", default=())
 
 
@@ -130,11 +127,11 @@ def begin(block: Entry) -> None:
 
 
 def ending(entered: Sequence[Entry], frame: FrameType) -> Entry | None:
-    """Return the block of *entered*, the oldest first, that the caller leaves in *frame*.
+    """Return the block of *entered*, the oldest first, that the caller leaves in *frame*, else None.
 
     A ``with`` statement enters and leaves its block in one frame, even if another thread or task closes its
-    generator. Other callers of `__enter__` and `__exit__`, such as `ExitStack`, are known by their owner
-    only. Of its blocks, those that have ended come first: code may still run under the lock of the others.
+    generator. Other callers of `__exit__`, such as `ExitStack`, are known by their owner only. Then a block
+    whose lock was released or lost is returned before others, under which code may still run.
     """
     for block in reversed(entered):
         if block.frame is frame:
@@ -146,7 +143,7 @@ def ending(entered: Sequence[Entry], frame: FrameType) -> Entry | None:
 
 
 def end(block: Entry) -> None:
-    """Note that the code has left *block*, perhaps in another context than it entered it in."""
+    """Note that the code has left *block*, possibly in another context than the one in which it entered."""
     # A frame keeps the variables of its code alive.
     block.frame = None
     if (around := blocks_around.get()) == (block,):
@@ -157,7 +154,7 @@ def end(block: Entry) -> None:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Ignore the ``with`` blocks around a request: they belong to a test, which may play another user."""
+    """Ignore the ``with`` blocks around a request: they belong to a test, which plays another user."""
     before = blocks_around.set(())
     try:
         yield
@@ -180,9 +177,9 @@ def refuse_own(
 ) -> None:
     """Raise `ConfigurationError` if the running code would wait for one of *names*, which it holds itself.
 
-    *reads*: it asks for a read lock, which it gets beside its own read locks and under the write lock of the
-    same client. *seconds*: how long it would wait. *enters_kept*: its client may enter again what the request
-    keeps.
+    *reads*: it asks for a read lock, which does not wait for its own read locks, or for the write lock of
+    the same client. *seconds*: how long it would wait. *enters_kept*: whether its client may enter again what
+    the request keeps.
     """
     if reads:
         owner = current_owner()
@@ -216,11 +213,11 @@ def refuse_own(
 def refuse_awaited(
     namespace: Namespace, names: Sequence[str], reads: bool, seconds: float, around: Sequence[Entry] = ()
 ) -> None:
-    """Raise `ConfigurationError` if a task holds one of *names* and awaits what the running thread does.
+    """Raise `ConfigurationError` if a task holds one of *names* and waits for the running thread.
 
-    *reads*: the caller asks for a read lock, which it gets beside other read locks. *seconds*: how long it
+    *reads*: the caller asks for a read lock, which does not wait for other read locks. *seconds*: how long it
     would wait; a caller that does not wait is never refused. *around*: the ``with`` blocks to look at, beside
-    guards.
+    the guards.
     """
     guards = inherited()
     if not seconds or not (guards or around) or not (namespace.keeps_out and namespace.has_owners):
@@ -241,10 +238,10 @@ def refuse_awaited(
 
 
 def read_again(namespace: Namespace, names: Sequence[str], *, enters_kept: bool = False) -> Namespace | None:
-    """Return the namespace of another client in which the running code already holds all of *names*.
+    """Return the namespace of another client in which the running code holds all *names*, else None.
 
-    There it may read them again without waiting. Return None if there is none. *enters_kept*: the client
-    enters again by itself what the request keeps.
+    There it may read them again without waiting. *enters_kept*: whether its client itself may enter again
+    what the request keeps.
     """
     owner = current_owner()
     for guard in current_grants():
@@ -252,7 +249,7 @@ def read_again(namespace: Namespace, names: Sequence[str], *, enters_kept: bool 
             continue
         if enters_kept and not guard.running:
             continue
-        # A view may run in another thread than the one in which its guard was granted the lock.
+        # Not just the owner of the guard: the view may run in another thread.
         if all(guard.namespace.is_holder(name, owner) for name in names):
             return guard.namespace
     for one in reversed(blocks_around.get()):
@@ -264,7 +261,7 @@ def read_again(namespace: Namespace, names: Sequence[str], *, enters_kept: bool 
 
 
 def own_grant(namespace: Namespace, names: Sequence[str]) -> Grant | None:
-    """Return the grant, of a guard or a block, under which the running code holds all of *names* already."""
+    """Return the grant of a guard or a block around the running code with all of *names*; None: none has."""
     guards = [one.grant for one in current_grants() if one.running and namespace.is_same(one.namespace)]
     owner = current_owner()
     own = [one for one in blocks_around.get() if one.owner == owner and namespace.is_same(one.namespace)]
@@ -273,7 +270,7 @@ def own_grant(namespace: Namespace, names: Sequence[str]) -> Grant | None:
 
 
 def held_around() -> list[Grant]:
-    """Return what guards and ``with`` blocks hold around the running code, or around what has started it."""
+    """Return the grants of guards and ``with`` blocks around the running code, or around what started it."""
     blocks = [one.grant for one in blocks_around.get() if one.is_open and one.grant is not None]
     return [one.grant for one in inherited()] + blocks
 
@@ -281,7 +278,7 @@ def held_around() -> list[Grant]:
 def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stopped_loop: bool) -> LockTimeout:
     """Return the error of a caller that has waited *seconds* in vain.
 
-    *stopped_loop*: it stopped the event loop, so no task could run meanwhile.
+    *stopped_loop*: the wait has blocked the event loop, so that no task could run.
     """
     shown = ", ".join(map(repr, names))
     plain_with = _PLAIN_WITH if stopped_loop else ""
@@ -294,16 +291,13 @@ def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stoppe
         return LockTimeout(f"The lock {shown} was still held after {seconds:g} seconds, {fault}{plain_with}")
     return LockTimeout(
         f"The lock {shown} was still held by somebody else after {seconds:g} seconds. "
-        # The line to type comes last, so that it can be copied up to the end.
+        # The command to type is the end of the message, so that it is easy to copy.
         f"Try again later, or raise the time-out.{plain_with}{_held_by(namespace, names)}"
     )
 
 
 def _held_by(namespace: Namespace, names: Sequence[str]) -> str:
-    """Return who holds *names*, since when, and the line to type if the holder is stuck.
-
-    It does not ask the lock service.
-    """
+    """Return, as text, who holds *names* and how to break a stuck lock; "" if that is unknown. No I/O."""
     for name in names:
         holder = known_holder(namespace, name)
         if holder is not None:
@@ -317,7 +311,7 @@ def _held_by(namespace: Namespace, names: Sequence[str]) -> str:
 
 
 def own_fault(namespace: Namespace, names: Sequence[str]) -> str | None:
-    """Return how the running code itself keeps *names* from being granted, and what to do; else None."""
+    """Return the cause and the remedy if the running code itself keeps *names* taken, else None."""
     if not namespace.has_owners:
         return None
     if _of_guard(namespace, names):
