@@ -87,7 +87,8 @@ def converts(converter: BaseConverter) -> bool:
 
 
 def runs_on_close(response: Response) -> bool:
-    """Tell whether *response* has callbacks of `Response.call_on_close`; the end of an iterator is none."""
+    """Return whether *response* has callbacks of `Response.call_on_close`."""
+    # Werkzeug keeps the close() of iterators in the same list.
     for callback in getattr(response, "_on_close", ()):
         if not hasattr(getattr(callback, "__self__", None), "__next__"):
             return True

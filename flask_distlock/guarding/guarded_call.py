@@ -63,25 +63,25 @@ class GuardedCall:
     is_view: bool
     #: Calls the function.
     work: Callable[[], Any]
-    #: The guards above this one in its stack.
+    #: The calls of the guards above this one in its stack.
     uppers: Sequence[UpperGuard]
-    #: What decides whether the call is skipped; None: it never is.
+    #: Decides whether the call is skipped; None: it never is.
     attempt: SkippableCall | None
-    #: The request with which the lock may be kept.
+    #: The request that may keep the lock until its end, or None.
     served: ServedRequest | None = field(default_factory=served_request, init=False)
     terms: GuardTerms = field(init=False)
-    #: The names of its lock.
+    #: The names to lock.
     names: Sequence[str] = field(init=False)
     transactions: GuardTransactions = field(init=False)
     #: The options of `guard.run` and `guard.arun`.
     options: guard.Options = field(init=False)
-    #: Its place in a batch; None: it never shares its transaction.
+    #: The call's seat in a batch; None: it never shares its transaction.
     seat: BatchSeat | None = field(default=None, init=False)
-    #: An exception of the view that is an answer like any other.
+    #: An exception of the view that is no error, such as a redirect.
     raised: HTTPException | None = field(default=None, init=False)
 
     def begin(self, args: Args, kwargs: Kwargs) -> None:
-        """Find out what is locked, and how."""
+        """Fill in the names, and choose the transactions and the options of the call."""
         guarded, state, told = self.guarded, current_state(), self.guarded.told
         terms = self.terms = state.clients.terms(guarded)
         asked = None
@@ -138,7 +138,7 @@ class GuardedCall:
         """Check the *result* of the function while the lock is held, and return it."""
         where = self.guarded.where
         refuse_coroutine(where, result)
-        # A request that keeps locks decides at its end whether the lock is kept for the content.
+        # If a request keeps the lock, `ServedRequest` handles streams at its end.
         if self.is_view and (self.seat is not None or self.served is None) and _streams(result):
             if self.seat is not None:
                 raise no_stream(where)
@@ -156,7 +156,7 @@ class GuardedCall:
         self.raised = self.finish(error)
 
     def refused(self, error: LockError) -> None:
-        """Return if the call is skipped because of *error*. Else raise that, or a view's answer to it."""
+        """Raise *error*, or the view's answer to it, unless *error* only skips the call."""
         if self.attempt is not None and self.attempt.is_skipped(error):
             return
         guarded = self.guarded
@@ -227,7 +227,7 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _called(guarded: Guarded, args: Args, kwargs: Kwargs) -> GuardedCall | None:
-    """Return this call of *guarded*; None: it is that of a view which *guarded* does not lock."""
+    """Return the call that *guarded* has to lock; None: it is a view's, which *guarded* does not lock."""
     locked = locked_as_view(guarded, args, kwargs)
     told, attempt = guarded.told, None
     work: Callable[[], Any] = functools.partial(guarded.function, *args, **kwargs)

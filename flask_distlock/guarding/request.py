@@ -178,7 +178,7 @@ class Required:
             )
 
 
-#: The lock to which the running request has to come before it commits.
+#: The guard that the running request has to pass before it commits, or None.
 required_lock: ContextVar[Required | None] = ContextVar("distlock_flask_required", default=None)
 
 

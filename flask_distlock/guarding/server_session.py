@@ -1,8 +1,8 @@
-"""``flask.session`` of a server-side interface, such as Flask-Session, under the lock of a guard.
+"""Reads ``flask.session`` again under the lock, if a server-side interface such as Flask-Session has it.
 
-Nobody else changes what is in a cookie, but what is on the server others change. Flask opens the session
-before the guard of the view waits, so the guard opens it once more when it has the lock. Flask saves it
-inside of ``wsgi_app``, and a view keeps its lock until that returns.
+Flask opens the session before the guard of the view waits, and other requests may change it meanwhile, unless
+it is in a cookie. So the guard opens it again once it has the lock. Flask saves it inside ``wsgi_app``, and a
+view keeps its lock until that returns.
 """
 
 from __future__ import annotations

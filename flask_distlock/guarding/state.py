@@ -87,7 +87,7 @@ class GuardTransactions(Transactions, Protocol):
 
 @dataclass
 class NoSession:
-    """The transactions of a guard in an app without a session: nothing is begun or fenced."""
+    """`GuardTransactions` of an app without a session. It begins no transaction."""
 
     where: str
     is_view: bool
@@ -131,18 +131,18 @@ class State:
     """The extension's state in ``app.extensions["distlock"]``."""
 
     clients: Clients
-    #: Returns the user's key; None: Flask-Login's.
+    #: Returns the user's key; None: Flask-Login is asked.
     user: UserKey | None = None
-    #: Makes the transactions of a guard or block: of what messages call it, whether it is a view, and the
-    #: request with which its lock may be kept after the call.
+    #: Makes the transactions of a guard or block. Arguments: its name in messages, whether it is a view, and
+    #: the request that may keep its lock after the call.
     transactions: Callable[[str, bool, ServedRequest | None], GuardTransactions] = field(
         default_factory=lambda: NoSession, init=False
     )
-    #: What is known of the app's ``db.session``; None if the app has none yet.
+    #: The known state of the app's ``db.session``; None if the app has none yet.
     sessions: Sessions | None = field(default=None, init=False)
-    #: Whether the first request has come, and found nothing wrong.
+    #: Whether the checks at the first request have passed.
     checked: bool = field(default=False, init=False)
-    #: The views that have rules around them, by endpoint.
+    #: The views that were wrapped in locks of rules or base classes, by endpoint.
     ruled: dict[str, Callable[..., Any]] = field(default_factory=dict, init=False)
     mutex: threading.RLock = field(default_factory=threading.RLock, init=False)
 

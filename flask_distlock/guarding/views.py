@@ -82,9 +82,9 @@ def inherited_at(cls: type[View], method: str) -> Iterator[tuple[str, Guarded, M
 
 
 def locked_as_view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
-    """Tell whether *guarded* locks this call, which is that of a view; None: it is not.
+    """Return whether *guarded* locks this call of the request's view; None: it is another call.
 
-    A function that some view calls is not, nor is a view that stands below a decorator which hides it.
+    Helpers that a view calls are not the view, nor is a function below a decorator that hides it.
     """
     if not has_request_context() or request.endpoint is None:
         return None
@@ -105,7 +105,7 @@ def locked_as_view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _locks(guarded: Guarded, view: Callable[..., Any], method: str) -> bool | None:
-    """Tell whether *guarded* locks *method* of *view*; None: requests to *view* don't pass it."""
+    """Return whether *guarded* locks *method* of *view*; None: requests to *view* don't pass *guarded*."""
     found = [methods for one, methods in guards_at(view, method) if one is guarded]
     if found:
         return any(methods is None or method in methods for methods in found)

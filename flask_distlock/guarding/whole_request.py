@@ -53,20 +53,20 @@ class KeptLock(Kept):
 
     #: The guarded function, for messages.
     where: str
-    #: The ``db.session`` in which the call may have left a transaction open; None if it has not used one, or
-    #: if the transaction belongs to a test around the request.
+    #: The ``db.session`` in which the call may have left a transaction open; None if it has used no session,
+    #: or if the transaction belongs to a test around the request.
     session: Session | None = None
-    #: Is closed before the release, if the transactions pass a fence.
+    #: Ends the fencing, before the release; None: the transactions pass no fence.
     fencing: ExitStack | None = None
-    #: Whether the call has left changes for certain.
+    #: Whether the call has certainly left changes.
     changed: bool = False
     #: Whether a transaction was committed during the call.
     committed_inside: bool = False
     #: Whether the lock is released when the transaction ends, and not with the request.
     until_transaction: bool = False
-    #: Whether a transaction was committed since the call has ended.
+    #: Whether a transaction was committed after the end of the call.
     committed: bool = field(default=False, init=False)
-    #: Why a COMMIT was refused.
+    #: Why a COMMIT was refused, or None.
     refused: LockLost | None = field(default=None, init=False)
     rest: ExitStack = field(default_factory=ExitStack, init=False)
 
@@ -90,12 +90,12 @@ class KeptLock(Kept):
             self._release()
 
     def end(self) -> None:
-        """Roll back what is open, and release the lock: the request is over."""
+        """Roll back the open transaction and release the lock, at the end of the request."""
         try:
             if self.session is not None:
                 self.session.rollback()
         except Exception:
-            # The connection is gone, and with it the transaction.
+            # The connection is broken, and the transaction has ended with it.
             logger.exception("db.session could not be rolled back at the end of the request.")
         finally:
             self._release()
@@ -119,23 +119,23 @@ class KeptLock(Kept):
 
 @dataclass(eq=False)
 class ServedRequest(Keeping):
-    """One request, as the block in which it is served.
+    """A request that is served in a ``with`` block.
 
-    It keeps the locks of its views until the end of the block, and its answer waits until they are released.
+    It keeps the locks of its views until the end of the block. Its response waits until they are released.
     """
 
     start_response: StartResponse
-    #: The locks that it keeps or has kept, the innermost first.
+    #: The locks that the request keeps or has kept, the innermost first.
     locks: list[KeptLock] = field(default_factory=list, init=False)
-    #: Its response, if it keeps locks.
+    #: The response, if the request keeps locks.
     response: Response | None = field(default=None, init=False)
-    #: Whether an answer waits that says so.
+    #: Whether a response with a status below 400 waits.
     successful: bool = field(default=False, init=False)
-    #: Why the content of its response could not be made under the locks.
+    #: Why the content of the response could not be made under the locks, or None.
     failure: Exception | None = field(default=None, init=False)
-    #: What was given to `start`.
+    #: The arguments of `start` while the response waits.
     _waiting: Start | None = field(default=None, init=False)
-    #: They give its ``Server-Timing`` once the locks are released.
+    #: The stopwatches for ``Server-Timing``, which is added once the locks are released.
     _stopwatches: Sequence[Stopwatch] = field(default=(), init=False)
     _context: Callable[[], object] = field(default=lambda: None, init=False)
     _before: tuple[Token[Any], Token[Any]] | None = field(default=None, init=False)
@@ -143,7 +143,7 @@ class ServedRequest(Keeping):
     def __enter__(self) -> Self:
         if (around := request_around.get()) is not None:
             self.around = around.open()
-        # The ``with`` blocks around a request belong to a test, which may play another user.
+        # ``with`` blocks around a request belong to a test, which may act as another user.
         self._before = request_around.set(self), blocks_around.set(())
         return self
 
@@ -159,7 +159,7 @@ class ServedRequest(Keeping):
                 ends.callback(lock.end)
 
     def keep(self, current: CurrentGrant, lock: KeptLock) -> ExitStack:
-        """End *lock*, that of *current*, with this request. Return what releases it when closed."""
+        """Keep *lock*, of the grant *current*, until the request ends. Return its stack for the release."""
         self.kept.append(replace(current, kept=lock))
         self.locks.append(lock)
         return lock.rest
@@ -181,7 +181,7 @@ class ServedRequest(Keeping):
 
     @property
     def stands(self) -> bool:
-        """Whether the work of all its views is committed: the answer is right without the locks."""
+        """Whether the work of all views is committed, so that the response is right without the locks."""
         return self.response is not None and all(lock.is_committed for lock in self.locks)
 
     def start(
@@ -239,9 +239,9 @@ class ServedRequest(Keeping):
 
 
 def served_request() -> ServedRequest | None:
-    """Return the running request, if it keeps locks until its end."""
+    """Return the running request if an app with `DistLock` serves it; else None."""
     request = request_around.get()
-    # Code that copied the context may outlive the request.
+    # Code that copied the request's context may outlive the request.
     return request if isinstance(request, ServedRequest) and not request.closed else None
 
 
@@ -334,7 +334,7 @@ class _Enclosing:
                     raise
                 problem = error
         if not request.locks:
-            # The request kept nothing, and its answer has gone out.
+            # The request has kept no locks, so its response has not waited.
             return content
         if isinstance(problem, LockLost) and request.stands:
             logger.error("A teardown could not commit, because its lock was lost: %s", problem)

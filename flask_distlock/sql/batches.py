@@ -37,11 +37,11 @@ class _Carried:
 class SessionBatchTransactions(SessionTransactions):
     """The transactions of one call that may be part of a batch.
 
-    A batch is committed before anything outlives the call, so no request keeps its lock.
+    The batch is committed before the call ends, so no request has to keep its lock.
     """
 
     seat: BatchSeat
-    #: How many calls a batch may have.
+    #: The most calls in a batch.
     most: int
 
     def __post_init__(self) -> None:

@@ -69,11 +69,11 @@ class Seen(NamedTuple):
 
 
 def seen_at_begin(connection: Connection) -> Seen | None:
-    """Return what `changed` compares with, for a transaction that has just begun on *connection*.
+    """Return the state of *connection* at the beginning of its transaction, for `changed` to compare.
 
-    None: the database reports nothing about this transaction alone, or each statement is a transaction.
+    None: *connection* is in autocommit mode, or the database also counts other requests' changes.
     """
-    # The database reports on a shared connection as a whole, so the executed statements have to do.
+    # On a shared connection, only `Changes` counts the statements of each request.
     if commits_by_itself(connection) or shared_connection.get() is connection:
         return None
     match connection.dialect.name:
@@ -187,11 +187,11 @@ NOTHING = Work(0, 0)
 class _OpenTransaction:
     """The open transaction of one session, as far as its events and statements tell."""
 
-    #: Its connections, with what `seen_at_begin` returned there.
+    #: Its connections, each with the result of `seen_at_begin`.
     connections: dict[Connection, Seen | None] = field(default_factory=dict)
-    #: Whether changes were sent to the database, so that the session looks clean and is not.
+    #: Whether changes were flushed to the database, so that the session itself looks clean.
     sent: bool = False
-    #: Statements that have changed nothing, but leave locks for which changes would be taken.
+    #: The command tags of statements without changes whose table locks look like changes.
     quiet: set[str] = field(default_factory=set)
     work: Work = NOTHING
 
@@ -201,14 +201,14 @@ class Changes:
 
     def __init__(self) -> None:
         self._opened: WeakKeyDictionary[SessionTransaction, _OpenTransaction] = WeakKeyDictionary()
-        #: The transactions of sessions that connections are in.
+        #: The open transaction of each connection.
         self._in: WeakKeyDictionary[Connection, ref[_OpenTransaction]] = WeakKeyDictionary()
 
     def begin(self, transaction: SessionTransaction, connection: Connection) -> None:
         """Note that *transaction*, the outermost of a session, has begun on *connection*."""
         opened = self._opened.setdefault(transaction, _OpenTransaction())
         seen = opened.connections[connection] = seen_at_begin(connection)
-        # Where each statement is committed at once, nobody could forget a COMMIT.
+        # In autocommit mode no COMMIT can be missing, so there is nothing to follow.
         if seen is not None or shared_connection.get() is connection:
             self._in[connection] = ref(opened)
             event.listen(connection, "after_cursor_execute", self._executed)
@@ -270,7 +270,7 @@ class Changes:
         if counted or (uncounted and connection.dialect.name == "sqlite"):
             opened.sent = True
             return
-        # psycopg has PostgreSQL's name for the statement, and how many rows it has changed.
+        # psycopg has PostgreSQL's command tag: the kind of statement, and the number of rows.
         *words, last = str(getattr(cursor, "statusmessage", None) or "").split() or [""]
         word, rows = (words[0], int(last)) if last.isdigit() else (" ".join([*words, last]), 0)
         if word in WRITING and rows > 0 and not writes:
@@ -278,7 +278,7 @@ class Changes:
         elif word in WRITING | LOCKING:
             opened.quiet.add(word)
         elif not word and (writes or cursor.description is None) and cursor.rowcount == 0:
-            # Other drivers.
+            # Drivers other than psycopg have no command tag.
             opened.quiet.add("UPDATE")
 
 

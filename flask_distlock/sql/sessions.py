@@ -30,13 +30,13 @@ from flask_distlock.sql.fence_row import Fenced, Fences, Left, fenced
 #: The events of SQLAlchemy that `Sessions` has methods for.
 _EVENTS = ("after_begin", "before_commit", "after_commit")
 
-#: Where a session keeps the locks that are kept for it, the innermost first, and the grants under which it
-#: is about to commit.
+#: The keys in the ``info`` of a session for the locks that wait for its transaction, the innermost first, and
+#: for the grants under which it is about to commit.
 _KEPT, _HELD = "distlock_kept", "distlock_held"
 
 
 class Sessions:
-    """The sessions that one ``db.session`` gives, which several apps may share."""
+    """The sessions that one ``db.session`` makes. Several apps may share it."""
 
     def __init__(self, session: scoped_session[Session]) -> None:
         self.session = session
@@ -46,24 +46,24 @@ class Sessions:
         self.committed: WeakSet[Grant] = WeakSet()
         #: The grants of guards whose functions have left an app context with uncommitted changes.
         self.dropped: WeakSet[Grant] = WeakSet()
-        #: Sessions with changes whose app context is torn down.
+        #: Sessions with changes whose app context is being torn down.
         self._leaving: WeakSet[Session] = WeakSet()
-        #: The state when the view of a request began, and the work in it.
+        #: The transaction that was open when the view of a request began, and the statements sent in it.
         self._before_view: WeakKeyDictionary[Request, tuple[SessionTransaction | None, Work]] = (
             WeakKeyDictionary()
         )
 
     def follow(self) -> None:
-        """Hear from now on what becomes of the sessions."""
+        """Listen from now on to the events of the sessions."""
         for name in _EVENTS:
             event.listen(self.session, name, getattr(self, name))
 
     def current(self) -> Session | None:
-        """Return the session of this app context, if it was used already."""
+        """Return the session of this app context, or None if it was not used yet."""
         return self.session() if has_app_context() and self.session.registry.has() else None
 
     def roll_back(self) -> Session | None:
-        """Roll back what this request has open in the session. Return the session."""
+        """Roll back the open transaction of this request's session. Return the session, or None."""
         if (session := self.current()) is not None:
             session.rollback()
         return session
@@ -106,7 +106,7 @@ class Sessions:
                 self.dropped.update(one.grant for one in current_grants() if one.running)
 
     def after_begin(self, session: Session, transaction: SessionTransaction, connection: Connection) -> None:
-        # A savepoint is part of a transaction.
+        # The beginning of a savepoint is inside a transaction.
         if transaction.parent is None:
             self.changes.begin(transaction, connection)
             if self.fences.open:
@@ -143,13 +143,13 @@ class Sessions:
         return session is self.current()
 
 
-#: Where ``db.session`` has its `Sessions`: with it they go.
+#: The attribute of ``db.session`` with its `Sessions`, which so last as long as it does.
 _SESSIONS = "distlock_sessions"
 _mutex = threading.Lock()
 
 
 def sessions_of(session: scoped_session[Session]) -> Sessions:
-    """Return what is known of *session*, which is followed from now on."""
+    """Return the `Sessions` of *session*, which listens to it from now on."""
     with _mutex:
         found: Sessions | None = vars(session).get(_SESSIONS)
         if found is None:
@@ -225,14 +225,14 @@ class SessionTransactions:
     #: The guarded function or the block, for messages.
     where: str
     is_view: bool
-    #: The request with which the lock may be kept after the call; None: it is not.
+    #: The request that may keep the lock after the call; None: the lock ends with the call.
     request: ServedRequest | None
     result: object = field(default=None, init=False)
     #: The session at the end of the call.
     _session: Session | None = field(default=None, init=False)
-    #: Ends the fencing, where that comes after the call.
+    #: Ends the fencing, if that outlives the call.
     _open: ExitStack | None = field(default=None, init=False)
-    #: Whether the call has left changes for certain.
+    #: Whether the call has certainly left changes.
     _changed: bool = field(default=False, init=False)
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
@@ -258,10 +258,10 @@ class SessionTransactions:
             if fenced_in is not None:
                 self._pass_fence(stack, grant, fenced_in, left)
             try:
-                # The view commits by itself; `Sessions` checks the lock then.
+                # The view itself commits, and `Sessions.before_commit` checks the lock.
                 yield False
                 session = self._session = self.sessions.current()
-                # A reader may have nothing to commit, and answers all the same.
+                # A reader may commit nothing, but its response depends on the lock, too.
                 if fenced_in is not None and session is not None:
                     self._look_again(session)
                 if grant in self.sessions.dropped:
@@ -314,7 +314,7 @@ class SessionTransactions:
         return request.keep(current, kept)
 
     def _leave_to_request(self, session: Session) -> bool:
-        """Leave what is open to the hooks of the request, unless the view refuses. Return whether it is."""
+        """Return whether a transaction stays open for the request's hooks. Roll back if the view refuses."""
         if not self._refuses():
             self._changed = self.sessions.changes.of(session) is True
         elif not joins(session):
