@@ -28,7 +28,7 @@ logger = logging.getLogger("distlock")
 
 
 def _read() -> Mapping[str, AliasSettings]:
-    # If the app is not installed, its ready() has not done this.
+    # If the app is not installed, its ready() has not called this.
     follow_settings()
     setting = getattr(settings, "DISTLOCK", None)
     return without_settings(settings.DEBUG) if setting is None else read(setting, redis_of)

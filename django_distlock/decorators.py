@@ -54,14 +54,14 @@ def distributed_lock(
     *batch*: the most requests, 2 to 1000, that wait for one lock in this process and share one transaction,
     with a savepoint each, and one COMMIT; None: each has its own.
     *mode*: "shared": any number of such calls run at once, but none together with a guard on the same name
-    that is not shared. It locks GET and HEAD, unless *methods* is given.
+    that is not shared. Such a guard locks GET and HEAD, unless *methods* is given.
     *limit*: how many calls run at once, on all servers together, for each value of *names*. Locks of the same
-    names do not count. None: one.
+    names are independent of it. None: one.
     *on_contended*: what happens if the lock stays taken. "respond": the client of a view gets 423; "raise":
     the view raises `LockTimeout`; "skip": a function that is no view, such as a task, does not run, and its
     call returns None.
 
-    It decorates views of every kind: functions, async ones, classes, their ``dispatch`` or one method,
+    Use it on views of every kind: functions, async ones, classes, their ``dispatch`` or one method,
     ``as_view()``, and REST framework's. The transactions of ``ATOMIC_REQUESTS`` begin after the lock is
     acquired, and are committed before it is released.
 

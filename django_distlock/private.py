@@ -425,7 +425,7 @@ def value_fields(model: Model | type[Model]) -> list[Field[Any, Any]]:
 
 
 def how_made() -> tuple[bool, Model | None]:
-    """Return why the ``__init__()`` of the model that is running was called.
+    """Find out why the running ``__init__()`` of a model was called.
 
     Returns:
         Whether the instance is loaded from the database, and the instance that ``refresh_from_db()``

@@ -184,7 +184,7 @@ _NO_RLOCK = (
 
 
 class _OutsideSession:
-    """Acquires locks of *inner*, and refuses to inside a transaction of the session."""
+    """Acquires locks of *inner*, but raises inside a transaction of the session."""
 
     def __init__(self, inner: Acquirer, transactions: GuardTransactions) -> None:
         self.namespace = inner.namespace

@@ -58,14 +58,14 @@ def distributed_lock(
     *batch*: the most requests, 2 to 1000, that wait for one lock in this process and share one transaction,
     with a savepoint each, and one COMMIT; None: each has its own.
     *mode*: "shared": any number of such calls run at once, but none together with a guard on the same name
-    that is not shared. It locks GET and HEAD, unless *methods* is given.
+    that is not shared. Such a guard locks GET and HEAD, unless *methods* is given.
     *limit*: how many calls run at once, on all servers together, for each value of *names*. Locks of the same
-    names do not count. None: one.
+    names are independent of it. None: one.
     *on_contended*: what happens if the lock stays taken. "respond": the client of a view gets 423; "raise":
     the view raises `LockTimeout`; "skip": a function that is no view, such as a task, does not run, and its
     call returns None.
 
-    It decorates functions, async ones too, a `flask.views.View`, one of its methods, and what ``as_view()``
+    Use it on functions, async ones too, a `flask.views.View`, one of its methods, and what ``as_view()``
     returns. The lock is kept until the last transaction of ``db.session`` under it has ended.
 
     A view answers lock errors by Werkzeug exceptions, with 423 (`LockTimeout`), 503 (`TooManyWaiters`,
@@ -129,9 +129,9 @@ def _decorate_class(cls: type[Any], told: Told) -> type[Any]:
 def transaction(
     grant: Grant, session: Session | scoped_session[Any], engine: Engine | None = None
 ) -> AbstractContextManager[None]:
-    """Return a ``with`` block's transaction of SQLAlchemy, which commits only if no later grant's did.
+    """Return a context manager that runs its block in a transaction of SQLAlchemy.
 
-    It does not commit either if the lock was lost.
+    The transaction commits only if no later grant's did, and the lock is still held.
 
     *grant*: the value of ``with locks.lock(…) as grant``.
     *session*: a ``Session``, or ``db.session``, that has begun no transaction yet. It is committed at the end

@@ -58,7 +58,7 @@ class LockAnswer(HTTPException):
         return list(render(self.answer, _accept(environ)).headers.items())
 
 
-#: The headers that libraries add to responses which they make themselves.
+#: The headers that a library has to copy if it makes the response itself.
 _KEPT = ("Retry-After", "Cache-Control")
 
 
@@ -116,7 +116,7 @@ def answer_lock_errors(app: Flask) -> None:
 
 def _answer(error: LockError) -> Any:
     exception = exception_for(error, str(request.endpoint))
-    assert exception is not None  # It is one of ANSWERED.
+    assert exception is not None  # *error* is one of ANSWERED.
     # This calls the site's handler for the status, if there is one.
     return current_app.handle_http_exception(exception)
 

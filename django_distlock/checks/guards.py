@@ -77,7 +77,7 @@ def check_rules(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: obj
 
 @register(Tags.urls)
 def check_sessions(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Warn of sessions in cookies: a lock of the user does not serialise them, as clients send them."""
+    """Warn if guards lock each user, and sessions are in cookies, which clients may send twice."""
     if not getattr(settings, "ROOT_URLCONF", None) or not keeps_sessions_in_cookies():
         return []
     for where, told in _guarded():

@@ -39,7 +39,7 @@ from django_distlock.private_of_others import has_thread_of_its_own, request_thr
 
 
 class BlockAcquirer:
-    """Acquires locks of *inner*, and refuses to in a transaction. *line*: the remedy that the error names."""
+    """Acquires locks of *inner*, but raises inside a transaction. *line*: the remedy that the error names."""
 
     def __init__(self, inner: Acquirer, line: str) -> None:
         self.namespace = inner.namespace
@@ -58,7 +58,7 @@ class BlockAcquirer:
 def roll_back_left(namespace: Namespace) -> AtEnd:
     """Return a function for the end of a ``with`` block, which rolls back any transaction left open.
 
-    Its COMMIT would come after the release.
+    The COMMIT of such a transaction would come after the release.
     """
 
     def at_end(names: tuple[str, ...]) -> Commands[LockError | None]:
@@ -133,7 +133,7 @@ def _when_idle(
     idle = asyncio.ensure_future(sync_to_async(look)())
     idle.add_done_callback(lambda _: parker.wake())
     cancelled: asyncio.CancelledError | None = None
-    # Watch all threads, because the request's own may start only now.
+    # Watch all threads, because the request's own thread may start only now.
     with watched(parker):
         while not (idle.done() or waits_for_us()):
             try:
@@ -153,7 +153,7 @@ _LINE = (
 
 
 class _Outside:
-    """Acquires locks of *inner*, and refuses to in a transaction: the ``with`` block begins its own."""
+    """Acquires locks of *inner*, but raises inside a transaction: the ``with`` block begins its own."""
 
     def __init__(self, inner: Acquirer) -> None:
         self.namespace = inner.namespace

@@ -39,10 +39,10 @@ _LINE = (
 
 
 class Client(Locks):
-    """`distlock.Locks` that refuse to acquire a lock inside an open transaction.
+    """`distlock.Locks` whose locks can't be acquired inside an open transaction.
 
-    Such a lock would be released before COMMIT, and the next server would read old data. It is allowed for a
-    lock that has nothing to do with the database: ``locks.lock("printer", in_transaction=True)``. The
+    Such a lock would be released before COMMIT, and the next server would read old data. A lock that has
+    nothing to do with the database may be acquired there: ``locks.lock("printer", in_transaction=True)``. The
     transactions of `TestCase` don't count.
     """
 
@@ -55,20 +55,20 @@ class Client(Locks):
         self._anywhere = Locks(Observed(Waiting(namespace, gives_back=False)), guards.timeout)
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
-        """See `distlock.Locks.lock`. *in_transaction*: allow acquiring it inside an open transaction."""
+        """See `distlock.Locks.lock`. *in_transaction*: the lock may be acquired inside a transaction."""
         return self._anywhere.lock(*names, **options) if in_transaction else super().lock(*names, **options)
 
     def rlock(self, *names: str, in_transaction: bool = False, **options: Any) -> RLock:
-        """See `distlock.Locks.rlock`. *in_transaction*: allow acquiring it inside an open transaction."""
+        """See `distlock.Locks.rlock`. *in_transaction*: the lock may be acquired inside a transaction."""
         return self._anywhere.rlock(*names, **options) if in_transaction else super().rlock(*names, **options)
 
     def semaphore(self, name: str, **options: Any) -> Semaphore:
-        """See `distlock.Locks.semaphore`. Allowed in a transaction: semaphores don't order transactions."""
+        """See `distlock.Locks.semaphore`. It may be acquired in transactions: it does not order them."""
         return self._anywhere.semaphore(name, **options)
 
 
 def make(of_alias: AliasSettings) -> Locks:
-    """Return the client of *of_alias* for guards. Does not connect. Raises `ConfigurationError`."""
+    """Return the client of *of_alias* for guards. Does not connect. Raises on settings that can't work."""
     # Tests run without DEBUG as well; Django's test runner gives them an outbox.
     if not settings.DEBUG and not hasattr(mail, "outbox"):
         warn_if_alone(of_alias)

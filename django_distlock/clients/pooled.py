@@ -60,12 +60,12 @@ class _InTask:
         if self._given or not _may_be_pooled():
             await self._gate.wait(timeout)
             return
-        # Don't await this first: the thread may be busy with another request for longer than we wait.
+        # Don't await `giving` first: the thread may be busy with other requests for longer than we wait.
         giving = asyncio.ensure_future(sync_to_async(give_back)())
         try:
             await self._gate.wait(timeout)
         finally:
-            # Cancel it if it has not begun: from here on the task may need its connections.
+            # Cancel `giving` if it has not begun: from here on the task may need its connections.
             self._given = not giving.cancel()
         if self._given:
             giving.result()
@@ -98,7 +98,7 @@ def _is_clean(connection: Any) -> bool:
     driver = connection.connection
     if connection.vendor != "postgresql":
         return True
-    # Ask the driver, which also knows of a BEGIN that the site sent itself. 0 is idle.
+    # Ask the driver, which also knows of a BEGIN that the site sent itself. Status 0 means idle.
     if driver.info.transaction_status:
         return False
     try:
@@ -147,7 +147,7 @@ class Waiting:
 
 @contextmanager
 def watched(parker: Parker, thread: int | None = None) -> Iterator[None]:
-    """Wake *parker* whenever *thread*, or with None any thread, begins to wait during the block."""
+    """Wake *parker* whenever *thread* begins to wait for a lock during the block; None: any thread."""
     _watched[parker] = thread
     try:
         yield

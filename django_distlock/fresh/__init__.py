@@ -1,1 +1,1 @@
-"""Compares what a request read before its lock with what is stored now, and updates it."""
+"""Compares the data that a request read before its lock with the stored data, and updates what it read."""

@@ -221,7 +221,7 @@ class GuardedSession:
         """Return what *content* was when it was loaded, before the lock."""
         loaded = private.session_as_loaded(self._session)
         if loaded is None:
-            # Unknown. If this request has written already, merge() keeps only its keys that the store lacks.
+            # Not known. If this request has written already, merge() keeps only keys that the store lacks.
             return {} if self._session.modified else content
         return loaded
 
@@ -230,7 +230,7 @@ class GuardedSession:
         return private.session_content(self._session)
 
     def _has_to_be_saved(self) -> bool:
-        """Return whether SessionMiddleware would save the session, and a login or logout has kept its key."""
+        """Return whether SessionMiddleware would save the session. False after a login: the key is new."""
         wanted = self._session.modified or settings.SESSION_SAVE_EVERY_REQUEST
         return bool(
             self.is_locked
@@ -272,7 +272,7 @@ class GuardedSession:
             self.is_pending = True
 
     def batch_failed(self) -> None:
-        """Save alone what this request has left to the batch, which was rolled back."""
+        """Let `ended` save what this request has left to the batch, which was rolled back."""
         self._is_alone, self.is_pending = self.is_pending, False
 
     def settle(self) -> None:

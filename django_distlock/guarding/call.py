@@ -140,7 +140,7 @@ async def arun(
         raise ConfigurationError(async_with_fence(guarded, row_is_lock=row_is_lock))
     names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
     if request is not None:
-        # This may block, as only WSGI has an unread body: its event loop serves this request alone.
+        # Reading may block. Only WSGI has an unread body, and its event loop serves this request alone.
         read_before_lock(DjangoBody(request), terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
     transactions = await AsyncTransactions.look_around(guarded.where)
     if guard.leaves_to_below(guarded, names, transactions, uppers, clients.terms):

@@ -102,7 +102,7 @@ def guard_callback(
             if not any(one.locks_method(request.method) for one in (guarded, *(one for one, _ in around))):
                 # No guard locks this method, so none of them opens Django's transactions.
                 stack.enter_context(transactions.unlocked())
-            # Add it even if it does not lock the method, which code of the site may change before dispatch().
+            # Add the guard for any method: code of the site may change the method before dispatch() looks.
             around.append((guarded, of_handler))
             try:
                 return callback(request, *args, **kwargs)

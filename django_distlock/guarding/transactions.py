@@ -55,7 +55,7 @@ class EveryAlias(set[str]):
         found: list[str] = []
         for alias, settings in connections.settings.items():
             if settings["ATOMIC_REQUESTS"] and not self.opted_out(alias):
-                found.append(alias)  # each request comes here
+                found.append(alias)
         return found
 
 
@@ -138,7 +138,7 @@ class SyncTransactions:
         """Open the transactions that Django would have opened, for a request that is not locked."""
         with ExitStack() as stack:
             for alias in () if self._every is None else self._every.atomic_requests():
-                # Another guard further inside may open it.
+                # Another guard further inside may open this transaction.
                 if alias not in opted_out(self._inner):
                     stack.enter_context(transaction.atomic(using=alias))
             yield

@@ -43,7 +43,7 @@ _ADDING = ("setup", "__init__", "__getattr__", "__getattribute__")
 
 
 def usual_methods_of(callback: Any, cls: Any) -> Methods:
-    """Return the methods that a guard around *callback* locks, which ``as_view()`` of *cls* has made."""
+    """Return the methods that a guard locks around *callback*, which ``as_view()`` of *cls* has made."""
     initkwargs = getattr(callback, "view_initkwargs", None) or getattr(callback, "initkwargs", None) or {}
     names = initkwargs.get("http_method_names", cls.http_method_names)
     handlers = {name: _function(getattr(cls, name)) for name in names if hasattr(cls, name)}
@@ -106,7 +106,7 @@ def is_framework(module: str) -> bool:
 
 
 def _usual(cls: Any, handlers: Mapping[str, object], *, shown: bool = True) -> Methods:
-    """Return the methods to lock. *handlers*: by HTTP method. *shown*: no code of the site wraps the view."""
+    """Return the methods to lock. *handlers*: functions, by method. *shown*: no site code wraps the view."""
     if not shown or overriding(cls, (*_DECIDING, *_ADDING)):
         return ALL_BUT_GET
     exempt = {"GET"}
@@ -129,7 +129,7 @@ _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER")
 class PassedBy(NamedTuple):
     """A guard that a class inherits, and that requests do not reach."""
 
-    #: The class whose method does not call the next one.
+    #: The class whose override does not call the next method in the MRO.
     hiding: type
     #: The base class whose method has the guard.
     base: type
@@ -200,12 +200,12 @@ def _calls(code: CodeType, name: str, bases: Sequence[type], later: bool) -> boo
             of_super = of_super and of_base
         elif step.opname.startswith("STORE_"):
             if of_base and later:
-                # parent = super(), and then parent.post().
+                # This may be `parent = super()`, with `parent.post()` later.
                 return True
             of_base = of_super = False
         elif step.opname == "LOAD_CONST":
             if of_super and word == name:
-                # getattr(super(), "post")
+                # This is `getattr(super(), "post")`.
                 return True
         elif step.opname.startswith("LOAD_") and isinstance(word, str):
             if word == "super":

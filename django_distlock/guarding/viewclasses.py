@@ -56,7 +56,7 @@ def guarded_callback(
     usual = None if methods is None else usual_methods_of(callback, cls)
 
     def view(request: Any, *args: Any, **kwargs: Any) -> Any:
-        # Names are bound by this signature. *callback* has that of dispatch(), because as_view() wraps it so.
+        # Names are bound by this function's signature. *callback* shows that of dispatch(), which it wraps.
         return callback(request, *args, **kwargs)
 
     # *callback* may be guarded itself, and then its guard opens the transactions.

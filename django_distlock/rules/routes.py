@@ -159,7 +159,7 @@ def find_problems(
 def _other_routes(
     rules: Mapping[str, Sequence[Rule]], by_name: Mapping[str, Sequence[Route]], found: Sequence[Route]
 ) -> Iterator[ConfigurationError]:
-    """Yield the errors for routes without a rule to a view that another route's rule locks."""
+    """Yield an error for each route without a rule whose view is locked by the rule of another route."""
     patterns = {route.pattern for name in rules for route in by_name.get(name, ())}
     for rule in (one for here in rules.values() for one in here if not one.only_this_route):
         views = [route.pattern.callback for route in by_name.get(rule.route, ())]
@@ -181,7 +181,7 @@ def _other_routes(
 def _served(view: View, rule: Rule) -> Iterator[tuple[object, str]]:
     """Yield what *rule* locks of *view*: its class or innermost function, and the action or ''.
 
-    Yields nothing for code of the frameworks: a generic view serves many routes, with other arguments each.
+    Yields nothing for code of the frameworks: a generic view serves many routes with different arguments.
     """
     cls = view_class(view)
     innermost = cls or list(chain(view))[-1]

@@ -227,7 +227,7 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _called(guarded: Guarded, args: Args, kwargs: Kwargs) -> GuardedCall | None:
-    """Return the call that *guarded* has to lock; None: it is a view's, which *guarded* does not lock."""
+    """Return the call that *guarded* has to lock, or None if it does not lock this call of a view."""
     locked = locked_as_view(guarded, args, kwargs)
     told, attempt = guarded.told, None
     work: Callable[[], Any] = functools.partial(guarded.function, *args, **kwargs)

@@ -119,7 +119,7 @@ class NoSession:
 
 
 def inside_guard() -> bool:
-    """Return whether the running code is inside a guard, which has the transaction."""
+    """Return whether a guard is around the running code."""
     return any(one.running for one in current_grants())
 
 

@@ -159,7 +159,7 @@ class ServedRequest(Keeping):
                 ends.callback(lock.end)
 
     def keep(self, current: CurrentGrant, lock: KeptLock) -> ExitStack:
-        """Keep *lock*, of the grant *current*, until the request ends. Return its stack for the release."""
+        """Keep *lock*, of the grant *current*, until the request ends. Closing the result releases it."""
         self.kept.append(replace(current, kept=lock))
         self.locks.append(lock)
         return lock.rest
@@ -354,7 +354,7 @@ class _Enclosing:
     def _streamed(
         self, content: Iterable[bytes], request: ServedRequest, response: Response
     ) -> Iterable[bytes]:
-        """Return *content*, made under the locks if it needs the context. Else warn that it is not."""
+        """Return *content*. If it needs the request's context, make it now, under the locks; else warn."""
         # Werkzeug also streams the responses to lock errors.
         if not request.outlives_context and response.status_code < 400:
             warn_of_stream(request.locks[0].where, self._streams_told)

@@ -73,7 +73,7 @@ def seen_at_begin(connection: Connection) -> Seen | None:
 
     None: *connection* is in autocommit mode, or the database also counts other requests' changes.
     """
-    # On a shared connection, only `Changes` counts the statements of each request.
+    # On a shared connection, `Changes` counts the statements of each request instead.
     if commits_by_itself(connection) or shared_connection.get() is connection:
         return None
     match connection.dialect.name:

@@ -314,7 +314,7 @@ class SessionTransactions:
         return request.keep(current, kept)
 
     def _leave_to_request(self, session: Session) -> bool:
-        """Return whether a transaction stays open for the request's hooks. Roll back if the view refuses."""
+        """Return whether a transaction stays open for the request's hooks. Roll back if the view failed."""
         if not self._refuses():
             self._changed = self.sessions.changes.of(session) is True
         elif not joins(session):
