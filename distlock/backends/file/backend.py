@@ -27,15 +27,18 @@ T = TypeVar("T")
 #: Seconds between polls, in case a notification is lost or a process is stopped.
 POLL = 1.0
 
-#: The same, if a contender before us is in another PID namespace, so that its death can't be watched.
+#: Seconds between polls if a contender before us is in another PID namespace, so that its death can't be
+#: watched.
 POLL_BLIND = 0.25
 
 
 class FileBackend:
     """Locks in the directory that *url* names: ``file:///var/lib/shop/locks``.
 
-    *busy_timeout* is how many seconds a call waits for a process that was stopped while it wrote.
-    *ack_window* is how many seconds a process has to take a lock that came to it.
+    Args:
+        url: The directory.
+        busy_timeout: Seconds that a call waits for a process that writes, and may have been stopped.
+        ack_window: Seconds that a process has to take a lock that was handed off to it.
     """
 
     capabilities = Capabilities(
@@ -65,8 +68,7 @@ class FileBackend:
         refuse_unusable(Directory(url))
 
     def open(self, sink: Sink) -> None:
-        # Only the backend may keep the sink alive.
-        self._sink = sink
+        self._sink = sink  # Keeps the sink alive.
         self._weak_sink = WeakSink(sink)
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
@@ -102,14 +104,14 @@ class FileBackend:
 
     @property
     def process(self) -> str:
-        """The name of its contender in the files; "" before the first call."""
+        """The name of our contender in the files; "" before the first call."""
         presence = self._presence
         return name_of(presence.contender) if presence is not None else ""
 
     def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         """See `distlock.backends.inspectable.Inspectable`.
 
-        The first in line counts as the holder, also while it has not taken the lock yet.
+        The first contender counts as the holder, even before it has taken the lock.
         """
         return self._look(
             lambda presence: presence.inspector.key_state(key, self._left(deadline)), KeyState()
@@ -133,12 +135,12 @@ class FileBackend:
         deadline: float = math.inf,
         lease: float = 0.0,
     ) -> bool:
-        """See `distlock.backends.inspectable.Inspectable`. It ends with its process, too."""
+        """See `distlock.backends.inspectable.Inspectable`. The status ends with its process, too."""
         return self._during(lambda presence: presence.publish((host, pid), rows, gone, life))
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
-        speaking: list[int] = self._look(lambda presence: presence.inspector.speaking(), [])
-        for contender in speaking:
+        publishers: list[int] = self._look(lambda presence: presence.inspector.publishers(), [])
+        for contender in publishers:
             yield from self._during(partial(_said_by, contender, before))
 
     def make_latch(
@@ -172,39 +174,39 @@ class FileBackend:
         with self._mutex:
             presence, self._presence = self._presence, None
         if presence is not None:
-            self._kept(None)
+            self._set_finalizer(None)
             presence.close()
 
     def after_fork(self) -> None:
         self._mutex = threading.Lock()
         presence, self._presence = self._presence, None
-        self._kept(None)
+        self._set_finalizer(None)
         if presence is not None:
             presence.abandon()
 
-    def _kept(self, presence: Presence | None) -> None:
+    def _set_finalizer(self, presence: Presence | None) -> None:
         """Have *presence*, and no other, closed when this backend is dropped without close()."""
         if self._finalizer is not None:
             self._finalizer.detach()
         self._finalizer = None
         if presence is not None:
             self._finalizer = weakref.finalize(self, close_in_thread, presence)
-            # At exit the end of the process does the same.
+            # At exit, the end of the process releases everything.
             self._finalizer.atexit = False
 
     def _during(self, call: Callable[[Presence], T]) -> T:
-        """Return what *call* returns for the presence, whose descriptors stay until then despite a close."""
+        """Return what *call* returns for the presence. A close meanwhile leaves its descriptors open."""
         return self._finished(self._begun(), call)
 
     def _look(self, call: Callable[[Presence], T], nothing: T) -> T:
-        """As `_during`, but return *nothing* where nobody has locked anything: a look makes no directory."""
+        """As `_during`, but return *nothing*, and make no directory, if nothing was ever locked there."""
         return nothing if self.unmade() else self._during(call)
 
     def _about_ours(self, call: Callable[[Presence], T], nothing: T) -> T:
-        """As `_during`, for our own entries, but return *nothing* if the directory can't be used any more.
+        """As `_during`, for calls about our entries. Return *nothing* if the directory can't be used.
 
-        What we have stays for as long as this process lives, so no error may be the last word: rights that
-        were taken away may be given back.
+        An error during *call* becomes `BackendUnavailable`, so that the engine tries again: our entries stay
+        while this process lives, and rights that were taken away may be given back.
         """
         try:
             presence = self._begun()
@@ -240,21 +242,21 @@ class FileBackend:
         with self._mutex:
             presence = self._presence
             if presence is not None and not presence.current():
-                # Our entries went with the directory, and others may have made it again.
+                # The directory was deleted with our entries, and others may have made it again.
                 self._presence = None
                 presence.desert()
                 presence = None
             if presence is None:
                 presence = Presence(self._directory, self._weak_sink)
                 self._presence = presence
-                self._kept(presence)
-            # It is open, because `close` removes it first, under the same mutex.
+                self._set_finalizer(presence)
+            # The presence is open: before `close` closes one, it removes it under this mutex.
             presence.begin()
             return presence
 
     def _request(self, presence: Presence, request: LockRequest, deadline: float) -> Acquired | Queued | Busy:
         answer = self._attempt(presence, request, deadline)
-        presence.insist(request.token)
+        presence.refuse_closed(request.token)
         return answer
 
     def _attempt(self, presence: Presence, request: LockRequest, deadline: float) -> Acquired | Queued | Busy:
@@ -264,7 +266,7 @@ class FileBackend:
             line = presence.queues.entries(spot) if request.token in presence.ours.entries else []
             mine = presence.ours.find(request, line)
             if mine is None:
-                # It is new, or was deleted while this process was stopped.
+                # The request is new, or its entry was deleted while this process was stopped.
                 mine, line = presence.join(request, self._left(deadline))
             if mine is None:
                 return Busy()
@@ -290,7 +292,7 @@ class FileBackend:
                 raise
             if listening:
                 return Queued(min(pause, POLL if watched else POLL_BLIND))
-            # Look once more, because those that left before we listened have not notified us.
+            # Look once more: a contender that left before we listened has not notified us.
             listening = True
 
     def _cancel(self, presence: Presence, request: LockRequest, deadline: float) -> bool:
@@ -304,9 +306,9 @@ class FileBackend:
             not presence.queues.before(mine, line)
             and presence.take(request, spot, mine, self._left(deadline)) is not None
         ):
-            presence.insist(request.token)
+            presence.refuse_closed(request.token)
             return True
-        # The contenders before us may have left meanwhile, and have notified us.
+        # `_leave` notifies the next contender, because those before us may have left and notified us.
         self._leave(presence, request, spot, mine)
         return False
 
@@ -315,7 +317,7 @@ class FileBackend:
         ours = [request for request, has in zip(requests, held, strict=True) if has]
         for request in presence.release_requests.of(ours):
             self._weak_sink.release_requested(request.key, request.token)
-        presence.insist()
+        presence.refuse_closed()
         return held
 
     def _raise_fence(self, presence: Presence, request: LockRequest, number: int) -> Acquired | None:
@@ -326,12 +328,12 @@ class FileBackend:
                 f"A database has seen the fence {number}, and files count to 2**61: another lock service "
                 "gave it out. Raise FENCE_EPOCH (epoch= of connect), on all servers: numbers begin anew."
             )
-        lifted = presence.ours.raise_fence(request, number, self._patience)
-        presence.insist(request.token)
-        return Acquired(lifted) if lifted is not None else None
+        first = presence.ours.raise_fence(request, number, self._patience)
+        presence.refuse_closed(request.token)
+        return Acquired(first) if first is not None else None
 
     def _left(self, deadline: float) -> float:
-        """Return how many seconds to wait for a process that writes."""
+        """Return how many seconds to wait for another writer."""
         return min(self._patience, max(0.0, deadline - clock.now()))
 
     def _leave(self, presence: Presence, request: LockRequest, spot: Spot, mine: QueueEntry) -> Busy:

@@ -1,4 +1,4 @@
-"""The lock directory: its URL, whom it is trusted from, its file system, and its errors."""
+"""The lock directory: its URL, who may write there, its file system, and its errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STATE = "state"
 #: A health check warns of fewer free files and bytes than these.
 _FILES, _BYTES = 10_000, 64 * 1024**2
 
-#: Errors that no repetition cures.
+#: Errors that last, and what they say of a path.
 _HOPELESS = {
     errno.EACCES: "may not be written by this user",
     errno.EPERM: "may not be written by this user",
@@ -54,7 +54,7 @@ class Directory:
         self.refuse_network()
 
     def refuse_network(self) -> None:
-        """Raise `ConfigurationError` if other hosts can share the directory: locks there hold on one host."""
+        """Raise `ConfigurationError` if other hosts can share the directory, where file locks don't reach."""
         file_system = network_file_system_of(self.path)
         if file_system is not None:
             raise ConfigurationError(
@@ -64,7 +64,7 @@ class Directory:
             )
 
     def unmade(self) -> Finding | None:
-        """Return a warning if nobody has locked anything there yet. Raises the errors of `explain`."""
+        """Return a warning if no lock was made there yet. Raises the errors of `explain`."""
         with self.explained():
             try:
                 os.lstat(self.root)
@@ -105,9 +105,9 @@ class Directory:
             raise self.explain(error) from error
 
     def explain(self, error: OSError) -> ConfigurationError | BackendUnavailable:
-        """Return the error that names path, cause and remedy."""
+        """Return an error that names the path, the cause and the remedy."""
         code = errno.ENOTDIR if isinstance(error, FileExistsError) else error.errno or 0
-        # A relative path was opened in one of our directories; a number is a descriptor.
+        # A relative name was opened in one of our directories. The name can also be a descriptor.
         path = os.path.join(self.root, error.filename) if isinstance(error.filename, str) else self.root
         if code in _HOPELESS:
             other = _other_owner(path) if code in {errno.EACCES, errno.EPERM} else None
@@ -142,13 +142,16 @@ class Below:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, OSError):
-            # Some calls leave the name out.
+            # Python leaves out the name for some calls.
             named = isinstance(error.filename, str)
             error.filename = os.path.join(self._path, error.filename) if named else self._path
 
 
 def _other_owner(path: str) -> str | None:
-    """Return another user who owns what is at *path*, most likely because they used the locks first."""
+    """Return the owner of *path*, or of the nearest directory above it that exists; None: this user.
+
+    Another user is the owner most likely because they used the locks first.
+    """
     while path != "/":
         with suppress(OSError):
             owner = os.lstat(path).st_uid
@@ -157,7 +160,7 @@ def _other_owner(path: str) -> str | None:
     return None
 
 
-#: A directory that no other user can replace. On Debian one command makes it, see `MAKE_IT`.
+#: A directory that no other user can replace. `make_it` returns the command that makes it.
 EXAMPLE = "file:///var/lib/shop/locks"
 
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -237,10 +240,10 @@ def require_trusted_link(status: os.stat_result, path: str, directory: str) -> N
 def require_trusted(
     status: os.stat_result, path: str, directory: str, *, group: int | None = None, inside: bool = False
 ) -> None:
-    """Raise `Distrusted` if another user can change what is at *path*.
+    """Raise `Distrusted` if another user can change the file or directory at *path*.
 
-    The members of *group* are trusted, too. *inside* the lock directory nobody else may write, sticky bit or
-    not.
+    *group*: its members are trusted, too. *inside*: *path* is in the lock directory, where a sticky bit is
+    not enough.
     """
     mode = status.st_mode
     if not (_is_own(status) or (mode & stat.S_IWGRP and _is_ours(status.st_gid, group))):
@@ -250,7 +253,7 @@ def require_trusted(
 
 
 def _is_own(status: os.stat_result) -> bool:
-    """Return whether this user or root owns it."""
+    """Return whether this user or root is the owner."""
     return status.st_uid in {0, os.geteuid()}
 
 
@@ -298,8 +301,8 @@ def is_network(file_system: str) -> bool:
 def file_system_of(path: str, mountinfo: str) -> str | None:
     """Return the type of the file system of the absolute, resolved *path*; None if it is unknown.
 
-    *mountinfo* is the text of /proc/self/mountinfo, see proc(5). Of two mounts on one point the later covers
-    the earlier, so the last of the longest wins.
+    *mountinfo* is the text of /proc/self/mountinfo, see proc(5). The longest mount point above *path* counts.
+    If two mounts have that point, the later one covers the earlier one.
     """
     found, longest = None, -1
     for line in mountinfo.splitlines():

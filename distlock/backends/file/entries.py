@@ -1,7 +1,7 @@
-"""The file of a contender, whose name has all that is known of it, and the question who has the lock.
+"""A contender's file, whose name says all that is known of the contender; and who may take a lock.
 
-A process of an older version takes the file of a reader for that of one who wants the whole lock: what is
-wanted stands behind the proof, which it does not look into.
+The mode stands in the name behind the proof, where older versions don't look: to them a reader is an
+exclusive contender.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from distlock.names import encode
 
 _WAITS, _HELD = "waits", "holds"
 #: Precedes the first fence of a hold if that is not its ticket.
-_LIFTED = "holds-"
+_RAISED = "holds-"
 #: Follows the proof of a contender for permits: how many it wants, and the limit.
 _PERMITS = re.compile(r"-([0-9]{1,19})of([0-9]{1,19})")
 
 
 class Wants(NamedTuple):
-    """The wish of an entry: the mode, and the permits."""
+    """What an entry requests: the mode, and the permits."""
 
     #: The text behind the proof in the file's name.
     text: str
@@ -44,7 +44,7 @@ class QueueEntry(NamedTuple):
     #: A digest of the request's token. The token itself is in no file.
     proof: str
     wants: Wants
-    #: It has taken the lock, and nobody may delete it any more.
+    #: Whether it has taken the lock. Waiters may not delete it then.
     held: bool
     #: The folder of its shard, and the file's name.
     folder: str
@@ -58,8 +58,8 @@ class QueueEntry(NamedTuple):
     @property
     def number(self) -> int:
         """The first fence of its hold: its ticket, unless the fence was raised."""
-        lifted = self.name.rpartition("~")[2].removeprefix(_LIFTED)
-        return int(lifted) if lifted.isdigit() else self.ticket
+        raised = self.name.rpartition("~")[2].removeprefix(_RAISED)
+        return int(raised) if raised.isdigit() else self.ticket
 
     @property
     def sign(self) -> str:
@@ -68,13 +68,13 @@ class QueueEntry(NamedTuple):
 
     def joined(self, spot: Spot, ticket: int, held: bool) -> QueueEntry:
         """Return the entry with its *ticket* and its file's name; *held* if it has the lock at once."""
-        # Both states have the same length, so a full directory does not keep anybody from taking the lock.
+        # Both states have the same length, so a rename does not fail for a full directory.
         name = f"{spot.prefix}{ticket:016d}~{name_of(self.contender)}~{self.sign}~{_HELD if held else _WAITS}"
         return self._replace(ticket=ticket, held=held, name=name)
 
     def holding(self, number: int | None = None) -> QueueEntry:
         """Return the entry as a holder; *number* is its first fence, if that is not its ticket."""
-        state = _HELD if number is None else f"{_LIFTED}{number}"
+        state = _HELD if number is None else f"{_RAISED}{number}"
         return self._replace(held=True, name=f"{self.name.rsplit('~', 2)[0]}~{self.sign}~{state}")
 
 
@@ -140,7 +140,7 @@ def _entry(folder: str, name: str) -> QueueEntry | None:
     # A file that distlock did not make is left alone.
     with suppress(ValueError):
         _, _, ticket, contender, sign, state = name.split("~")
-        if state in {_WAITS, _HELD} or state.startswith(_LIFTED):
+        if state in {_WAITS, _HELD} or state.startswith(_RAISED):
             proof, dash, text = sign.partition("-")
             wanted = wants(f"-{text}") if dash else WHOLE
             return QueueEntry(
@@ -177,7 +177,7 @@ def is_front(last: QueueEntry, living: Iterable[QueueEntry]) -> bool:
 
 
 def other_limit(mine: QueueEntry, line: Iterable[QueueEntry]) -> int:
-    """Return a limit of somebody in *line* that differs from that of *mine*; 0 if there is none."""
+    """Return a limit of an entry of *line* that differs from that of *mine*; 0 if there is none."""
     if mine.wants.mode != PERMIT:
         return 0
     limits = (entry.wants.limit for entry in line if entry.wants.mode == PERMIT)
@@ -189,7 +189,7 @@ def _permitted(line: list[QueueEntry]) -> Iterator[QueueEntry]:
     room = True
     for entry in line:
         if not entry.held:
-            # A waiter is not passed by anybody, however few permits it wants.
+            # Nobody overtakes a waiter, not even one who wants fewer permits.
             room = room and out + entry.wants.permits <= entry.wants.limit
             if not room:
                 continue

@@ -1,4 +1,4 @@
-"""A queue seen from outside: holders, waiters, breaks, requested releases, and what processes publish."""
+"""What operators see and do: holders, waiters, breaks, requested releases, and published status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, Sta
 
 
 class Inspector:
-    """Operators' view of the queues, by way of one presence. Thread-safe."""
+    """The operators' view of the queues. Thread-safe."""
 
     def __init__(self, tree: Tree, locks: RecordLocks, line: FileQueues) -> None:
         self._tree = tree
@@ -52,7 +52,7 @@ class Inspector:
     def locked(self, key: str, patience: float) -> bool:
         """Return whether a living contender for *key* exists."""
         spot = spot_of(key)
-        # A look that finds nobody has to be repeated exactly, because a file may be being renamed.
+        # The first look may miss a file that is being renamed.
         return bool(
             self._living(self._queues.entries(spot))
             or self._living(self._queues.exact_entries(spot, patience))
@@ -71,15 +71,15 @@ class Inspector:
         for entry in have:
             with self._tree.opened(WANTED, make=True) as folder, suppress(FileExistsError):
                 create(f"{name_of(entry.contender)}~{entry.proof}", folder)
-            # A process that listens looks after its holds then.
+            # A process that listens looks for requests when it gets this.
             notifications.send(self._tree, entry.contender, notifications.BROKEN)
         return bool(have)
 
-    def speaking(self) -> list[int]:
+    def publishers(self) -> list[int]:
         """Return the contenders that have published their status."""
         found = []
         for name in self._tree.listed(PROCESSES):
-            # A file that is being written has another name.
+            # A file that is being written has a name that is no contender's.
             with suppress(ValueError):
                 found.append(contender_of(name))
         return found
@@ -105,7 +105,7 @@ class Inspector:
 
 
 WANTED = "wanted"
-#: Seconds that a request for an unknown hold stays, which may be being acquired.
+#: Seconds that a request for an unknown hold is kept: its acquisition may not have returned yet.
 _UNKNOWN = 60.0
 
 
@@ -127,7 +127,7 @@ class ReleaseRequests:
                     yield request
 
     def has_news(self) -> bool:
-        """Return whether there is a request that `of` has not yielded yet."""
+        """Return whether a release was requested that `of` has not yielded yet."""
         return bool(self._found() - self._told)
 
     def end(self) -> None:
@@ -172,7 +172,7 @@ class FileStatus(NamedTuple):
     silent: float = 0.0
 
     def rows(self, before: str) -> list[StatusRow]:
-        """Yield the rows of the keys that begin with *before*."""
+        """Return the rows of the keys that begin with *before*."""
         begins = _written([before]).removesuffix('"]')
         return [StatusRow.of_parts(json.loads(line)) for line in self.lines if line.startswith(begins)]
 
@@ -204,7 +204,7 @@ class StatusFile:
             for key in gone:
                 self._rows.pop(key, None)
             head = (*about, life)
-            # Unknown until the file has been written.
+            # If the write fails, the next call has to publish all rows.
             self._ends = 0.0
             if rows or gone or head != self._head or not self._touch():
                 self._write(head)
@@ -218,7 +218,7 @@ class StatusFile:
                 os.unlink(f"{PROCESSES}/{self._name}{suffix}", dir_fd=self._tree.root)
 
     def _touch(self) -> bool:
-        """Extend the status for its whole life. Return False if the file is gone."""
+        """Restart the lifetime of the status. Return False if the file is gone."""
         try:
             os.utime(f"{PROCESSES}/{self._name}", dir_fd=self._tree.root, follow_symlinks=False)
         except FileNotFoundError:
@@ -234,7 +234,7 @@ class StatusFile:
 def published_by(tree: Tree, contender: int) -> FileStatus | None:
     """Return what *contender* has published, and for how long it has been silent; None if nothing.
 
-    The caller checks that it lives: a process that is stopped keeps its locks until it ends.
+    The caller checks whether the contender lives: a silent one may have been stopped, and keeps its locks.
     """
     found = read_file(tree, PROCESSES, name_of(contender))
     if found is None:

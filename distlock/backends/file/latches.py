@@ -1,7 +1,7 @@
-"""Latches as files, in the folder ``latches``: one for each, which a count replaces.
+"""Latches as files, in the folder ``latches``. Each count replaces the file of its latch.
 
-Its first line is until when it lives, by the clock of the host, and the contenders that are told when it
-opens. The second is the latch.
+The first line of a file has the time when the latch expires, by the host's clock, and the contenders to
+notify when it opens. The second line has the latch.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class LatchFiles:
         return None if kept is None else self._state(kept)
 
     def watch(self, key: str, contender: int, patience: float) -> LatchState | None:
-        """As `look`, and notify *contender* when the latch opens."""
+        """As `look`, and have *contender* notified when the latch opens."""
         spot = spot_of(key)
         kept = self._read(_name(spot))
         if kept is not None and kept.record.left and contender not in kept.watched_by:
@@ -98,7 +98,7 @@ class LatchFiles:
 
     def _tell(self, key: str, contenders: Iterable[int]) -> None:
         for contender in contenders:
-            # The latch is open, even if nobody can be notified.
+            # The latch is open, even if the notification fails.
             with suppress(OSError):
                 notifications.send(self._tree, contender, proof_of(key))
 
@@ -124,7 +124,7 @@ class LatchFiles:
         write_file(self._tree, LATCHES, _name(spot), kept.written())
 
     def _sweep(self) -> None:
-        """Delete some expired latches, whose processes may have ended long ago."""
+        """Delete some expired latches. They don't end with a process."""
         names = self._tree.listed(LATCHES)
         for name in random.sample(names, min(len(names), _SWEPT)):
             # A latch that can't be read, or is being written, is left alone.
@@ -136,7 +136,7 @@ class LatchFiles:
                             os.unlink(f"{LATCHES}/{name}", dir_fd=self._tree.root)
 
     def _is_over(self, name: str) -> bool:
-        # The only writer is this one, so a file in writing was left by a killed process.
+        # To the only writer, a file that is still being written is one that a killed process left.
         return name.endswith(NEW) or self._read(name) is None
 
 

@@ -1,6 +1,6 @@
 """Notifications: a FIFO for each waiting contender, and the thread that reads it and watches for deaths.
 
-A hint is never needed for safety. The line of entries decides; a lost hint costs one poll.
+No lock depends on a notification, because only the entries decide who has it. A lost one costs one poll.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tree import WAKE, Tree
 from distlock.reentrance import backend_thread, no_thread
 
-#: In the place of a proof: look after your holds, one was broken or its release was requested.
+#: Sent instead of a proof to a holder: one of its holds was broken, or its release was requested.
 BROKEN = "broken"
-#: About as much as a pipe holds on Linux.
+#: Nearly as many bytes as a pipe holds on Linux. After so many, notifications may have been lost.
 _NEARLY_FULL = 60_000
 
 
 def send(tree: Tree, contender: int, proof: str) -> None:
-    """Notify *contender* that its entry *proof* may be first now; or of `BROKEN`."""
+    """Notify *contender* that its entry *proof* may be first now, or send it `BROKEN`."""
     try:
         descriptor = _open(tree, name_of(contender), os.O_WRONLY)
     except (OSError, Distrusted):
-        return  # It does not listen, or is dead.
+        return  # The contender does not listen, or is dead.
     try:
-        # Short enough to be written atomically.
+        # So short a write is atomic.
         os.write(descriptor, f"{proof}\n".encode())
     except OSError:
-        pass  # The pipe is full. Its reader will notice, and look at everything.
+        pass  # The pipe is full. Its reader notices that, and looks at everything.
     finally:
         os.close(descriptor)
 
@@ -51,14 +51,14 @@ class FileListener:
         self._keys: dict[str, str] = {}
         self._watched: dict[int, int] = {}
         self._closing = False
-        #: Whether only the thread refers to the FIFO.
+        #: Whether the thread has to close the FIFO, because nobody else will.
         self._orphan = False
-        # An interrupted listener of this contender may have left a FIFO.
+        # An earlier listener of this contender that was interrupted may have left its FIFO.
         self._unlink()
         with tree.opened(WAKE, make=True) as folder, tree.in_wake:
             os.mkfifo(self._name, 0o600, dir_fd=folder)
         try:
-            # Open for writing, too, so that the FIFO does not end when a writer closes it.
+            # Opened for writing, too, so that the thread reads no end of file when a writer closes it.
             self._fifo = _open(tree, self._name, os.O_RDWR)
             os.fchmod(self._fifo, tree.file_mode())
             self._thread = backend_thread("distlock-file-listener", self._run)
@@ -76,7 +76,7 @@ class FileListener:
         return True
 
     def expect(self, proof: str, key: str) -> None:
-        """Have notifications for the entry *proof* count for *key*."""
+        """Report *key* to the sink when a notification for *proof* comes."""
         with self._mutex:
             self._keys[proof] = key
 
@@ -87,8 +87,8 @@ class FileListener:
     def watch(self, contender: int, find: Callable[[int], int | None]) -> bool:
         """Notify all waiters when the process of *contender* dies. Return False if it can't be watched.
 
-        *find* tells the process of a living contender. It is asked again once the process is held by a
-        descriptor, because until then another may have been born with its number.
+        *find* returns the pid of a living contender. It is called again after the process was opened by its
+        pid, because the pid may have become another process's before.
         """
         with self._mutex:
             if self._closing:
@@ -108,7 +108,7 @@ class FileListener:
                 os.close(descriptor)
                 return False
             self._watched[contender] = descriptor
-            # The mutex is needed, because after a close the FIFO's number may be another file's.
+            # Not without the mutex: after a close, another file may have the FIFO's number.
             self._poke()
         return True
 
@@ -134,7 +134,7 @@ class FileListener:
             self._thread.start()
         except BaseException as error:
             if self._thread.ident is not None or not isinstance(error, RuntimeError):
-                # After an interrupt the thread may run, and closes what it reads.
+                # After an interrupt the thread may run: have it end, and close the FIFO.
                 with self._mutex:
                     self._closing = self._orphan = True
                     self._poke()
@@ -147,7 +147,7 @@ class FileListener:
             os.unlink(f"{WAKE}/{self._name}", dir_fd=self._tree.root)
 
     def _poke(self) -> None:
-        """Have the thread look at everything. Call it under the mutex, and before the close."""
+        """Wake the thread. The caller has the mutex, and the FIFO is open."""
         with suppress(BlockingIOError):
             os.write(self._fifo, b"\n")
 
@@ -162,14 +162,14 @@ class FileListener:
             ready = [descriptor for descriptor, _ in poll.poll()]
             dead = [contenders[descriptor] for descriptor in ready if descriptor in contenders]
             if self._fifo in ready:
-                self._hear()
+                self._read_notifications()
             if dead:
-                self._mourn(dead)
+                self._report_deaths(dead)
         with self._mutex:
             if self._orphan:
                 os.close(self._fifo)
 
-    def _hear(self) -> None:
+    def _read_notifications(self) -> None:
         """Read all notifications that have come, and report each key once."""
         try:
             heard = os.read(self._fifo, 1 << 20)
@@ -184,7 +184,7 @@ class FileListener:
         if len(heard) >= _NEARLY_FULL or BROKEN in lines:
             self._sink.missed_notifications()
 
-    def _mourn(self, dead: list[int]) -> None:
+    def _report_deaths(self, dead: list[int]) -> None:
         with self._mutex:
             for contender in dead:
                 # The sink may have closed us from this thread.

@@ -27,13 +27,12 @@ from distlock.reentrance import backend_thread
 class Presence:
     """A contender from its first use to its close. It makes the directory if it is missing.
 
-    Every call is counted from `begin` to `end`. A closed one keeps its descriptor until the last call has
-    ended: under a call in the middle its number could become that of a stranger's file, to be locked and
-    written.
+    Every call is counted from `begin` to `end`. Descriptors are closed after the last call only: during a
+    call, another file could get the number of a closed one, and the call would lock and write that file.
     """
 
     def __init__(self, directory: Directory, sink: Sink) -> None:
-        # Checked before anything is made there, and again for a directory that was made meanwhile.
+        # The check comes before anything is made, and is repeated for a directory that was made anew.
         directory.refuse_network()
         self._tree = Tree(directory)
         try:
@@ -56,7 +55,7 @@ class Presence:
         self._calls = 0
         #: Why it was closed, or None.
         self._closed: str | None = None
-        #: Whether the directory that has our locks is gone. Another may be in its place.
+        #: Whether the directory with our locks is gone. Another one may be in its place.
         self._deserted = False
         self._unresponsive = Unresponsive()
         self.inspector = Inspector(self._tree, self.locks, self.queues)
@@ -81,7 +80,7 @@ class Presence:
         if last:
             self._die()
 
-    def insist(self, token: str | None = None) -> None:
+    def refuse_closed(self, token: str | None = None) -> None:
         """Raise if the client was closed during the call, after releasing what the call got for *token*."""
         if self._closed is None:
             return
@@ -113,10 +112,9 @@ class Presence:
     def remove_unresponsive(
         self, request: LockRequest, spot: Spot, before: Sequence[QueueEntry], window: float, patience: float
     ) -> float:
-        """Delete those *before* us that may take the lock and have not for *window* seconds.
+        """Delete those *before* us that could take the lock, and have not for *window* seconds.
 
-        Returns when to look again, seconds: 0 if somebody was sent away, ``inf`` if there is nothing against
-        anybody.
+        Return when to look again, in seconds: 0 if an entry was deleted, ``inf`` if no entry is overdue.
         """
         idle = (entry for entry in front(before) if not entry.held)
         overdue, pause = self._unresponsive.overdue(request.token, idle, window)
@@ -131,12 +129,12 @@ class Presence:
         spot = spot_of(request.key)
         while (mine := self.ours.own(request, spot)) is not None:
             if self.withdraw(request.token, mine):
-                # The lock is free, even if nobody can be notified. Behind us there is mostly nobody.
+                # The lock is free, even if the notification fails. Mostly there is nobody to notify.
                 with suppress(OSError):
-                    if not self.queues.left_alone(spot, mine):
+                    if not self.queues.nobody_followed(spot, mine):
                         self.wake_front(spot)
                 return True
-            # It is gone, or another thread has just renamed its file.
+            # The entry is gone, or another thread has just renamed its file.
         return False
 
     def downgrade(self, request: LockRequest, patience: float) -> bool:
@@ -145,7 +143,7 @@ class Presence:
         mine = self.ours.own(request, spot)
         if mine is None or not self.ours.downgrade(request, spot, mine, patience):
             return False
-        self.insist(request.token)
+        self.refuse_closed(request.token)
         with suppress(OSError):
             self.wake_front(spot)
         return True
@@ -154,7 +152,7 @@ class Presence:
         """See `distlock.backends.inspectable.Breaks`."""
         if not self.inspector.break_hold(key, number, patience):
             return False
-        # It is broken, even if nobody can be notified.
+        # The hold is broken, even if the notification fails.
         with suppress(OSError):
             self.wake_front(spot_of(key))
         return True
@@ -162,13 +160,13 @@ class Presence:
     def publish(
         self, about: tuple[str, int], rows: Sequence[StatusRow], gone: Sequence[str], life: float
     ) -> bool:
-        """Publish our status, and look after our holds, which have no renewals."""
+        """Publish our status. Look for broken holds and requested releases, because nothing is renewed."""
         if self.ours.is_broken() or self.release_requests.has_news():
             self._sink.missed_notifications()
         return self.status.say(about, rows, gone, life)
 
     def watch_latch(self, key: str, patience: float) -> LatchState | None:
-        """Return the state of the latch *key*. While it is closed, notifications count for it."""
+        """Return the state of the latch *key*. If the latch is closed, notify the sink when it opens."""
         listener = self._listening()
         # Listen before anybody can notify us.
         if listener is not None:
@@ -184,7 +182,7 @@ class Presence:
         if listener is None:
             return False
         listener.expect(mine.sign, key)
-        # All of them, because one that dies after we looked would break the chain of notifications.
+        # Watch all of them: one that dies later does not notify the next.
         return False not in [listener.watch(entry.contender, self.locks.pid) for entry in before]
 
     def hold(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> int:
@@ -235,7 +233,7 @@ class Presence:
             if self._closed is not None:
                 return
             self._closed, self._deserted = reason, deserted
-            # This call counts, too, so that no other one closes the descriptor meanwhile.
+            # This counts as a call, so that the end of another one does not close the descriptors.
             self._calls += 1
         try:
             if self._listener is not None:
@@ -245,7 +243,7 @@ class Presence:
             self.end()
 
     def _die(self) -> None:
-        """Release what calls got after `close`, and leave as a contender."""
+        """Release what calls got after `close`, and end the contender."""
         try:
             self._give_back_all()
             self.status.end()
@@ -263,7 +261,7 @@ class Presence:
     def _give_back(self, token: str, mine: QueueEntry) -> None:
         with suppress(OSError):
             self.withdraw(token, mine)
-            # In a directory that was made again, our record locks do not tell who lives, so leave it alone.
+            # If the directory was made again, our record locks don't tell who lives there.
             if not self._deserted:
                 self.wake_front(spot_of_entry(mine))
 
@@ -292,7 +290,7 @@ def close_in_thread(presence: Presence) -> None:
         backend_thread("distlock-file-close", presence.close).start()
 
 
-#: A forked child that uses its parent's backend must not pass for its parent.
+#: All backends of this process. In a forked child they may not go on as their parent's contenders.
 _backends: weakref.WeakSet[_Forked] = weakref.WeakSet()
 
 
@@ -314,7 +312,7 @@ _BUDGET = 0.002
 
 
 class Sweeper:
-    """Deletes what crashed contenders left: entries, seeds, FIFOs, published status. A few with each call."""
+    """Deletes the files of crashed contenders: entries, FIFOs, published status. A few with each call."""
 
     def __init__(self, tree: Tree, locks: record_locks.RecordLocks, line: FileQueues) -> None:
         self._tree = tree
@@ -350,7 +348,7 @@ class Sweeper:
                 with suppress(ValueError):
                     whose = name.removesuffix(suffix).partition("~")[0]
                     if name.endswith(suffix) and self._dead(record_locks.contender_of(whose), known):
-                        # distlock makes no directory of such a name.
+                        # A directory of such a name is not ours.
                         with suppress(FileNotFoundError, IsADirectoryError):
                             os.unlink(f"{folder}/{name}", dir_fd=self._tree.root)
                 yield
@@ -363,7 +361,7 @@ class Sweeper:
             yield
 
     def _dead(self, contender: int, known: dict[int, bool]) -> bool:
-        """Return whether *contender* is dead, by one look a round: it may have thousands of entries."""
+        """Return whether *contender* is dead. A round looks once, even at one with thousands of entries."""
         if contender not in known:
             known[contender] = not self._locks.alive(contender)
         return known[contender]

@@ -1,12 +1,12 @@
-"""The queue of a key: one empty file for each contender, of which the oldest living ones have the lock.
+"""The queue of a key: one empty file for each contender. The first living contenders have the lock.
 
-A file appears and vanishes in one step, even if its process is killed. A holder hands off by deleting its
-file: the next in line may take the lock from that moment. A contender's ticket is its number. Tickets grow,
-and a queue is served in their order.
+Making and deleting a file are atomic, even if the process is killed. A holder hands off by deleting its file:
+from then on the next contender may take the lock. Each contender has a ticket, a number. Tickets grow, and a
+queue is served in their order.
 
-A contender that takes the lock renames its file, as the only writer. Until then the others may delete it, as
-the only writer, because a process that is stopped when the lock comes to it would block everybody. Only the
-only writer sees every entry: another reader may miss a file that is being renamed.
+A contender takes the lock by renaming its file. Until then others may delete the file, because a process that
+is stopped when its turn comes would block the queue. Both are done only by the only writer of the shard (see
+`RecordLocks.writing`), who also sees every entry: other readers may miss a file that is being renamed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
 
 _BYTES = 8
-#: Follow the counters: for each shard what fences have to be above, whatever the tickets are.
+#: The offset of the floors, behind the counters: all fences of a shard are above its floor.
 _FLOORS = SHARDS * _BYTES
 _COUNTER_LIMIT = 1 << 62
 #: Fences can be raised up to this number; as many again are free above it.
@@ -63,10 +63,10 @@ class Tickets:
         return self._read(shard * _BYTES)
 
     def take(self, shard: int, counter: int, span: int, least: int = 0) -> int:
-        """Reserve *span* growing numbers. *counter* was read just before.
+        """Reserve *span* numbers, and return the first. *counter* was read just before.
 
-        The counter outlives the entries, so that numbers grow when the clock is set back; the clock
-        outlives the counter, so that they grow when the directory is wiped.
+        Numbers are not below the counter, so they grow even if the clock is set back. They are not below
+        the clock, so they grow even if the directory is deleted.
         """
         if counter > _COUNTER_LIMIT:
             raise BackendUnavailable(
@@ -78,10 +78,10 @@ class Tickets:
         return ticket
 
     def floor(self, shard: int) -> int:
-        """Return what fences have to be above. Older tickets may be below it."""
+        """Return the number that all fences are above. Older tickets may be below it."""
         return self._read(_FLOORS + shard * _BYTES)
 
-    def lift(self, shard: int, span: int, above: int) -> int:
+    def raise_floor(self, shard: int, span: int, above: int) -> int:
         """Reserve *span* fences above *above*. Raise the floor, so that all contenders get larger ones."""
         number = self.take(shard, self.counter(shard), span, above + 1)
         self._write(_FLOORS + shard * _BYTES, number + span - 1)
@@ -94,29 +94,29 @@ class Tickets:
         os.pwrite(self._descriptor, number.to_bytes(_BYTES, "little"), offset)
 
 
-#: In the place of our ticket: our entry is gone, too.
+#: Stands for the ticket of our entry once the entry is gone.
 _NOBODY = 0
 
 
 class EmptyShards:
     """Shards that one contender knows to be empty, so that it need not read their folders.
 
-    A contender takes a ticket before it joins a queue, so nobody has joined while the counter stands still.
+    A contender takes a ticket before it joins a queue. So nobody has joined if the counter is unchanged.
     """
 
     def __init__(self) -> None:
-        #: By shard: the ticket of our only entry, and the counter then.
+        #: The ticket of the only entry, which is ours, and the counter after it, by shard.
         self._last: dict[int, tuple[int, int]] = {}
 
     def came(self, shard: int, ticket: int, counter: int) -> None:
-        """Note that our entry joined an empty folder, which left *counter*. The caller is the only writer."""
+        """Note that our entry joined an empty shard, and the new *counter*. The caller is the only writer."""
         self._last[shard] = ticket, counter
 
     def left(self, shard: int, ticket: int, counter: int) -> bool:
         """Note that our entry is gone. Return whether nobody has joined since it came."""
         if self._last.get(shard) != (ticket, counter):
             return False
-        # If another thread has taken a ticket meanwhile, the counter differs, and this entry never matches.
+        # If another thread has taken a ticket meanwhile, this counter never matches.
         self._last[shard] = _NOBODY, counter
         return True
 
@@ -135,12 +135,12 @@ class FileQueues:
         self._locks = locks
         self._tickets = Tickets(directory, locks.descriptor, now)
         self._empty_shards = EmptyShards()
-        self._seed = Seed(tree)
+        self._link_source = LinkSource(tree)
         #: Called when an entry of a dead contender was found.
         self.met_dead: Callable[[], None] = lambda: None
 
     def entries(self, spot: Spot) -> list[QueueEntry]:
-        """Return all entries in order, dead or alive. One that is taking the lock just now may be missing."""
+        """Return all entries in order, dead or alive. One that is being renamed may be missing."""
         return sorted(parsed(spot.folder, self._names(spot), spot.prefix))
 
     def exact_entries(self, spot: Spot, patience: float) -> list[QueueEntry]:
@@ -175,8 +175,8 @@ class FileQueues:
     ) -> tuple[QueueEntry | None, list[QueueEntry]]:
         """Join the end of the queue, once, and take the lock if it is free.
 
-        Return our entry, or None if *request* does not wait, and the queue before us. Its contenders may
-        leave at any moment, but nobody joins it.
+        Return our entry, or None if *request* does not wait, and the queue before us. Others may leave that
+        queue at any moment, but not join it.
         """
         spot = spot_of(request.key)
         mine = newcomer(request, contender, spot)
@@ -207,9 +207,9 @@ class FileQueues:
             return None
 
     def downgrade(self, spot: Spot, mine: QueueEntry, span: int, patience: float) -> QueueEntry | None:
-        """Let readers in beside the exclusive holder *mine*. Return None if it does not have the lock.
+        """Turn the exclusive hold *mine* into a reader's. Return None if it is gone.
 
-        A reader's number is above those that were given out before: it is the last one of its block.
+        Its number becomes the last one of its block, above all that were given out.
         """
         with self._locks.writing(spot.shard, patience):
             for entry in self.entries(spot):
@@ -253,12 +253,12 @@ class FileQueues:
             return False
         return True
 
-    def left_alone(self, spot: Spot, mine: QueueEntry) -> bool:
-        """Return whether certainly nobody has joined since *mine* came; it was first and has left."""
+    def nobody_followed(self, spot: Spot, mine: QueueEntry) -> bool:
+        """Return whether *mine*, which has left, joined an empty shard, and nobody has joined since."""
         return self._empty_shards.left(spot.shard, mine.ticket, self._tickets.counter(spot.shard))
 
     def close(self) -> None:
-        self._seed.remove()
+        self._link_source.remove()
 
     def lines_of_shards(self) -> Iterator[list[QueueEntry]]:
         """Yield the entries of all keys, shard by shard, from a random one on."""
@@ -269,16 +269,18 @@ class FileQueues:
                 yield list(parsed(shard, self._tree.names(shard, self._tree.queue)))
 
     def floor(self, spot: Spot) -> int:
-        """Return what every fence has to be above."""
+        """Return the number that all fences of the shard are above."""
         return self._tickets.floor(spot.shard)
 
-    def lift(self, spot: Spot, mine: QueueEntry, span: int, above: int, patience: float) -> QueueEntry | None:
+    def raise_fence(
+        self, spot: Spot, mine: QueueEntry, span: int, above: int, patience: float
+    ) -> QueueEntry | None:
         """Reserve *span* fences above *above* for the hold *mine*. All later fences are above them, too.
 
         Return None if the hold is gone.
         """
         with self._locks.writing(spot.shard, patience), suppress(FileNotFoundError):
-            return self._rename(mine, mine.holding(self._tickets.lift(spot.shard, span, above)))
+            return self._rename(mine, mine.holding(self._tickets.raise_floor(spot.shard, span, above)))
         return None
 
     def _names(self, spot: Spot) -> list[str]:
@@ -289,7 +291,7 @@ class FileQueues:
             return []
 
     def _create(self, entry: QueueEntry) -> None:
-        if self._seed.sow(entry.contender, entry.path):
+        if self._link_source.link(entry.contender, entry.path):
             return
         with self._tree.in_queue:
             try:
@@ -305,39 +307,39 @@ class FileQueues:
         return renamed
 
 
-#: Follows the contender in the seed's name.
+#: The end of the file's name, behind the contender.
 SUFFIX = ".seed"
-#: Seconds after which a seed is replaced, because cleaners delete old files.
+#: Seconds after which the file is replaced, because cleaners delete old files.
 _LIFETIME = 3600.0
 
 
-class Seed:
+class LinkSource:
     """The empty file of one contender that its entries are hard links to.
 
-    A link is cheaper than a new file, for which a file system searches a free inode. It is made when it is
-    needed.
+    A link is cheaper than a new file, for which a file system searches a free inode. The file is made when it
+    is first needed.
     """
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._name = ""
-        self._wilts = 0.0
+        self._expires = 0.0
 
-    def sow(self, contender: int, path: str) -> bool:
-        """Make the entry *path*. Return False if it has to be a file of its own."""
+    def link(self, contender: int, path: str) -> bool:
+        """Make the entry *path* as a link. Return False if that failed: make a new file instead."""
         root = self._tree.root
         try:
-            if clock.now() >= self._wilts:
+            if clock.now() >= self._expires:
                 self.remove()
                 self._name = f"{name_of(contender)}{SUFFIX}"
                 create(self._name, root)
-                self._wilts = clock.now() + _LIFETIME
-            # Do not follow a symbolic link in its place.
+                self._expires = clock.now() + _LIFETIME
+            # If a symbolic link has replaced the file, do not follow it.
             os.link(self._name, path, src_dir_fd=root, dst_dir_fd=self._tree.queue, follow_symlinks=False)
         except OSError as error:
-            # The folder may be missing, or the file system may have no links. Creating a file will tell.
+            # The folder may be missing, or the file system may have no links: the caller makes a file.
             if error.errno == errno.EMLINK or not self._there():
-                self._wilts = 0.0
+                self._expires = 0.0
             return False
         return True
 
@@ -359,10 +361,10 @@ def create(path: str, parent: int) -> None:
 
 
 class Unresponsive:
-    """Contenders that may take the lock and have not yet, as seen by each request."""
+    """Since when each request has seen contenders that may take the lock and have not."""
 
     def __init__(self) -> None:
-        #: By token: tickets, and since when.
+        #: Ticket -> the time when it was first seen, by the request's token.
         self._since: dict[str, dict[int, float]] = {}
 
     def overdue(self, token: str, idle: Iterable[QueueEntry], window: float) -> tuple[list[int], float]:
@@ -401,7 +403,7 @@ class Holds:
     def find(self, request: LockRequest, line: list[QueueEntry]) -> QueueEntry | None:
         """Return our entry for *request* in *line*.
 
-        A forked child knows its parent's tokens, and may not use them.
+        The contender has to match, because a forked child knows its parent's tokens, and may not use them.
         """
         proof = proof_of(request.token)
         ours = (entry for entry in line if entry.contender == self._contender and entry.proof == proof)
@@ -433,7 +435,7 @@ class Holds:
         """Note that *mine* has the lock. Return its first fence."""
         if request.token not in self._numbers:
             if mine.ticket <= (floor := self._queues.floor(spot)):
-                mine = self._queues.lift(spot, mine, request.span, floor, patience) or mine
+                mine = self._queues.raise_fence(spot, mine, request.span, floor, patience) or mine
             self._numbers[request.token] = mine.ticket if mine.ticket > floor else mine.number
         self.entries[request.token] = self.held[request.token] = mine
         return self._numbers[request.token]
@@ -443,10 +445,10 @@ class Holds:
 
         Return None if we have no such hold.
         """
-        mine, lifted = self.held.get(request.token), self._numbers.get(request.token)
-        if mine is None or lifted is None or lifted > number:
-            return lifted
-        raised = self._queues.lift(spot_of(request.key), mine, request.span, number, patience)
+        mine, first = self.held.get(request.token), self._numbers.get(request.token)
+        if mine is None or first is None or first > number:
+            return first
+        raised = self._queues.raise_fence(spot_of(request.key), mine, request.span, number, patience)
         return self._renamed(request.token, raised) if raised is not None else None
 
     def downgrade(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> bool:

@@ -1,11 +1,11 @@
 """Record locks: which contenders are alive, and who is the only writer of a shard.
 
-POSIX record locks fit both needs as nothing else does: the kernel drops them the moment their process dies,
-and a forked child does not inherit them, so that a child that lives on keeps nothing alive. (`flock` stays
-held until the last child that shares the descriptor has gone.)
+POSIX record locks serve both purposes: the kernel drops them the moment their process dies, and a forked
+child does not inherit them, so that its parent's locks end with the parent. (A lock of `flock` is held until
+the last child that shares the descriptor has ended.)
 
-They have one trap: closing *any* descriptor of the file drops every lock that the process has on it. So each
-process has exactly one descriptor of each state file, found by device and inode, shared by all backends.
+Closing *any* descriptor of the file drops every record lock that the process has on it. So each process has
+exactly one descriptor of each state file, found by device and inode, and all its backends share it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from distlock.errors import BackendUnavailable
 
 SHARDS = 256
 
-#: Locked bytes need not exist. The first bytes serialise writers, one for each shard; a contender's byte lies
-#: this far out plus its own 60 random bits, so that nobody has to hand out bytes or take them back.
+#: The offset of the contenders' bytes. Locked bytes need not exist. The first ones serialise writers, one for
+#: each shard. A contender's byte has this offset plus a random number of 60 bits, so that no byte has to be
+#: assigned.
 _CONTENDERS = 1 << 61
 _BITS = 60
 
-#: struct flock where off_t has 64 bits by nature: l_type, l_whence, l_start, l_len, l_pid.
+#: ``struct flock`` of a 64-bit system: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = struct.Struct("hhqqi4x")
 _KNOWS_PIDS = sys.platform == "linux" and struct.calcsize("P") == 8
 
 
 def name_of(contender: int) -> str:
-    """Return *contender* as file names have it."""
+    """Return the name of *contender* in file names."""
     return f"{contender:0{_BITS // 4}x}"
 
 
@@ -65,12 +66,12 @@ class RecordLocks:
         """Forget the parent's locks, in a forked child. The descriptor stays usable."""
         self.users = 0
         self._contenders: set[int] = set()
-        #: The writing threads of this process, by shard: record locks do not exclude them.
+        #: This process's writer of each shard: record locks do not exclude its threads from each other.
         self.inside: dict[int, Writing] = {}
         self._healing = threading.Lock()
 
     def current(self) -> bool:
-        """Return whether the directory still has our state file. Somebody may have deleted or replaced it."""
+        """Return whether the directory still has our state file, which may be deleted or replaced."""
         try:
             status = os.stat(self._directory.state, follow_symlinks=False)
         except OSError:
@@ -78,7 +79,7 @@ class RecordLocks:
         return (status.st_dev, status.st_ino) == self._identity and self.intact()
 
     def intact(self) -> bool:
-        """Return whether the descriptor is still ours. A process that becomes a daemon closes all of them."""
+        """Return whether the descriptor is still ours: a process that becomes a daemon closes all of them."""
         try:
             status = os.fstat(self.descriptor)
         except OSError:
@@ -104,7 +105,7 @@ class RecordLocks:
             return True  # The kernel does not report a process's own locks.
         byte = _CONTENDERS + contender
         try:
-            # A shared lock, so that two processes that look at once do not see each other's lock.
+            # A shared lock: two processes that look at once would see each other's exclusive lock.
             fcntl.lockf(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
         except OSError as error:
             if error.errno in HELD_BY_OTHERS:
@@ -116,7 +117,7 @@ class RecordLocks:
     def pid(self, contender: int) -> int | None:
         """Return the pid of *contender*, or None if it is dead or in another PID namespace.
 
-        The kernel translates it into our own PID namespace, so no PID ever has to be written down.
+        The kernel translates the pid into our own PID namespace, so no file has to contain pids.
         """
         if contender in self._contenders:
             return os.getpid()
@@ -127,11 +128,11 @@ class RecordLocks:
         return pid if kind != fcntl.F_UNLCK and pid > 0 else None
 
     def writing(self, shard: int, patience: float) -> Writing:
-        """Return a block whose thread is the only writer of *shard*, or gives up after *patience* seconds."""
+        """Return a ``with`` block whose thread is the only writer of *shard*: see `Writing`."""
         return Writing(self, shard, patience)
 
     def heal(self) -> None:
-        """Release what interrupted writers of this process still have."""
+        """Release the shards of interrupted writers of this process."""
         if self.inside:
             for writer in self.inside.copy().values():
                 if writer.gone():
@@ -141,7 +142,7 @@ class RecordLocks:
         """Release the shard of *writer*. May be called twice."""
         with self._healing:
             if self.inside.get(writer.shard) is writer:
-                # No other thread can have it yet, so this may be interrupted and repeated.
+                # Other threads can't get the shard before the last step, so this can be repeated.
                 try:
                     fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, writer.shard)
                 finally:
@@ -169,7 +170,7 @@ def attach(directory: Directory, tree: Tree) -> RecordLocks:
     """Return this process's locks on the state file of *directory*. Make the file if it is missing."""
     with _mutex:
         try:
-            # Look before opening, because a second descriptor could never be closed again.
+            # Look before opening, because closing a second descriptor would drop all locks.
             status = os.stat(STATE, dir_fd=tree.root, follow_symlinks=False)
             locks = _attached.get(_identity(status))
         except FileNotFoundError:
@@ -232,8 +233,8 @@ HELD_BY_OTHERS = {errno.EACCES, errno.EAGAIN}
 class Writing:
     """A ``with`` block whose thread is the only writer of *shard*, or raises after *patience* seconds.
 
-    A signal handler may raise where no `__exit__` helps. So the block's frame is remembered: once it has
-    ended, the writer is gone, and the next one releases the shard.
+    A signal handler may raise between `__enter__` and the block, so that `__exit__` is never called. So the
+    frame of the block is kept: once the frame has ended, the next writer releases the shard.
     """
 
     __slots__ = ("_frame", "_locks", "_patience", "shard")
@@ -262,7 +263,7 @@ class Writing:
         if frame is None:
             return False
         try:
-            # Raises while the frame runs, in whichever thread or greenlet.
+            # `clear` raises while the frame runs, in any thread or greenlet.
             frame.clear()
         except RuntimeError:
             return False
@@ -270,7 +271,7 @@ class Writing:
 
     def _wait(self) -> None:
         deadline = time.monotonic() + self._patience
-        pause = 0.00005  # Others write for some 20 µs.
+        pause = 0.00005  # Another writer takes some 20 µs.
         while True:
             # One atomic step, so that the current writer is always known.
             first = self._locks.inside.setdefault(self.shard, self)

@@ -1,7 +1,7 @@
-"""The directories of the locks, opened and checked from the root down: what was checked is what is used.
+"""The directories of the locks, opened and checked from the root of the file system down.
 
-Each level is opened in the one above it, never by its whole path again, and no symbolic link is followed but
-root's and our own.
+Each directory is opened by the descriptor of its parent, and never again by its whole path, so that what was
+checked is what is used. Only symbolic links of root and of this user are followed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: An ancestor need not be readable, if the system has O_PATH.
 _ANCESTOR = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40
-#: Where the FIFOs of those who wait are. It is not kept open: it is empty while nobody waits, and cleaners
-#: delete what is empty.
+#: The folder of the waiters' FIFOs. It is opened for each use, because cleaners may delete it: it is empty
+#: while no process waits.
 WAKE = "wake"
 #: The folder of the queues.
 QUEUE = "queue"
@@ -41,10 +41,10 @@ class _Opened(NamedTuple):
 
 
 class Tree:
-    """Open descriptors of a lock directory and of what is in it. It is made where it is missing.
+    """Open descriptors of a lock directory and of its folders, which are made if missing.
 
-    A directory that we make is this user's alone. One that an administrator made is followed: those that may
-    write there (its owner, or its group too) may use the locks.
+    Only this user may write in a directory that we make. If an administrator has made it, all who may write
+    there may use the locks: its owner, or its group too.
     """
 
     def __init__(self, directory: Directory, mkdir: Callable[..., None] = os.mkdir) -> None:
@@ -52,7 +52,7 @@ class Tree:
         self._directory = directory
         self._mkdir = mkdir
         self._opened: dict[int, _Opened] = {}
-        #: The last check without a finding: the user, and the status of each directory.
+        #: What the last successful check saw: the user, and the status of each directory.
         self._good: tuple[int, Sequence[tuple[float, ...]]] | None = None
         self._group: int | None = None
         self._base = self._keep(_walk(directory.path, mkdir), directory.path)
@@ -69,18 +69,18 @@ class Tree:
             raise
 
     def intact(self) -> bool:
-        """Return whether the directories exist, only trusted users may write there, and we have them open.
+        """Return whether the directories exist, only trusted users may write there, and ours are still open.
 
-        A process that becomes a daemon closes all descriptors that it finds.
+        A process that becomes a daemon closes all its descriptors.
         """
         try:
             statuses = [os.fstat(descriptor) for descriptor in self._opened]
-            # Mode, inode, device, links, owner and group are nearly always as before.
+            # These are mode, inode, device, links, owner and group. If none has changed, the check holds.
             looked = os.geteuid(), [status[:6] for status in statuses]
             if looked == self._good:
                 return True
             for status, opened in zip(statuses, self._opened.values(), strict=True):
-                # A directory without a link was deleted.
+                # A directory without links was deleted.
                 if (status.st_dev, status.st_ino) != opened[:2] or not status.st_nlink:
                     return False
                 self._require(status, opened.path)
@@ -135,13 +135,13 @@ class Tree:
             os.close(descriptor)
 
     def file_mode(self) -> int:
-        """Return the mode of our files: writable for whom the lock directory is, but never for everybody."""
+        """Return the mode of our files: as the lock directory's for owner and group, and closed to others."""
         return self._rights() & 0o660 | 0o600
 
     def require_file(self, status: os.stat_result, name: str) -> None:
-        """Raise unless the file *name* is a plain one that only trusted users can change."""
+        """Raise unless *name* is a regular file that only trusted users can change."""
         self._require(status, f"{self._directory.root}/{name}")
-        # With a second hard link, another user could make us write into a file of another purpose.
+        # By a second hard link, another user could make us write into some other file of ours.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise Distrusted(
                 f"{self._directory.root}/{name} is no plain file with one name: somebody put it there. Stop "
@@ -247,7 +247,7 @@ def _ancestor(step: str, here: int, mode: int, mkdir: Callable[..., None]) -> in
     return os.open(step, _ANCESTOR, dir_fd=here)
 
 
-#: Follows the name of a file that is being written.
+#: The end of the name of a file that is being written.
 NEW = ".new"
 
 
@@ -283,20 +283,20 @@ def read_file(tree: Tree, folder: str, name: str) -> tuple[bytes, os.stat_result
 
 
 class _Missing(Exception):
-    """The directory would be made by its first use."""
+    """A directory is missing, and the first use would make it."""
 
 
 def refuse_unusable(directory: Directory) -> None:
     """Raise what the first use of *directory* by this user would raise.
 
-    That is a `ConfigurationError` with the remedy, or `BackendUnavailable` for what may pass.
+    Raises a `ConfigurationError` with the remedy, or `BackendUnavailable` for an error that may pass.
     """
     with suppress(_Missing), directory.explained():
         tree = Tree(directory, mkdir=_would_make)
         try:
             for name in (".", QUEUE, WAKE):
                 _require(os.W_OK | os.X_OK, name, tree.root, os.path.normpath(f"{directory.root}/{name}"))
-            # Only looked at, because closing a descriptor of it would drop all locks of this process there.
+            # The state file is not opened, because closing it would drop all locks of this process there.
             with suppress(FileNotFoundError):
                 tree.require_file(os.lstat(STATE, dir_fd=tree.root), STATE)
                 _require(os.R_OK | os.W_OK, STATE, tree.root, directory.state)
@@ -305,7 +305,7 @@ def refuse_unusable(directory: Directory) -> None:
 
 
 def _would_make(name: str, _: int, *, dir_fd: int) -> None:
-    """Stand in for `os.mkdir`: raise in the place of making anything."""
+    """Raise what `os.mkdir` would raise, or `_Missing` instead of making the directory."""
     try:
         os.lstat(name, dir_fd=dir_fd)
     except FileNotFoundError:

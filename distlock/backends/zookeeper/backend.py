@@ -74,7 +74,7 @@ class ZooKeeperBackend:
         return f"<ZooKeeperBackend {self._address.shown}>"
 
     def open(self, sink: Sink) -> None:
-        self._sink = sink
+        self._sink = sink  # Keeps the sink alive.
         self._weak_sink = WeakSink(sink)
 
     def close(self) -> None:
