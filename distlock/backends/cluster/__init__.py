@@ -1,4 +1,4 @@
-"""Locks in a Redis Cluster: each on the node that has its slot."""
+"""Locks in a Redis Cluster. Each lock is on the node that has its slot."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Locks in a Redis Cluster. A lock is one slot, so all that belongs to it is on one node.
+"""Locks in a Redis Cluster. All keys of a lock are in one slot, and so on one node.
 
-Each primary is a `RedisBackend` of its own, with its connections and its subscription. So a waiter is
-subscribed to the node that hands its lock off, and that node counts it as a subscriber, as the scripts need
-it: it does not count those of other nodes, see https://redis.io/docs/latest/commands/publish/.
+Each primary has a `RedisBackend`, with its own connections and subscription. So a waiter subscribes at the
+node that hands its lock off. The scripts need the number of subscribers, and a node counts only its own: see
+https://redis.io/docs/latest/commands/publish/.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ClusterAddress:
         parts = urlsplit(url)
         if parts.scheme not in _SCHEMES:
             self._refuse("?", "Write redis+cluster://host:port,host:port, or rediss+cluster:// for TLS.")
-        # The URL ends at a special character of the password, and the rest of it is no host.
+        # An unquoted special character in the password ends the host part early.
         if "@" in f"{parts.path}{parts.query}{parts.fragment}" or parts.fragment:
             self._refuse(
                 "?", "In user, password and query write %40 for @, %2F for /, %3F for ? and %23 for #."
@@ -76,7 +76,7 @@ class ClusterAddress:
 class ClusterBackend(RedisStatus):
     """One process's locks in the cluster of which *url* names some nodes: ``redis+cluster://h1,h2:7000``.
 
-    The arguments are those of `RedisBackend`, of each node; *io_timeout* bounds a call over all of them.
+    The arguments are those of `RedisBackend`, for each node. *io_timeout* bounds a call of several nodes.
     """
 
     capabilities = RedisBackend.capabilities
@@ -213,7 +213,7 @@ class ClusterBackend(RedisStatus):
                 return None
             (first,) = first
         key = first if isinstance(first, str) else first[0].key if isinstance(first, tuple) else first.key
-        # If the node is unknown, or another one has the key now, a thread finds out.
+        # If the node is unknown, or may have lost the key, a thread makes the call.
         node = self._nodes.known(key)
         return None if node is None else node.begin(getattr(node, name), *arguments)
 
@@ -221,14 +221,14 @@ class ClusterBackend(RedisStatus):
         return self._nodes.of(key, call, self._by(deadline))
 
     def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
-        """Send commands about published status, each to the node of its key."""
+        """Send *commands*, which read or write published status, each to the node of its key."""
         return self._nodes.replies(commands, deadline)
 
     def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
         try:
             return super()._seen_processes(processes, key, deadline)
         except BackendUnavailable:
-            # Only their hosts are unknown while a node is away, not that they hold the lock or wait.
+            # The queue is known. While a node is away, only the processes' status is unknown.
             return [SeenProcess(process) for process in processes]
 
     def _make(self, place: Endpoint) -> ClusterNode:
@@ -238,7 +238,7 @@ class ClusterBackend(RedisStatus):
         return node
 
     def _begin(self) -> None:
-        """Start as a new contender, without a map and without connections."""
+        """Take a new process id, and forget the map of slots and all connections."""
         self.process = secrets.token_hex(8)
         self._has_published = False
         self._outdated = threading.Event()

@@ -1,4 +1,4 @@
-"""The nodes of a cluster: which one has a lock, and where a call goes on when that changes.
+"""The nodes of a cluster: which node has a lock, and the repetition of calls when that changes.
 
 See https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/.
 """
@@ -38,11 +38,11 @@ _SLOTS = (command("CLUSTER", "SLOTS"),)
 T = TypeVar("T")
 One = TypeVar("One")
 
-#: How long to wait for a slot that is being moved to another node, seconds.
+#: Seconds between two attempts while a slot is being moved to another node.
 _MOVING = 0.01
-#: How long a node that is no primary any more has for pending releases before it is closed, seconds.
+#: Seconds that a node has for pending releases before it is closed, when it is no primary any more.
 _CLOSING = 2.0
-#: How the errors of a node begin while keys of a slot are being moved.
+#: The beginnings of a node's errors while the keys of a slot are being moved.
 _MIGRATING = ("ASK ", "TRYAGAIN")
 
 
@@ -57,7 +57,7 @@ class Endpoint(NamedTuple):
 
 
 def slot_of(key: str) -> int:
-    """Return the slot of the lock *key*. All its keys have its encoded name as their hash tag."""
+    """Return the slot of the lock *key*. All Redis keys of a lock have its encoded name as hash tag."""
     return _slot(encode(key).encode())
 
 
@@ -71,7 +71,7 @@ def _slot(hashed: bytes) -> int:
 
 
 class Slots:
-    """The primary of each slot, as far as it is known. Threads share it, because each write is one step."""
+    """The primary of each slot, as far as it is known. Each write is one step, so threads share it."""
 
     def __init__(self) -> None:
         self._places: dict[int, Endpoint] = {}
@@ -96,14 +96,14 @@ class Slots:
 
 
 def _host_of(host: bytes | None, _: int, __: bytes, beside: Sequence[bytes] = ()) -> str:
-    """Return the host; "" if it is the host by which we reached the node, which does not know its own."""
+    """Return the host of a node; "" if the node does not know its own host: we have reached it by one."""
     if host == UNNAMED.encode():
         host = dict(zip(beside[::2], beside[1::2], strict=False)).get(b"ip")
     return host.decode() if host else ""
 
 
 def moved(error: BackendUnavailable, asked: Endpoint) -> tuple[int, Endpoint] | None:
-    """Return the slot that the node *asked* does not have, and which node has it, if *error* says so."""
+    """Return the slot that *error*, of the node *asked*, says has moved, and the node that has it now."""
     found = _REDIRECTION.fullmatch(server_error(error))
     if found is None:
         return None
@@ -129,7 +129,7 @@ class NodeSink(WeakSink):
 
 
 class ClusterNode(RedisBackend):
-    """The backend of one node, which may answer that another node has the lock."""
+    """The backend of one node. Its errors may say that another node has the lock: see `moved`."""
 
     _address: RedisAddress
     _pool: Pool
@@ -141,14 +141,15 @@ class ClusterNode(RedisBackend):
     ) -> None:
         """Make the backend of the node at *url*. Connects to nothing.
 
-        *process*: the name of this process at all nodes. *seen*: `_seen_processes` for all nodes.
+        *process*: the id of this process at all nodes. *seen*: reads status from all nodes, as
+        `_seen_processes` does from one.
         """
         self._cluster_process = process
         self._status_of = seen
         super().__init__(url, **options)
 
     def own_names(self) -> list[str]:
-        # The first name is used at this node alone, because a subscriber receives what any node publishes.
+        # The first name is this node's alone, because a subscriber receives messages of all nodes.
         return [*super().own_names(), self._cluster_process]
 
     def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
@@ -183,7 +184,7 @@ class ClusterNode(RedisBackend):
         return posted
 
     def lost(self) -> list[str]:
-        """Return the keys whose releases were sent here and have to be repeated."""
+        """Return the keys whose releases this node has not carried out."""
         return self._releases.lost()
 
 
@@ -194,7 +195,7 @@ class ClusterNodes:
         shown: The cluster, for messages.
         seeds: The nodes that the URL names, which are asked first.
         make: Makes the backend of a node.
-        outdated: Set when a node disconnects, because it may not be a primary any more.
+        outdated: Set when a node disconnects, because the node may be no primary any more.
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class ClusterNodes:
         self._sleeper = threading.Event()
 
     def known(self, key: str) -> ClusterNode | None:
-        """Return the node of *key*; None if that has to be asked."""
+        """Return the node of *key*; None if a node has to be asked for the map first."""
         place = self._slots[slot_of(key)]
         return None if place is None or self._outdated.is_set() else self._nodes.get(place)
 
@@ -294,14 +295,14 @@ class ClusterNodes:
         return answers
 
     def primaries(self, deadline: float) -> list[tuple[Endpoint, ClusterNode]]:
-        """Return all nodes that have slots. Asks one of them."""
+        """Ask a node for the map, and return all nodes that have slots."""
         self._refresh(deadline)
         return [(place, self._opened(place)) for place in sorted(self._slots.primaries)]
 
     def replies(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
         """Return the reply to each of *commands* from the node of its key.
 
-        Raises `BackendUnavailable` if one is missing.
+        Raises `BackendUnavailable` if a reply is missing.
         """
         answers = self.of_each(commands, slot_of_command, ClusterNode.replies, deadline, every=True)
         return [reply for (reply,) in filter(None, answers)]
@@ -333,7 +334,7 @@ class ClusterNodes:
         return place, self._opened(place)
 
     def _is_elsewhere(self, failure: BackendUnavailable, place: Endpoint, deadline: float) -> bool:
-        """Return whether a call that failed at the node *place* may succeed elsewhere, or in a moment."""
+        """Return whether a call that failed at *place* may succeed at another node, or in a moment."""
         if redirection := moved(failure, place):
             slot, now_at = redirection
             if now_at.host != UNNAMED:
@@ -345,7 +346,7 @@ class ClusterNodes:
         if server_error(failure).startswith(_MIGRATING):
             self._sleeper.wait(_MOVING)
             return clock.now() < deadline
-        # A replica may be about to take its place. Until the node answers again, each call asks first.
+        # A replica may take the node's place. Until the node answers, each call asks for the map first.
         self._failed.add(place)
         with suppress(BackendUnavailable):
             self._refresh(deadline, but=place)
@@ -370,7 +371,7 @@ class ClusterNodes:
             return node
 
     def _repeat_release(self, node: ClusterNode, key: str, deadline: float) -> None:
-        """Repeat a release of *key* that was sent to *node*, at the node that has *key* now."""
+        """Repeat the lost release of *key*, if any, which was sent to *node*, where *key* is now."""
         posted = node.give_up(key)
         if posted is None:
             return
@@ -379,18 +380,18 @@ class ClusterNodes:
             posted.notify(False)
 
     def _refresh(self, deadline: float, but: Endpoint | None = None) -> None:
-        """Ask a node, but not the one at *but*, for the map of slots."""
+        """Ask any node, but not the one at *but*, for the map of slots."""
         failure: BackendUnavailable | None = None
         for place in dict.fromkeys((*self._nodes, *self._seeds)):
             if place == but:
                 continue
             try:
-                # A node that does not answer must leave time for the others.
+                # Half of the time is left for other nodes if this one does not answer.
                 slots = self._opened(place).slots((clock.now() + deadline) / 2)
             except BackendUnavailable as error:
                 failure = error
                 continue
-            # A node that was removed from the cluster still runs, with an empty map.
+            # A node that was removed from the cluster may run on, with an empty map.
             if slots:
                 self._slots.read(slots, place)
                 self._close_others()
@@ -404,7 +405,7 @@ class ClusterNodes:
         with self._mutex:
             gone = [self._nodes.pop(place) for place in self._nodes.keys() - primaries]
         for node in gone:
-            # It may not answer any more, and no caller waits for that.
+            # In a thread, because the node may not answer, and no caller has to wait for that.
             close = partial(self._close_removed, node)
             threading.Thread(target=close, name="distlock-redis-closing", daemon=True).start()
 
@@ -419,7 +420,7 @@ class ClusterNodes:
 
 
 def _undone_releases(node: ClusterNode, deadline: float) -> list[str]:
-    """Return the keys whose releases *node* has refused, as far as it has answered."""
+    """Return the keys whose releases *node* has refused, because other nodes have the keys."""
     try:
         node.settle(deadline)
     except BackendUnavailable:

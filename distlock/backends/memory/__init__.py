@@ -1,4 +1,4 @@
-"""Locks inside one process: for tests, and the model that the services across processes are held to."""
+"""Locks inside one process: for tests, and as the model for the other lock services."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class MemoryLatches:
     latches: LatchTable
 
     def notified(self, key: str) -> None:
-        """Handle that the latch *key* has opened, or is deleted."""
+        """Handle that the latch *key* was opened or deleted."""
 
     def make_latch(
         self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
@@ -148,5 +148,5 @@ class MemoryBackend(MemoryLatches):
         self._begin(self.service)
 
     def after_fork(self) -> None:
-        # The child has a copy of the parent's memory, and so of its locks: it starts with none of them.
+        # The child has a copy of its parent's locks, and must not use them.
         self._begin(MemoryService())

@@ -1,7 +1,7 @@
 """The state of a lock service that lives in memory.
 
-It has leases, a queue and acknowledged hand-offs, as Redis has, so that the engine can be tested on it, with
-a clock that a test controls. The latches are the model for those of other lock services.
+It has leases, a queue and acknowledged hand-offs like Redis, so that tests can run the engine on it, with a
+clock that the test controls. Its latches are the model for the latches of other lock services.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from distlock.backends.latches import LatchRecord, LatchState
 if TYPE_CHECKING:
     from distlock.backends.memory.backend import MemoryBackend
 
-#: Called with the key of a latch that has opened, or is deleted.
+#: The type of a function that is called with the key of a latch that was opened or deleted.
 Notify = Callable[[str], None]
 
-#: How long a hold lasts that was handed off and not acknowledged, seconds.
+#: Seconds for which a hold lasts that was handed off and not acknowledged.
 WINDOW = 0.5
 #: Seconds between polls. A waiter that has not polled for three times as long counts as dead.
 POLL = 1.0
@@ -31,7 +31,7 @@ POLL = 1.0
 
 @dataclass
 class RequestEntry:
-    """A request of one backend. *seen*: when it polled last."""
+    """A request of one backend. *seen*: the time of its latest poll."""
 
     request: LockRequest
     backend: MemoryBackend
@@ -51,7 +51,7 @@ class MemoryHold:
     release_requested: bool = False
 
     def notify_wanted(self) -> None:
-        """Notify the backend of a requested release: at the request, and at each renewal."""
+        """Notify the backend if a release was requested. Called at the request, and at each renewal."""
         if self.release_requested:
             request = self.entry.request
             self.entry.backend.release_requested(request.key, request.token)
@@ -86,7 +86,7 @@ class KeyRecord:
         return sum(hold.entry.request.permits for hold in self.holds if hold.mode == PERMIT)
 
     def other_limit(self, request: LockRequest) -> int:
-        """Return a limit that another request names and that differs from *request*'s; 0: there is none."""
+        """Return a limit of another request that differs from that of *request*; 0: there is none."""
         if request.mode != PERMIT:
             return 0
         limits = [entry.request.limit for entry in (*(hold.entry for hold in self.holds), *self.queue)]
@@ -99,9 +99,9 @@ class LatchTable:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._mutex = threading.RLock()
-        #: By key, with the time at which the latch is gone.
+        #: Each latch, and the time when it expires, by key.
         self._records: dict[str, tuple[LatchRecord, float]] = {}
-        #: By key and client.
+        #: The callbacks of watchers, by key and client.
         self.watched: dict[str, dict[object, Notify]] = {}
 
     def make(self, key: str, total: int, ttl: float, maker: str) -> LatchState:
@@ -266,7 +266,7 @@ class MemoryService:
             if record.hold(request.token) is not None:
                 return True
             record.queue = [entry for entry in record.queue if entry.request.token != request.token]
-            # The waiters behind it may fit in where it did not.
+            # This request may have blocked waiters that fit in.
             self._hand_off(record)
             return False
 
@@ -360,7 +360,7 @@ class MemoryService:
             return bool(record.holds)
 
     def leave(self, backend: MemoryBackend) -> None:
-        """Remove a closed backend from all queues, with the hand-offs that it has not acknowledged."""
+        """Remove a closed backend from all queues. End the holds that it has not acknowledged."""
         with self.mutex:
             self.status.forget(backend.process)
             self.latches.forget(backend.process)
@@ -382,7 +382,7 @@ class MemoryService:
                 self.records.pop(key, None)
 
     def _current(self, key: str) -> KeyRecord:
-        """Return the record of *key* without expired holds, and with the hand-offs that this allows."""
+        """Return the record of *key*, after ending expired holds and handing the key off."""
         record = self.records.setdefault(key, KeyRecord())
         now = self.now()
         record.holds = [hold for hold in record.holds if now < hold.ends]
@@ -390,10 +390,10 @@ class MemoryService:
         return record
 
     def _hand_off(self, record: KeyRecord) -> None:
-        """Hand the key off to the first in the queue while it is compatible: a writer, or several readers."""
+        """Hand the key off to the first waiters of the queue, as long as they are compatible."""
         now = self.now()
         while (entry := self._first(record, now)) is not None and record.has_room(entry.request):
-            # The waiters before it are dead.
+            # The waiters before this one are dead.
             del record.queue[: record.queue.index(entry) + 1]
             hold = self._grant(record, entry, now, WINDOW, acknowledged=False)
             entry.backend.handed_off(entry.request.key, entry.request.token, hold.number, entry.seen)
@@ -414,7 +414,7 @@ class MemoryService:
         return record.holds[-1]
 
     def _numbered(self, mode: Mode, span: int, above: int = 0) -> int:
-        """Return the first number of a new block. Readers reserve none: they get the last number used."""
+        """Return the first number of a new block. A reader gets no block, but the last number in use."""
         if mode == READ:
             self.last_number = max(self.last_number, above + 1)
             return self.last_number

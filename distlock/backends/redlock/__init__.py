@@ -1,4 +1,4 @@
-"""Locks in a majority of several independent Redis servers: Redlock."""
+"""Locks by Redlock: each is held at a majority of several independent Redis servers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Locks in a majority of several Redis servers, none of which knows of the others.
+"""Locks at a majority of several Redis servers, none of which knows of the others.
 
-https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ has the algorithm. This adds fences
-and renewal, and does not wait for servers that are away.
+https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/ describes the algorithm. This backend
+adds fences and renewal, and does not wait for servers that are away.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ _WRITE = (
     "user, password and query write special characters as %XX."
 )
 
-#: More attempts than any request has.
+#: Above the number of attempts that any request makes.
 _MOST_ATTEMPTS = 1 << 32
 
-#: Seconds between two attempts of a waiter, at random, so that no two processes keep hindering each other.
+#: The bounds of the seconds between two attempts of a waiter. The time is random, so that two processes don't
+#: block each other again and again.
 _POLL = (0.01, 0.04)
-#: A hold of this many seconds counts as a turn, in which the engine hands the hold off locally.
+#: A hold of at least this many seconds counts as a turn, with local hand-offs.
 _TURN = 0.05
 #: Expired entries are pruned above this count.
 _MANY = 1000
@@ -94,18 +95,18 @@ def _check_number(servers: int) -> None:
         )
 
 
-# Each attempt has a token of its own. A waiting process sends the same `LockRequest` again and again, and
-# releases an attempt that got no majority. A server that stopped, or a slow network, may carry out such a
-# release late, and it must not end the hold of a later attempt. So the servers know another token for each
-# attempt. `LockRequest.number` has the number of the latest attempt, beside the number of the hold.
+# A waiting process sends the same `LockRequest` again and again, and releases an attempt that got no
+# majority. Such a release may be carried out late, because a server stopped or the network is slow. It must
+# not end the hold of a later attempt. So each attempt has a token of its own. `LockRequest.number` stores
+# both the number of the latest attempt and the number of the hold.
 
 
 class AttemptSink(WeakSink):
-    """A sink that translates the tokens of attempts, which the servers know, to the requests' own."""
+    """A sink that translates the tokens of attempts, which the servers know, to those of the requests."""
 
     def __init__(self, sink: Sink) -> None:
         super().__init__(sink)
-        #: The token of each renewed request, by the token of its latest attempt. Replaced, never changed.
+        #: Attempt's token -> token of its request, for all that were renewed. Replaced, never changed.
         self.requests: Mapping[str, str] = {}
 
     def release_requested(self, key: str, token: str) -> None:
@@ -114,12 +115,12 @@ class AttemptSink(WeakSink):
 
 
 def begin_attempt(request: LockRequest) -> None:
-    """Begin an attempt of *request*, with a token of its own. Grants to earlier ones no longer count."""
+    """Begin an attempt of *request*, with a token of its own. Grants to earlier attempts no longer count."""
     request.number = request.number % _MOST_ATTEMPTS + 1
 
 
 def attempt_token(request: LockRequest) -> str:
-    """Return the token of the latest attempt. It shows the process, and nothing else of the request's."""
+    """Return the token of the latest attempt. Only the process id in it is that of the request's token."""
     attempt = f"{request.token} {request.number % _MOST_ATTEMPTS}"
     return request.token[:PROCESS_LENGTH] + hashlib.blake2b(attempt.encode(), digest_size=16).hexdigest()
 
@@ -134,19 +135,19 @@ def set_number(request: LockRequest, number: int) -> None:
 
 
 def poll() -> float:
-    """Return in how many seconds a waiter asks again."""
+    """Return a random number of seconds until the next attempt of a waiter."""
     return random.uniform(*_POLL)  # noqa: S311 - spreads clients, hides nothing
 
 
 class Backoff:
-    """When this process may ask again for a key after a turn.
+    """The pauses of this process after its turns, in which other processes may get a key.
 
-    There is no queue on the servers. Without this, a process with many callers would ask again right after
-    each release, before any other process polls. Threads share it, because each change is one step.
+    The servers have no queue. Without a pause, a process with many callers would get a key again right after
+    its release, before any other process polls. Each change is one step, so threads share this.
     """
 
     def __init__(self) -> None:
-        #: By key: since when it is held, and until when other processes may ask first.
+        #: Since when a key is held, and until when other processes may ask first, by key.
         self._since: dict[str, float] = {}
         self._until: dict[str, float] = {}
 
@@ -169,15 +170,15 @@ class Backoff:
 
 
 def drift(ttl: float) -> float:
-    """Return by how much clocks may differ after *ttl* seconds, as the algorithm allows."""
+    """Return how many seconds the algorithm allows for the difference of clocks after *ttl* seconds."""
     return 0.01 * ttl + 0.002
 
 
 class RedlockBackend(RedlockInspection):
     """One process's locks in several Redis servers: ``redlock://host,host,host``, ``redlocks://`` for TLS.
 
-    *io_timeout* bounds the time of one server for one answer; a call takes twice that at most. *fence_ttl*,
-    *client_name*, *credential_provider*: see `RedisBackend`. Times are in seconds.
+    *io_timeout* is the longest time for an answer of one server, in seconds. A call takes at most twice as
+    long. *fence_ttl*, *client_name*, *credential_provider*: see `RedisBackend`.
     """
 
     capabilities = Capabilities(
@@ -207,7 +208,7 @@ class RedlockBackend(RedlockInspection):
             self._servers.append(Server(one, address.shown))
         self._quorum = len(self._servers) // 2 + 1
         self._begin()
-        # This ends the threads of a backend that is dropped without a close, which have no reference to it.
+        # Ends the threads of a backend that is dropped without close(): they don't refer to the backend.
         weakref.finalize(self, _dismiss, self._servers).atexit = False
 
     def __repr__(self) -> str:
@@ -215,13 +216,13 @@ class RedlockBackend(RedlockInspection):
 
     def open(self, sink: Sink) -> None:
         self._sink = sink
-        # The threads have references to the servers, and must not keep the client alive.
+        # The threads refer to the servers, and must not keep the client alive.
         self._attempts = AttemptSink(sink)
         for server in self._servers:
             server.backend.open(self._attempts)
         self._begin()
 
-    # -- a hold ------------------------------------------------------------------------------------
+    # -- holds -------------------------------------------------------------------------------------
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         if (number := number_of(request)) and self._is_ours(request, deadline):
@@ -237,7 +238,7 @@ class RedlockBackend(RedlockInspection):
                 set_number(request, number)
                 self._backoff.granted(request.key)
                 return Acquired(number, request.ttl)
-        # Without a quorum, release what was granted, so that it does not block others.
+        # Without a hold at a majority, release all grants, which would block others.
         for server in answers.asked:
             if not isinstance(answers.replies.get(server), Busy):
                 server.release(mine, ignore)
@@ -248,7 +249,7 @@ class RedlockBackend(RedlockInspection):
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
         if number_of(request) and self._is_ours(request, deadline):
             return True
-        # There is no queue, but an attempt without an answer may have been granted.
+        # There is no queue to leave, but an attempt without an answer may have been granted.
         self._release(request, deadline)
         return False
 
@@ -273,11 +274,11 @@ class RedlockBackend(RedlockInspection):
 
     def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
         self._backoff.released(request.key)
-        # If that depends on servers that are away, it may have been ours.
+        # If that depends on servers that are away, the hold may have been ours.
         return self._release(request, deadline) is not False
 
     def _is_ours(self, request: LockRequest, deadline: float) -> bool:
-        """Renew the hold of *request*, and return whether it is still there."""
+        """Renew the hold of *request*. Return whether the hold still exists."""
         mine = _copy(request)
         answers = self._ask(request.key, lambda server: server.backend.renew([mine])[0], bool, deadline)
         if answers.verdict is None:
@@ -285,24 +286,24 @@ class RedlockBackend(RedlockInspection):
         return answers.verdict
 
     def _release(self, request: LockRequest, deadline: float) -> bool | None:
-        """Release the latest attempt. Return whether a quorum had granted it; None: unknown."""
+        """Release the latest attempt. Return whether a quorum had granted it; None if that is unknown."""
         mine = _copy(request)
         set_number(request, 0)
         answers = Answers(self._servers, self._quorum, bool)
-        # All servers are asked, because one that seems to be away may still grant it.
+        # Even servers that seem to be away are asked, because they may still grant the attempt.
         ask_all(answers, lambda server, notify: server.release(mine, notify), self._by(deadline), spare=False)
         if not answers.has_quorum:
             raise answers.unavailable()
         return answers.verdict
 
-    # -- its number --------------------------------------------------------------------------------
+    # -- fences ------------------------------------------------------------------------------------
 
     def _agree(self, mine: LockRequest, numbers: Mapping[Server, int], deadline: float) -> int | None:
         """Return the fence number of the hold of *mine*; None if there is no quorum any more.
 
-        It is the largest of *numbers*, those of the servers that granted it. A quorum has to count from there
-        on before any caller gets the number. So each later hold has a larger one, because its quorum and this
-        one share a server.
+        *numbers*: by server, the numbers with which the servers granted the hold. The largest becomes the
+        number, after a quorum has raised its counters to it. So each later hold has a larger number, because
+        any two quorums share a server.
         """
         top = max(numbers.values())
         behind = [server for server, number in numbers.items() if number < top]
@@ -315,7 +316,7 @@ class RedlockBackend(RedlockInspection):
         known, mine = number_of(request), _copy(request)
         if known > number and self._is_ours(request, math.inf):
             return Acquired(known, request.ttl)
-        # The new number must be above the old block, too, which may include the numbers of some servers.
+        # The new number has to be above the old block, too: some servers may count from within that block.
         floor = max(number, known + request.span - 1)
         raising: ServerCall = lambda server: server.backend.raise_fence(mine, floor)  # noqa: E731
         answers = self._ask(request.key, raising, _is_held, math.inf)
@@ -333,7 +334,7 @@ class RedlockBackend(RedlockInspection):
         answers = self._ask(key, lambda server: server.backend.locked(key), bool, math.inf)
         if not answers.has_quorum:
             raise answers.unavailable()
-        # If that depends on servers that are away, somebody may hold it.
+        # If that depends on servers that are away, a process may hold the key.
         return answers.verdict is not False
 
     def close(self) -> None:
@@ -350,7 +351,7 @@ class RedlockBackend(RedlockInspection):
         self._begin()
 
     def _begin(self) -> None:
-        """Start as a new contender, which has the same name at all servers."""
+        """Take a new process id, which is the same at all servers."""
         self.process = secrets.token_hex(PROCESS_LENGTH // 2)
         for server in self._servers:
             server.backend.process = self.process
@@ -363,12 +364,12 @@ class RedlockBackend(RedlockInspection):
         return answers
 
     def _by(self, deadline: float) -> float:
-        """Return when a call ends that begins now and may last until *deadline*."""
+        """Return the deadline of a call that begins now: io_timeout from now, but not after *deadline*."""
         return min(deadline, clock.now() + self._io_timeout)
 
 
 def _copy(request: LockRequest) -> LockRequest:
-    """Return the attempt as a request to one server, where it lives longer than here by the drift."""
+    """Return the latest attempt as a request for the servers. Its ttl allows for the drift of clocks."""
     return LockRequest(
         request.key, attempt_token(request), request.ttl + drift(request.ttl), request.span, wait=False
     )

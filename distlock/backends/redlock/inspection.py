@@ -1,7 +1,7 @@
-"""What the servers show of a lock together, how it is broken, and the health check.
+"""What operators see and do: holders, breaks, requested releases, published status, and the health check.
 
-A hold counts where a majority has it. A process publishes its status to each server. A majority has to
-receive it, and a majority is read, so at least one of the servers read has received it.
+A hold counts if a majority of the servers has it. A process publishes its status to all servers, and a
+majority has to receive it. A majority is read, so at least one of the servers that are read has received it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class RedlockInspection(ABC):
     process: str
     _servers: list[Server]
     _quorum: int
-    #: Servers that missed a part of the published status, which is published there again.
+    #: The servers that missed a part of the status. The whole status is published to them again.
     _missed: set[Server]
 
     @abstractmethod
     def _by(self, deadline: float) -> float:
-        """Return when a call ends that begins now and may last until *deadline*."""
+        """Return the deadline of a call that begins now, but not after *deadline*."""
 
     def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         answers = self._of_all(key, lambda server: server.backend.hold_of(key), deadline)
@@ -36,7 +36,7 @@ class RedlockInspection(ABC):
         quorum = Quorum(len(holds), len(answers.replies), len(self._servers))
         if not self._may_be_held(answers, len(holds)):
             return KeyState(quorum=quorum)
-        # The hold ends when fewer than a majority of the servers have it.
+        # The hold ends when the number of servers that have it falls below a majority.
         last = sorted((hold.remaining for hold in holds.values()), reverse=True)[: self._quorum][-1]
         published = (hold.seen for hold in holds.values())
         return KeyState(
@@ -127,7 +127,7 @@ def number_of(holds: dict[Server, MemberHold]) -> int:
 
 
 def _main_hold(answers: Answers) -> dict[Server, MemberHold]:
-    """Return the parts of the hold that most servers have."""
+    """Return, by server, the parts of the hold that most servers have."""
     holds: dict[Server, MemberHold] = {
         server: hold for server, hold in answers.replies.items() if hold is not None
     }
@@ -162,7 +162,7 @@ def _servers_finding(servers: int, quorum: int, away: Sequence[str]) -> Finding:
 
 
 def _independence_findings(infos: Mapping[str, Mapping[str, str]]) -> Iterator[Finding]:
-    """Yield findings of servers that are the same or replicate each other. *infos*: by server."""
+    """Yield findings about servers that are the same or replicate each other. *infos*: INFO by server."""
     known = {shown: info for shown, info in infos.items() if "run_id" in info}
     same = list(_alike({shown: info["run_id"] for shown, info in known.items()}))
     for names in same:

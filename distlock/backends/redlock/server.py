@@ -1,4 +1,4 @@
-"""The servers, the threads that call them side by side, and the decision of the majority of their answers."""
+"""The servers, the threads that call them concurrently, and the majority of their answers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.redis.scripts import bulk, command, hold_key, holder
 from distlock.errors import BackendUnavailable
 
-#: Worker threads for each server, and connections. One worker makes all calls for a key, in order.
+#: The number of worker threads, and of connections, of a server. One worker makes all calls for a key, in
+#: order.
 WORKERS = 4
-#: For how many seconds a server counts as away after a failure. Meanwhile each caller has it checked again.
+#: Seconds for which a server counts as away after a failure. Meanwhile calls only have a worker check it.
 _FRESH = 1.0
-#: How many releases are kept for a server that is away. Its other holds end with their leases.
+#: How many releases are kept to be repeated at a server that is away. Other holds there end with their
+#: leases.
 _MANY = 1000
 
-#: A call for a server, and the function that gets the answer or the error.
+#: The type of a call of a server, and of the function that gets its answer or error.
 ServerCall = Callable[["Server"], Any]
 Notify = Callable[[Any], None]
 
 
 class MemberHold(NamedTuple):
-    """One server's part of a hold, with the status that its process has published."""
+    """One server's part of a hold, with the published status of its process."""
 
     token: str
     number: int
@@ -43,9 +45,9 @@ class Member(RedisBackend):
     """The Redis backend of one of the servers."""
 
     def agree(self, request: LockRequest, number: int) -> bool:
-        """Let the block of the hold of *request* begin with *number*, before any number of it is used.
+        """Have the block of the hold of *request* begin with *number*, if no number of the block is used yet.
 
-        Returns whether this server has the hold.
+        Return whether this server has the hold.
         """
         (reply,) = self._caller.call(scripts.AGREE, [request], self._by(math.inf), more=bulk(number))
         return bool(reply[1])
@@ -70,11 +72,11 @@ class Member(RedisBackend):
 
 
 def ignore(answer: object) -> None:
-    """Do nothing with an answer that nobody waits for."""
+    """Take an answer that nobody waits for."""
 
 
 class _Job(NamedTuple):
-    """A call that waits for its worker since *put*."""
+    """A call in the queue of a worker. *put*: the time when it was put there."""
 
     call: ServerCall
     notify: Notify
@@ -82,7 +84,7 @@ class _Job(NamedTuple):
 
 
 class Server:
-    """One of the servers, with the threads that call it. *shown*: its address, for people."""
+    """One of the servers, with the threads that call it. *shown*: its address, as shown to people."""
 
     def __init__(self, backend: Member, shown: str) -> None:
         self.backend = backend
@@ -97,7 +99,7 @@ class Server:
         self._failed_at = 0.0
         #: Locked while a worker checks whether the server is back.
         self._checking = threading.Lock()
-        #: By token: requests that the server may have granted, or may still grant, and that were released.
+        #: Released requests that the server may have granted, or may still grant, by token.
         self._pending_releases: dict[str, LockRequest] = {}
 
     def ask(self, key: str, call: ServerCall, notify: Notify) -> None:
@@ -110,7 +112,7 @@ class Server:
         worker.jobs.put(_Job(call, notify, clock.now()))
 
     def away(self) -> BackendUnavailable | None:
-        """Return the failure if the server counts as away. Have a worker check whether it is back."""
+        """Return the failure if the server counts as away, and have a worker check the server."""
         failure = self._failure
         if failure is None or clock.now() >= self._failed_at + _FRESH:
             return None
@@ -119,7 +121,7 @@ class Server:
         return failure
 
     def release(self, request: LockRequest, notify: Notify) -> None:
-        """Have a worker release *request*, and repeat that when a server that is away comes back."""
+        """Have a worker release *request*. If the server is away, repeat the release when it is back."""
 
         def receive(answer: object) -> None:
             if isinstance(answer, BackendUnavailable):
@@ -170,7 +172,7 @@ class Server:
         return answer
 
     def dismiss(self) -> list[threading.Thread]:
-        """Have the workers end after their pending jobs. Return their threads. Later calls start new ones."""
+        """Have the workers end after their pending jobs. Return their threads. Later calls start others."""
         with self._mutex:
             workers, self._workers = self._workers, {}
         for worker in workers.values():
@@ -187,7 +189,7 @@ def _check(server: Server) -> bool:
 
 
 class _Worker:
-    """A thread that does its jobs in order."""
+    """A thread that makes calls in order."""
 
     def __init__(self, answer: Callable[[_Job], Any]) -> None:
         self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -202,7 +204,7 @@ class _Worker:
 class Answers:
     """The answers of *servers* to one call.
 
-    *quorum*: how many servers have to agree. *agrees*: whether an answer means that its server does.
+    *quorum*: how many servers have to agree. *agrees*: tells whether an answer means that its server agrees.
     """
 
     def __init__(self, servers: Sequence[Server], quorum: int, agrees: Callable[[Any], bool]) -> None:
@@ -230,7 +232,7 @@ class Answers:
 
     @property
     def verdict(self) -> bool | None:
-        """Whether a quorum agrees. None: that depends on servers that have not answered."""
+        """Whether a quorum agrees; None if that depends on servers that have not answered."""
         agreed = len(self.agreed)
         if agreed >= self.quorum:
             return True
@@ -238,7 +240,7 @@ class Answers:
 
     @property
     def has_quorum(self) -> bool:
-        """Whether a quorum has answered, whatever it says."""
+        """Whether a quorum has answered, with whatever answers."""
         return len(self.replies) >= self.quorum
 
     @property
@@ -251,7 +253,7 @@ class Answers:
         return self.has_quorum and agreed + pending < self.quorum
 
     def of(self, number: int) -> Answers:
-        """Return the answers to question *number*, if each server was asked several."""
+        """Return the answers to question *number*, if each server was asked several questions."""
         one = Answers(self.servers, self.quorum, bool)
         one.replies = {server: replies[number] for server, replies in self.replies.items()}
         one.failed = self.failed
@@ -265,7 +267,7 @@ class Answers:
                 self.failed.setdefault(server, late)
 
     def unavailable(self) -> BackendUnavailable:
-        """Return the error that says which of the servers are away, and why."""
+        """Return an error that says which servers are away, and why."""
         return BackendUnavailable(
             f"A majority of the {len(self.servers)} Redlock servers can't be had while {len(self.failed)} of "
             f"them are away. {' '.join(self.failed.values())}"
@@ -295,7 +297,7 @@ class AnswersToSeveral(Answers):
 def ask_all(
     answers: Answers, ask: Callable[[Server, Notify], None], deadline: float, spare: bool = True
 ) -> None:
-    """Call *ask* for each server, side by side, until *answers* is decided or *deadline* is over.
+    """Call *ask* for all servers concurrently. Return when *answers* is decided, or after *deadline*.
 
     Later answers are ignored. *spare*: ask servers that count as away only if there is no quorum without
     them. Raises an error that is not an outage.

@@ -1,4 +1,4 @@
-"""Locks in the Redis server that sentinels call the primary: the way there, below the Redis backend."""
+"""Locks in the Redis server that sentinels call the primary."""
 
 from __future__ import annotations
 

@@ -24,15 +24,16 @@ from distlock.backends.redis.scripts import command
 from distlock.backends.sentinel.sentinels import Primary, SentinelAddress, Sentinels, may_pass
 from distlock.errors import BackendUnavailable
 
-#: How long the new primary keeps released holds, seconds. The former one may have granted those locks again
-#: before anybody knew of the new one, and the holders have this time to end.
+#: Seconds for which the new primary keeps holds that were released at the former one. The former primary may
+#: have granted those locks again, and their holders have this time to learn of the new primary.
 _LATE_GRANTS = 1.0
 
 #: Seconds between two attempts to connect.
 _PAUSE = 0.05
-#: An attempt takes half of the remaining time, so that there is time for another, but at least these seconds.
+#: The shortest time of an attempt, in seconds. Longer ones take half of the remaining time, to leave time for
+#: another.
 _SHORTEST = 0.25
-#: The errors of a server that is not the primary any more, or that its replicas have left.
+#: The errors of a former primary, or of one without enough replicas.
 _NOT_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN")
 
 _ANNOUNCED = (
@@ -42,16 +43,16 @@ _ANNOUNCED = (
 )
 _AGAIN = "The next call asks its sentinels again."
 
-#: For how many seconds a release is remembered, and how many releases are.
+#: Seconds for which a release is remembered, and how many releases are remembered.
 _RECENT, _MOST = 5.0, 5000
-#: How many releases one round trip repeats: other clients wait while a batch of scripts runs.
+#: How many releases one round trip repeats. Other clients have to wait while the server carries them out.
 _BATCH = 500
 
 
 class PrimaryConnection(RedisConnection):
     """A connection to the primary.
 
-    It asks the sentinels when it connects, and again until its deadline while there is no primary.
+    To connect, it asks the sentinels again and again, until there is a primary or its deadline is over.
     """
 
     primary: Primary | None = None
@@ -80,7 +81,7 @@ class PrimaryConnection(RedisConnection):
         replies = super().ask(commands, deadline)
         for reply in replies:
             if isinstance(reply, ReplyError) and any(word in str(reply) for word in _NOT_PRIMARY):
-                # The caller takes this for a broken connection, and connects anew, to the primary.
+                # The caller takes this error for a broken connection, and connects to the new primary.
                 raise Remedied(f"{self._address.shown} is no primary any more: {reply}", _AGAIN)
         return replies
 
@@ -108,9 +109,9 @@ class PrimaryConnection(RedisConnection):
 class RecentReleases(PendingReleases):
     """The releases of one process, which can be repeated at a new primary.
 
-    For a second or two after `SENTINEL FAILOVER` has promoted a replica, no client knows of it, and the
-    former primary goes on. The new primary would keep what is released there meanwhile for its ttl. A
-    repeated release ends no other hold, because it needs the token.
+    For a second or two after `SENTINEL FAILOVER` has promoted a replica, clients still use the former
+    primary. Holds that they release there stay at the new primary until their ttl ends. A repeated release
+    ends no other hold, because it needs the token.
     """
 
     def __init__(self, calls: ScriptCaller, pool: Pool) -> None:
@@ -164,23 +165,24 @@ class SentinelBackend(RedisBackend):
     def _connections(self) -> Callable[[], RedisConnection]:
         moved = partial(_follow_new_primary, weakref.ref(self))
         self._sentinels = Sentinels(self._address, self._io_timeout, self._client_name, moved)
-        # This ends the thread of a client that is dropped without a close.
+        # Ends the thread of a backend that is dropped without close().
         weakref.finalize(self, self._sentinels.dismiss).atexit = False
         credentials = credentials_for(self._address, self._credential_provider)
         return partial(PrimaryConnection, self._sentinels, credentials, self._client_name)
 
     def _follow(self) -> None:
-        """Handle that there is a new primary."""
+        """Handle a change of the primary."""
         # Holds that were not replicated are lost, and waiters have to queue at the new primary.
         if self._sink is not None:
             self._sink.missed_notifications()
-        # A connection to the new primary may need the current thread. If no other thread can be started,
-        # what was released ends at the new primary with its ttl.
+        # A new thread repeats the releases, because a connection may need the current one. If no thread
+        # can be started, the released holds end with their ttl.
         with suppress(RuntimeError):
             threading.Thread(target=self._release_again, name="distlock-redis-releasing", daemon=True).start()
 
     def _release_again(self) -> None:
-        # Until then the new primary must not grant a lock that the former one has granted again.
+        # Before that, a repeated release could let the new primary grant a lock that the former one has
+        # granted again.
         if self._sentinels.closing.wait(_LATE_GRANTS):
             return
         # If the new primary can't be reached, the holds end with their ttl.

@@ -1,6 +1,6 @@
-"""Where the sentinels are, and which server they call the primary.
+"""The sentinels: their address, and which server they call the primary.
 
-They are asked at each connect, and their messages tell when the primary changes. See
+Each new connection to the primary asks them first, and their messages announce a new primary. See
 https://redis.io/docs/latest/develop/reference/sentinel-clients/ for what a client has to do.
 """
 
@@ -28,7 +28,7 @@ from distlock.backends.redis.subscription import FAILURES, Subscription
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.reentrance import Flag
 
-#: Python's own `urlsplit` reads the port of one host only.
+#: A URL. Python's `urlsplit` reads the port of one host only.
 _URL = re.compile(
     r"(?P<scheme>rediss?)\+sentinel://(?:(?P<login>[^/?#]*)@)?(?P<hosts>[^/?#@]+)"
     r"/(?P<name>[A-Za-z0-9._-]+)(?P<db>/[^?#]*)?(?P<query>\?[^#]*)?",
@@ -42,10 +42,10 @@ logger = logging.getLogger(__name__)
 #: The sentinel that leads a failover announces the new primary on the first channel, seconds before the
 #: failover ends. The others announce it on the second.
 _CHANNELS = ("+promoted-slave", "+switch-master")
-#: How long the first connection waits until the subscription is there, seconds.
+#: Seconds for which a new connection waits for the subscription.
 _FIRST_SUBSCRIPTION = 0.25
-#: Sentinels exchange what they know every two seconds. If most of them do not know of a failover for this
-#: many seconds, no living sentinel does.
+#: Sentinels exchange their knowledge every two seconds. If most of them don't know of a failover for this
+#: many seconds, the sentinel that announced it is gone.
 _GOSSIP = 10.0
 _NOT_HEARD = "No failovers are heard from %s, so each is noticed where a connection breaks: %s"
 
@@ -74,7 +74,7 @@ _UNREACHED = "See whether the sentinels run and can be reached from here."
 
 
 class SentinelAddress(RedisAddress):
-    """The sentinels of one primary. Connects to nothing; never shows a secret."""
+    """The addresses of the sentinels of one primary. Connects to nothing, and never shows a secret."""
 
     _plain = (*RedisAddress._plain, "sentinel_username", "sentinel_password")
 
@@ -83,12 +83,12 @@ class SentinelAddress(RedisAddress):
         if parts is None:
             self._unreadable()
         places = [self._place(text) for text in parts["hosts"].split(",")]
-        #: The sentinels' name of the primary.
+        #: The name by which the sentinels know the primary.
         self.name = parts["name"]
         scheme = parts["scheme"].lower()
         shown = ",".join(_shown(*place) for place in places)
         login = f"{parts['login']}@" if parts["login"] else ""
-        # The address of the primary without its host.
+        # All but the host is that of the primary, too: see `at`.
         super().__init__(
             f"{scheme}://{login}localhost{parts['db'] or ''}{parts['query'] or ''}",
             f"{scheme}+sentinel://{shown}/{self.name}",
@@ -149,7 +149,7 @@ def may_pass(error: Exception) -> bool:
 
 
 class Primary:
-    """The server that is the primary, from one failover to the next."""
+    """The server that is the primary until the next failover."""
 
     def __init__(self, address: RedisAddress) -> None:
         self.address = address
@@ -172,7 +172,7 @@ class _Sentinel(NamedTuple):
 class _SentinelReply(NamedTuple):
     """What a sentinel says of the primary.
 
-    *epoch* grows with each failover: a sentinel with an older one does not know of the last failover.
+    *epoch* grows with each failover: a sentinel with a smaller epoch does not know of the last failover.
     """
 
     host: str
@@ -181,10 +181,7 @@ class _SentinelReply(NamedTuple):
 
 
 class Sentinels:
-    """The sentinels, as one process knows them.
-
-    *moved* is called, in any thread, when the primary changes.
-    """
+    """The sentinels of one primary. *moved* is called, in any thread, when the primary changes."""
 
     def __init__(
         self, address: SentinelAddress, io_timeout: float, client_name: str, moved: Callable[[], None]
@@ -194,12 +191,12 @@ class Sentinels:
         self._client_name = client_name
         self._moved = moved
         self._mutex = threading.Lock()
-        #: In the order in which they are asked: first the one that named the primary last.
+        #: The order in which they are asked: first the sentinel that named the primary last.
         self._order = [_Sentinel(one, Resolver(one.host, one.port)) for one in address.sentinels]
         self._rotation = itertools.cycle(self._order)
         self._subscribed_to = self._order[0]
         self._epoch = 0
-        #: Since when most of them do not know of the failover with that epoch.
+        #: Since when most sentinels don't know of the failover with that epoch.
         self._behind_since = math.inf
         self.primary: Primary | None = None
         #: Connections to a primary. Weak, because an interrupt may drop all other references.
@@ -219,14 +216,14 @@ class Sentinels:
         self.closing = Flag()
 
     def find(self, client: PrimaryClient, deadline: float) -> Primary:
-        """Return the primary for *client*, a connection, and shut that down when the primary changes.
+        """Return the primary for *client*, a connection, which is shut down when the primary changes.
 
-        Raises OSError, TimeoutError after *deadline*.
+        Raises `OSError`; `TimeoutError` after *deadline*.
         """
         with suppress(BackendUnavailable):
             # If no thread can be started, the next connection tries again.
             self._subscription.ensure_started(min(deadline, clock.now() + _FIRST_SUBSCRIPTION))
-            # A subscription that succeeds later may have missed messages: see `missed_notifications`.
+            # If it succeeds later, it may have missed messages, and calls `missed_notifications`.
             self._subscription.tried.set()
         found = self._search.result(deadline, "its sentinels did not answer in time")
         with self._mutex:
@@ -235,25 +232,25 @@ class Sentinels:
         return found
 
     def close(self) -> None:
-        """End the thread and the connections to sentinels."""
+        """End the subscription's thread, and its connection to a sentinel."""
         self.closing.set()
         self._subscription.close(self._io_timeout)
 
     def dismiss(self) -> None:
-        """Do the same as `close` for a finaliser: without a mutex, and without waiting."""
+        """Do the same as `close` for a finaliser, which may take no mutex, and does not wait."""
         self.closing.set()
         self._subscription.dismiss()
 
     # -- the subscription ------------------------------------------------------------------------
 
     def _connect_next(self) -> RedisConnection:
-        """Return a connection to the next sentinel, so that one that is away does not block the others."""
+        """Return a connection to the next sentinel, because the previous one may be away."""
         self._subscribed_to = next(self._rotation)
         return self._connection(self._subscribed_to)
 
     def _receive(self, payload: bytes) -> None:
         if self.address.name.encode() in payload.split():
-            # Ask this sentinel first, because the others may not know of it yet.
+            # Ask this sentinel first, because the others may not know the new primary yet.
             self._prefer(self._subscribed_to)
             self.missed_notifications()
 
@@ -269,7 +266,7 @@ class Sentinels:
 
     def _find(self) -> Primary:
         """Ask the sentinels one after the other, until one names the primary."""
-        # This takes at most half of a call. The other half is for the primary, or to report the failure.
+        # The search takes at most half of a call's time: the rest is for the connection to the primary.
         ends = clock.now() + self._io_timeout / 2
         order = tuple(self._order)
         failures: list[str] = []
@@ -327,9 +324,8 @@ class Sentinels:
     def _know_better(self, outdated: int, of: int) -> bool:
         """Return whether the *outdated* sentinels, which do not know of the last failover, are right.
 
-        They are if all of them begin anew, as after an operator's SENTINEL RESET. They are, too, if most of
-        them never learn of it, because the sentinel that announced it is gone. The next failover would end
-        that, but it may never come.
+        They are right if all of them begin anew, for example after an operator's SENTINEL RESET, or if most
+        of them don't learn of the failover, because the sentinel that announced it is gone.
         """
         now = clock.now()
         self._behind_since = min(self._behind_since, now) if 2 * outdated > of else math.inf
@@ -353,7 +349,7 @@ class Sentinels:
                 now.address.shown,
                 before.address.shown,
             )
-            # The former primary may go on until its sentinels reach it.
+            # The former primary may serve these connections until its sentinels reach it.
             for one in elsewhere:
                 one.shut_down()
             self._moved()

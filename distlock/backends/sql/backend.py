@@ -1,4 +1,4 @@
-"""A process's locks in a server whose advisory locks belong to sessions."""
+"""The locks of one process in a server whose advisory locks belong to sessions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from distlock.numbers import LONG, check_count, check_seconds
 
 T = TypeVar("T")
 
-#: Seconds between two polls of a waiter for which there is no session to wait in.
+#: Seconds between two polls of a waiter that has no session to wait in.
 _NO_SESSION = 0.1
 #: Seconds between two checks whether the server has put a new waiter into its queue.
 _QUEUED_SOON = 0.001
@@ -37,17 +37,17 @@ class SQLBackend:
 
     Args:
         url: Where the server is.
-        io_timeout: Bounds each call, seconds.
-        ack_window: How long a hold lasts that was handed off and not acknowledged, seconds.
+        io_timeout: The longest time of a call, in seconds.
+        ack_window: Seconds for which a hold lasts that was handed off and not acknowledged.
         max_connections: How many sessions may wait, beside the main one.
-        pools_sessions: Whether a proxy in between gives each connection a session of its own for as long as
-            the connection lasts.
+        pools_sessions: Whether a proxy before the server gives each connection a session of its own until
+        the connection ends.
     """
 
     capabilities = Capabilities(several_processes=True, lease=True, fence=True, inspect=True)
     #: The SQL of the database.
     dialect: ClassVar[type[Dialect]]
-    #: Names this process: see `distlock.backends.inspectable.Inspectable`.
+    #: The id of this process: see `distlock.backends.inspectable.Inspectable`.
     process: str
     _pool: SessionPool
 
@@ -71,15 +71,14 @@ class SQLBackend:
         return f"<{type(self).__name__} {self._dialect.shown}>"
 
     def open(self, sink: Sink) -> None:
-        # The pool has a weak reference only, so this one keeps the sink alive.
-        self._sink = sink
+        self._sink = sink  # Keeps the sink alive, because the pool refers to it weakly.
         self._pool.sink = WeakSink(sink)
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         deadline = self._by(deadline)
         with self._dialect.translating_errors():
             if (session := self._pool.of(request)) is not None:
-                # If the session has ended, its lock is free and its place in the queue is lost: try anew.
+                # If the session has ended, its lock and its place in the queue are lost: begin anew.
                 with suppress(SessionLost), self._using(session, deadline):
                     if session.waiting is not None and not self._is_answered(session, deadline):
                         return Queued(POLL)
@@ -159,7 +158,7 @@ class SQLBackend:
     def _call(
         self, call: Callable[[SQLSession, float], T], request: LockRequest, deadline: float
     ) -> T | None:
-        """Return the result of *call* with the session of *request*; None if that has ended."""
+        """Return the result of *call* with the session of *request*; None if that session has ended."""
         deadline = self._by(deadline)
         with self._dialect.translating_errors():
             if (session := self._pool.of(request)) is not None:
@@ -215,34 +214,37 @@ class SQLBackend:
     def _begin(self) -> None:
         self.process = secrets.token_hex(8)
         self._pool = SessionPool(self._dialect, self._max_connections, self._io_timeout, self._ack_window)
-        # This closes the sessions of a backend that is dropped without close(). At exit the system does.
+        # Closes the sessions of a backend that is dropped without close(). At exit, the system does.
         self._finalizer = weakref.finalize(self, self._pool.close_later)
         self._finalizer.atexit = False
 
     def _is_answered(self, session: SQLSession, deadline: float) -> bool:
-        """Return whether the wait of *session* is over. Begin it first. In a block of `_using`."""
+        """Begin the wait of *session* if necessary. Return whether the wait is over.
+
+        The caller is in a block of `_using`.
+        """
         assert session.waiting is not None
         if session.connection.since is None:
             session.start_waiting()
         while not session.connection.is_answered():
-            # The server may have granted the lock, and not said so yet: this call has to return it.
+            # The server may have granted the lock, and not answered yet. Then this call returns the lock.
             execute = self._executing(deadline)
             granted = self._dialect.has_granted(execute, session.waiting[1], session.number)
             if granted is not None or now() >= deadline:
                 return bool(granted)
-            # Until the server handles the statement, the session is not in its queue, and later requests
-            # would be served first.
+            # Until the server has begun the statement, the session is not in its queue, and later
+            # requests could be served first.
             poll(session.connection.fileno, select.POLLIN, _QUEUED_SOON)
         return True
 
     def _hold_in(self, session: SQLSession, request: LockRequest, deadline: float) -> SessionHold | None:
-        """End the wait of *request* if it still waits. Return its hold. In a block of `_using`."""
+        """End the wait of *request*, if any, and return its hold. The caller is in a block of `_using`."""
         if session.waiting is not None and not self._end_wait(session, deadline):
             return None
         return session.holds.get(request.key)
 
     def _end_wait(self, session: SQLSession, deadline: float) -> bool:
-        """End the wait of *session*. Return whether it has the lock. In a block of `_using`."""
+        """End the wait of *session*. Return whether it got the lock. The caller is in a block of `_using`."""
         assert session.waiting is not None
         if not session.connection.is_answered():
             try:
@@ -250,8 +252,8 @@ class SQLBackend:
                 if self._dialect.cancel_wait(execute, session.waiting[1], session.number):
                     return session.finish_cancelled_wait(deadline)
             except BaseException:
-                # If the server still grants it, the lock is free when the server notices that the session is
-                # gone.
+                # If the server still grants the lock, the lock ends when the server notices that the
+                # session is gone.
                 self._pool.discard(session)
                 raise
         session.finish_wait(deadline)
@@ -267,10 +269,13 @@ class SQLBackend:
         return SeenProcess(one.description, one.host, one.pid, row)
 
     def _executing(self, deadline: float) -> Execute:
-        """Return what executes statements in the main session, which other threads may use in between."""
+        """Return a function that executes statements in the main session.
+
+        Other threads may use the session between two calls of the function.
+        """
 
         def execute(text: str) -> list[Rows]:
-            # Each call has its own timeout, because there may be many of them.
+            # The number of calls is not bounded, so each has a timeout of its own.
             by = self._by(deadline)
             session = self._pool.main(by)
             with self._using(session, by):
@@ -289,14 +294,14 @@ class SQLBackend:
                 self._pool.lose(session)
 
     def _by(self, deadline: float) -> float:
-        """Return when a call ends that begins now and may last until *deadline*."""
+        """Return the deadline of a call that begins now: io_timeout from now, but not after *deadline*."""
         return min(deadline, now() + self._io_timeout)
 
 
 def _is_held(
     session: SQLSession | None, request: LockRequest, answers: dict[SQLSession, bool | None]
 ) -> bool | None:
-    """Return whether *request* still holds its lock; None: unknown. *answers*: which sessions answered."""
+    """Return whether *request* still holds its lock; None: unknown. *answers*: those of all sessions."""
     if session is None:
         return False
     return session.has(request) if answers[session] else answers[session]

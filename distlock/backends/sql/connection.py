@@ -1,4 +1,4 @@
-"""What a connection to a database can do, whatever the library, and how it fails."""
+"""The protocol of a connection to a database, whatever the library, and its errors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Protocol
 
 #: The rows of one statement.
 Rows = list[list[str | None]]
-#: The event of a socket whose peer has shut its side. On a system without it only a reset is seen at once,
-#: and any other end with the next renewal.
+#: The event of a socket whose peer has shut its side. Without this event, on other systems than Linux, only a
+#: reset is noticed at once. Any other end is noticed by the next renewal.
 ENDED = getattr(select, "POLLRDHUP", 0)
 
 
 def poll(fileno: int, events: int, seconds: float) -> int:
-    """Wait for *events* of a socket for *seconds* at most. Return those that came."""
+    """Wait for *events* of a socket, for at most *seconds*. Return the events that came."""
     poller = select.poll()
     poller.register(fileno, events)
     found = poller.poll(max(0, math.ceil(min(seconds, 3600.0) * 1000)))
@@ -31,7 +31,7 @@ class ServerError(Exception):
 
 
 class SessionLost(Exception):
-    """The session broke, or ended. The locks that it held are free."""
+    """The session broke or ended, and its locks with it."""
 
 
 class ServerConnection(Protocol):
@@ -48,13 +48,13 @@ class ServerConnection(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Return whether this side has closed it, as it may when an interrupt leaves half an answer."""
+        """Return whether this side has closed it, for example because an interrupt left half an answer."""
 
     def call(self, statements: str, deadline: float) -> list[Rows]:
         """Return the rows of each of the *statements*."""
         if self.since is not None:
-            # This answers an earlier call that timed out. Its caller has an error already, which says that
-            # the outcome is unknown.
+            # The pending answer is for a call that timed out, whose caller knows that the outcome is
+            # unknown.
             with suppress(ServerError):
                 self.answer(deadline)
         self.send(statements)
@@ -63,7 +63,7 @@ class ServerConnection(Protocol):
     def send(self, statements: str) -> None: ...
 
     def is_answered(self) -> bool:
-        """Return whether statements were sent and their answer arrives. Does not block."""
+        """Return whether the answer to what was sent has begun to arrive. Does not block."""
 
     def answer(self, deadline: float) -> list[Rows]:
         """Return the rows of the statements that were sent. Raise the first error after reading all."""

@@ -50,7 +50,7 @@ class SessionStatus:
     key: str
     #: The server's id of the session.
     session: int
-    #: For how long it has waited, seconds; None: it has the lock.
+    #: Seconds that it has waited; None: it has the lock.
     waited: float | None
     #: What the server tells of the session, for people.
     description: str
@@ -69,15 +69,15 @@ class Dialect(Protocol):
 
     #: What errors call the database.
     database: ClassVar[str]
-    #: The exceptions of its library, beside those of a `ServerConnection`.
+    #: The exceptions of the database's library, beside those of a `ServerConnection`.
     library_errors: ClassVar[type[Exception]]
-    #: The code of an error, or a part of its text, and the remedy. The first that fits is taken.
+    #: The code of an error, or a part of its text, and the remedy. The first match counts.
     remedies: ClassVar[tuple[tuple[str, str], ...]]
-    #: The codes of errors that the site has to mend, what the server lacks then, and the remedy.
+    #: The codes of errors that don't pass, what the server lacks then, and the remedy.
     lacking: ClassVar[dict[str, tuple[str, str]]]
     #: What a server without our tables lacks, and the remedy.
     TABLES: ClassVar[tuple[str, str]] = ("what locks need", _PREPARE)
-    #: The server and the database, for people, without a password.
+    #: The server and the database, as shown to people, without a password.
     shown: str
     pools: bool
 
@@ -85,23 +85,23 @@ class Dialect(Protocol):
         self.pools = pools
 
     def open(self, deadline: float, patience: float, waits: bool) -> tuple[ServerConnection, int]:
-        """Return a session, and the server's id of it. Raise if the server can't keep locks.
+        """Open a session, and return it with the server's id. Raise if the server can't keep locks.
 
-        A session that does not wait ends after a statement of *patience* seconds, so that it does not keep
-        the locks of a process that hangs meanwhile. *waits*: the session is for waiting, without that bound.
+        A statement may take *patience* seconds: a session is not idle during a statement, and could
+        otherwise keep the locks of a process that hangs. *waits*: the session waits, without that bound.
         """
 
     def lock_of(self, key: str, execute: Execute, make: bool) -> ServerLock | None:
         """Return the lock of *key*, or None if nobody has locked it yet and *make* is False."""
 
     def forget(self) -> None:
-        """Forget cached locks, because they are wrong by now."""
+        """Forget cached locks, which may be wrong by now."""
 
     def take(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int | None:
         """Take the lock if it is free and no session waits for it.
 
-        Return the first of *span* new fence numbers; None: it is not free. The session then ends when it has
-        been idle for *ttl* seconds. After a `ServerError` the lock may have been taken.
+        Return the first of *span* new fence numbers; None: the lock is not free. Once it has the lock, the
+        session ends when it has been idle for *ttl* seconds. After a `ServerError` it may have the lock.
         """
 
     def accept(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int:
@@ -110,23 +110,27 @@ class Dialect(Protocol):
     def wait(self, lock: ServerLock, window: float) -> str:
         """Return the statements that wait for the lock.
 
-        The lock ends again after *window* seconds in which nobody accepts it.
+        If a granted lock is not accepted within *window* seconds, it ends with its session.
         """
 
     def check_granted(self, answer: list[Rows]) -> None:
-        """Raise `ServerError` unless *answer*, that of `wait`, says that the lock is ours."""
+        """Raise `ServerError` unless *answer*, the answer to `wait`, says that the lock is ours."""
 
     def release(self, execute: Execute, lock: ServerLock, last: bool) -> bool:
-        """Return whether it was ours. *last*: the session holds no other lock, and may stay idle."""
+        """Release the lock. Return whether it was ours.
+
+        *last*: the session holds no other lock, so it may be idle for longer.
+        """
 
     def raise_fence(self, execute: Execute, lock: ServerLock, have: int, number: int, span: int) -> int:
-        """Return the first of *span* numbers above *number*; later ones are higher.
+        """Reserve *span* fence numbers above *number*. Return the first. Later ones are larger.
 
-        *number* is greater than ours, *have*. Raises `ConfigurationError` if the server can't count so far.
+        *have*: the hold's number, which is not above *number*. Raises `ConfigurationError` if the server
+        can't count so far.
         """
 
     def has_granted(self, execute: Execute, lock: ServerLock, session: int) -> bool | None:
-        """Return whether *session* has the lock (True) or waits for it (False); None: neither, yet."""
+        """Return True if *session* has the lock, False if it waits, None if it does neither yet."""
 
     def cancel_wait(self, execute: Execute, lock: ServerLock, session: int) -> bool:
         """End the wait of *session*. Return False, and change nothing, if it has the lock."""
@@ -141,10 +145,10 @@ class Dialect(Protocol):
         """Yield the sessions of all keys that begin with *prefix*."""
 
     def ending(self, session: int) -> str:
-        """Return the statement with which a person ends *session*."""
+        """Return the statement with which an operator ends *session*."""
 
     def prepare(self, execute: Execute) -> str:
-        """Make the tables unless they are there. Return a sentence that says so."""
+        """Make the tables unless they exist. Return a sentence that says that they exist."""
 
     def examine(self, execute: Execute, sessions: int) -> Iterator[Finding]:
         """Yield findings: see `distlock.backends.inspectable.Examinable`.
@@ -166,7 +170,7 @@ class Dialect(Protocol):
     def error_for(self, error: BaseException) -> LockError:
         """Return the error that a caller gets for *error*."""
         code = error.code if isinstance(error, ServerError) else ""
-        # libpq asks in a line of its own whether the server runs, and the remedy says that already.
+        # Leave out libpq's line that asks whether the server runs: the remedy says that.
         lines = [line for line in str(error).splitlines() if not line.endswith("?")]
         text = " ".join(" ".join(lines).split()).rstrip(".") or type(error).__name__
         if code in self.lacking:

@@ -1,6 +1,6 @@
-"""Locks in a MariaDB or MySQL server: those of GET_LOCK, in sessions of their own.
+"""Locks in a MariaDB or MySQL server: locks of GET_LOCK, in sessions of their own.
 
-The name of a lock is a digest, and a table counts its fences.
+The server's name of a lock is a digest. A table counts the fences of each name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from distlock.backends.sql.dialect import Dialect, Execute, ServerLock, SessionS
 from distlock.backends.sql.mysql_connection import MySQLAddress, MySQLConnection
 from distlock.errors import ConfigurationError
 
-#: The first MySQL in which a session may hold several locks. Every MariaDB in use says 10 or more.
+#: The first MySQL in which a session may hold several locks. Every MariaDB in use has version 10 or later.
 _OLDEST = (5, 7, 5)
 #: The handshake has only this many bits of a session's id.
 _HANDSHAKE_IDS = 2**32
@@ -27,13 +27,13 @@ _HANDSHAKE_IDS = 2**32
 _MOST = 2**62
 _NO_SUCH_THREAD = "1094"
 
-#: How long the server lets a session wait: a year, because this process ends waits itself.
+#: Seconds that the server lets a session wait: a year, because this process ends waits itself.
 _WAIT = 31_536_000
-#: Seconds that a session without a hold may be idle. The pool closes it long before.
+#: Seconds that a session without a hold may be idle. The pool closes such a session long before.
 _IDLE = 3600
 
 _TABLE = "distlock_name"
-#: The state of a session that waits for a lock of GET_LOCK, as the server calls it.
+#: The server's word for the state of a session that waits for a lock of GET_LOCK.
 _WAITS = "User lock"
 
 _MAKE = (
@@ -42,26 +42,26 @@ _MAKE = (
     "name text CHARACTER SET utf8mb4 NOT NULL, "
     "number bigint NOT NULL) ENGINE = InnoDB"
 )
-#: Returns a row if the table exists. `_MAKE` fails without the right to make tables, also if it exists.
+#: Returns a row if the table exists. Without the right to make tables, `_MAKE` fails even if it exists.
 _IS_MADE = (
     "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() "  # noqa: S608
     f"AND table_name = '{_TABLE}'"
 )
-#: What a new session tells. Asked for alone, CONNECTION_ID() would be answered by some proxies themselves.
+#: What a new session is asked. Some proxies would answer a CONNECTION_ID() on its own themselves.
 _WHO = "SELECT VERSION(), CONNECTION_ID(), @@GLOBAL.read_only; SHOW SESSION STATUS LIKE 'Ssl_cipher'"
-#: What the health check asks. Any user may.
+#: What the health check asks. Any user may ask this.
 _SETTINGS = (
     "SHOW VARIABLES WHERE Variable_name IN "
     "('version', 'innodb_flush_log_at_trx_commit', 'max_connections', 'wsrep_on'); "
     "SHOW GLOBAL STATUS LIKE 'Threads_connected'"
 )
-# A user without the right PROCESS sees only their own sessions, and of other users' only the id.
+# A user without the right PROCESS sees only the ids of other users' sessions.
 _HOLDERS = (
     f"SELECT h.name, h.session, p.USER, p.HOST FROM (SELECT name, IS_USED_LOCK(lock_name) AS session "  # noqa: S608
     f"FROM {_TABLE} WHERE {{which}} HAVING session IS NOT NULL) AS h "
     "LEFT JOIN information_schema.PROCESSLIST AS p ON p.ID = h.session"
 )
-# A statement that waits begins with the name of its lock in quotes. Only MariaDB counts milliseconds.
+# In a statement that waits, the first text in quotes is the name of the lock. Only MariaDB has milliseconds.
 _WAITERS = (
     "SELECT n.name, p.ID, p.USER, p.HOST, p.TIME FROM information_schema.PROCESSLIST AS p "  # noqa: S608
     f"JOIN {_TABLE} AS n ON n.lock_name = "
@@ -133,8 +133,8 @@ class MySQLDialect(Dialect):
                     "speaks no TLS, which the URL asks for. Switch it on there, or take the parameters ssl_… "
                     "out of the URL."
                 )
-            # A statement that waits for another transaction may not keep the locks of a process that hangs
-            # meanwhile. The site's own limits would end a wait for a lock.
+            # The limits for row and table locks bound each statement: see `Dialect.open`. The site's own
+            # limits for statements must not end a wait.
             unlimited = "max_statement_time" if "MariaDB" in version else "max_execution_time"
             seconds = math.ceil(patience)
             connection.call(
@@ -152,11 +152,11 @@ class MySQLDialect(Dialect):
 
     def _lock_name(self, key: str) -> str:
         """Return the digest that names the lock: GET_LOCK takes 64 characters, and names are server-wide."""
-        # Some servers take Shop and shop for one database. The number is the format's.
+        # Some servers take Shop and shop for one database. The 1 is the number of the format.
         return hashlib.sha256(f"distlock-1:{self._address.database.lower()}:{key}".encode()).hexdigest()
 
     def take(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int | None:
-        # The server does not let this overtake a session that waits.
+        # Even without waiting, this does not overtake a session that waits.
         [*_, [[taken]]] = execute(_get(lock, 0, ttl))
         return _number_in(execute(_number(lock, 0, span))) if taken == "1" else None
 
@@ -197,7 +197,7 @@ class MySQLDialect(Dialect):
         try:
             execute(f"KILL QUERY {session}")
         except ServerError as error:
-            # If the session has ended, its own connection tells so.
+            # The session has ended, which its own connection shows.
             if error.code != _NO_SUCH_THREAD:
                 raise
         return True
@@ -210,7 +210,7 @@ class MySQLDialect(Dialect):
 
     def sessions_below(self, execute: Execute, prefix: str) -> Iterator[SessionStatus]:
         begins = f"LEFT(name, {len(prefix)}) COLLATE utf8mb4_bin = {_literal(prefix)}"
-        # The table has a row for each name that was ever locked, so this reads it in sixteen parts.
+        # The table has a row for each name that was ever locked, so it is read in sixteen parts.
         for digit in "0123456789abcdef":
             yield from _read_sessions(execute, f"lock_name LIKE '{digit}%' AND {begins}")
 
@@ -253,7 +253,7 @@ class MySQLDialect(Dialect):
 class MySQLBackend(SQLBackend):
     """The server at ``mysql://user:password@host:3306/database``: see `SQLBackend`.
 
-    The server counts whole seconds: *ack_window* and the lease are rounded up.
+    The server counts in whole seconds, so *ack_window* and the lease are rounded up.
     """
 
     dialect = MySQLDialect
@@ -271,7 +271,7 @@ def _idle(seconds: float) -> str:
 
 def _get(lock: ServerLock, longest: int, lease: float) -> str:
     """Return the statements that wait up to *longest* seconds for the lock, and answer 1 if it is ours."""
-    # The lease begins with the lock, before this process knows of it.
+    # The lease begins when the server grants the lock, before this process learns of that.
     return (
         f"SET @distlock = GET_LOCK('{lock.id}', {longest}); "
         f"SET SESSION wait_timeout = IF(@distlock, {math.ceil(lease)}, @@SESSION.wait_timeout); "
@@ -280,7 +280,7 @@ def _get(lock: ServerLock, longest: int, lease: float) -> str:
 
 
 def _number(lock: ServerLock, above: int, span: int) -> str:
-    """Return the statements that answer the first of *span* unused fence numbers, all above *above*."""
+    """Return the statements that reserve *span* fence numbers above *above*, and answer the first."""
     return (
         f"INSERT INTO {_TABLE} (lock_name, name, number) "  # noqa: S608
         f"VALUES ('{lock.id}', {lock.name}, LAST_INSERT_ID({above + 1}) + {span}) "

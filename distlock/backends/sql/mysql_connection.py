@@ -1,4 +1,4 @@
-"""How a MariaDB or MySQL server is reached: the URL, a connection of PyMySQL, and what errors say."""
+"""The connection to a MariaDB or MySQL server: its URL, a connection of PyMySQL, and its errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 _TLS_PARAMETERS = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity")
 
-#: The errors that end a session: 1053 the server shuts down, 1152 and 1927 somebody ended it, 2006 and 2013
-#: it broke, 4031 it was idle for too long.
+#: The errors that end a session: the server shuts down (1053), an operator ended the session (1152, 1927),
+#: the connection broke (2006, 2013), or the session was idle for too long (4031).
 _ENDS = (1053, 1152, 1927, 2006, 2013, 4031)
-#: The kernel finds a peer that is gone, also while nothing is sent: seconds, seconds, count.
+#: With these options, in seconds, seconds and a count, the kernel notices a peer that is gone.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
@@ -35,7 +35,7 @@ def _flag(text: str) -> bool:
     return text.lower() in _YES
 
 
-#: The parameters that the URL's query may have, as other libraries of MySQL read them.
+#: The parameters that the URL's query may have. Other libraries for MySQL have the same.
 _PARAMETERS: dict[str, Callable[[str], object]] = {
     "unix_socket": str,
     "ssl_ca": str,
@@ -54,11 +54,11 @@ class MySQLAddress:
         try:
             parts = urlsplit(url)
             port = parts.port or 3306
-            # The URL ends at a special character of the password, and the rest of it is no database.
+            # An unquoted special character in the password ends the host part early.
             if "@" in f"{parts.path}{parts.query}" or parts.fragment:
                 raise ValueError
         except ValueError:
-            # Its message may quote the password.
+            # The message of the cause may quote the password.
             raise ConfigurationError(f"The URL of the mysql backend cannot be read. {_HOW}") from None
         self.host = parts.hostname or "localhost"
         self.port = port
@@ -67,7 +67,7 @@ class MySQLAddress:
             raise ConfigurationError(f"The URL of the mysql backend names no database. {_HOW}")
         given = _parameters(parts.query)
         self.socket = given.get("unix_socket")
-        #: For people, without a password.
+        #: The server and the database, as shown to people, without a password.
         self.shown = f"{self.socket or f'{self.host}:{port}'}/{self.database}"
         tls = {word: given[word] for word in _TLS_PARAMETERS if given.get(word)}
         if tls and given.get("ssl_disabled"):
@@ -76,7 +76,7 @@ class MySQLAddress:
             )
         #: Whether the server has to speak TLS.
         self.encrypted = bool(tls)
-        #: For PyMySQL. Without a parameter of TLS it uses TLS if the server offers it.
+        #: The arguments for PyMySQL, which without parameters of TLS uses TLS if the server offers it.
         self.arguments: dict[str, Any] = {
             "user": unquote(parts.username or ""),
             # PyMySQL encodes text as latin1.
@@ -107,7 +107,7 @@ def _parameters(query: str) -> dict[str, Any]:
 
 
 def _context(tls: dict[str, Any]) -> ssl.SSLContext:
-    """Return the TLS context. A CA file in the URL is used to verify, also without ssl_verify_cert."""
+    """Return the TLS context. A CA file in the URL turns verification on, even without ssl_verify_cert."""
     try:
         context = ssl.create_default_context(cafile=tls.get("ssl_ca"))
         if "ssl_cert" in tls or "ssl_key" in tls:
@@ -128,8 +128,8 @@ def _context(tls: dict[str, Any]) -> ssl.SSLContext:
 class MySQLConnection(ServerConnection):
     """One connection of PyMySQL.
 
-    The constructor connects to *address* until *deadline*. *patience*: seconds from the first byte of an
-    answer to its last.
+    The constructor connects to *address* until *deadline*. *patience*: the longest pause within an answer,
+    in seconds.
     """
 
     def __init__(self, address: MySQLAddress, deadline: float, patience: float) -> None:
@@ -148,7 +148,7 @@ class MySQLConnection(ServerConnection):
         )
         try:
             opened = _connected(address, left)
-            #: Its socket, also when that is closed.
+            #: The descriptor of the socket, kept after a close.
             self.fileno = opened.fileno()
             try:
                 connection.connect(opened)
@@ -156,7 +156,7 @@ class MySQLConnection(ServerConnection):
                 opened.close()
                 raise
         except (OSError, RuntimeError) as error:
-            # It can't be reached, or PyMySQL lacks a package that the server's kind of password needs.
+            # The server can't be reached, or its kind of password needs a package that is missing.
             raise SessionLost(str(error)) from error
         except MySQLError as error:
             if now() >= deadline:
@@ -167,7 +167,7 @@ class MySQLConnection(ServerConnection):
 
     @property
     def number(self) -> int:
-        """Return the session's id, as the server, or a proxy before it, calls it."""
+        """Return the session's id by the handshake, in which a proxy may write another one."""
         return int(self._connection.thread_id())
 
     @property
@@ -218,7 +218,7 @@ class MySQLConnection(ServerConnection):
 
     def close(self) -> None:
         if self.since is not None:
-            # A server that waits for a lock does not read COM_QUIT, and takes us for alive meanwhile.
+            # A session that waits for a lock does not read COM_QUIT. Only a closed socket ends it.
             self._connection._force_close()
             return
         try:

@@ -1,6 +1,6 @@
 """Locks in a PostgreSQL server: its advisory locks, in sessions of their own.
 
-A name's row in the table is the key of its advisory lock, and a sequence counts the fences.
+A table has a row for each name, whose id is the key of the advisory lock. A sequence counts the fences.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from distlock.errors import ConfigurationError
 
 #: The first version with idle_session_timeout.
 _OLDEST = 140000
-#: Names whose rows are cached.
+#: The most names whose rows are cached.
 _CACHED = 10_000
 _BEYOND_BIGINT = "22003"
 
-#: The first half of the keys of our advisory locks: "dlk", and the number of the format. Advisory locks of
-#: the site's own code have another first half, or one long key.
+#: The first half of the keys of our advisory locks: "dlk", and the number of the format. The advisory locks
+#: of a site's own code have another first half, or one long key.
 _CLASS = 0x646C6B31
-#: Fence numbers for each step of the sequence: how many one hold reserves.
+#: The fence numbers of one step of the sequence, which one hold reserves.
 _SPAN = 1024
 #: The longest timeout that the server accepts, milliseconds.
 _LONGEST = 2**31 - 1
@@ -42,7 +42,7 @@ _MAKE = (
     f"CREATE SEQUENCE IF NOT EXISTS {_SEQUENCE}"
 )
 
-#: What the health check asks. Any user may.
+#: What the health check asks. Any user may ask this.
 _SETTINGS = (
     "SELECT current_setting('server_version'), current_setting('fsync'), "
     "current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication), "
@@ -111,7 +111,7 @@ class PostgreSQLDialect(Dialect):
         super().__init__(url, pools)
         self._address = PostgreSQLAddress(url)
         self.shown = self._address.shown
-        #: By key.
+        #: Known locks, by key.
         self._locks: dict[str, ServerLock] = {}
 
     def open(self, deadline: float, patience: float, waits: bool) -> tuple[PostgreSQLConnection, int]:
@@ -123,8 +123,8 @@ class PostgreSQLDialect(Dialect):
                     "that hangs (idle_session_timeout). Use version 14 or newer, or name another lock "
                     "service, such as redis://."
                 )
-            # These settings replace those that the site may have for the user or the database, which would
-            # end a wait, or read old fence numbers, or lose in a crash which numbers were given out.
+            # The site may have other settings for the user or the database. They could end a wait, read old
+            # fence numbers, or lose in a crash which numbers were given out.
             [[[pid, standing_by]], *_] = connection.call(
                 "SELECT pg_backend_pid(), pg_is_in_recovery(); "
                 f"SET statement_timeout = {0 if waits else _milliseconds(patience)}; "
@@ -142,9 +142,9 @@ class PostgreSQLDialect(Dialect):
                     "Put the primary in the URL; of several hosts, target_session_attrs=read-write finds it.",
                 )
             if waits:
-                # This ends a session that waits within a second of the end of its process. A server whose
-                # operating system can't tell refuses it, and such a session keeps its connection until its
-                # lock comes.
+                # With this setting, a session that waits ends within a second after its process. A server
+                # whose operating system does not support it refuses. Then the session lasts until it gets
+                # the lock.
                 with suppress(ServerError):
                     connection.call("SET client_connection_check_interval = 1000", deadline)
         except BaseException:
@@ -160,7 +160,7 @@ class PostgreSQLDialect(Dialect):
         insert = f"INSERT INTO {_TABLE} (name) VALUES ({name}) ON CONFLICT DO NOTHING RETURNING id"  # noqa: S608
         [rows] = execute(find)
         if not rows and make:
-            # If the insertion returns no row, another process has just made it.
+            # If the insertion returns no row, another process has just made the row.
             rows = execute(insert)[0] or execute(find)[0]
         if not rows:
             return None
@@ -174,7 +174,7 @@ class PostgreSQLDialect(Dialect):
         self._locks.clear()
 
     def take(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int | None:
-        # The server does not let this overtake a session that waits.
+        # Even without waiting, this does not overtake a session that waits.
         taking = f"SELECT {_idle(ttl)} WHERE pg_try_advisory_lock({_CLASS}, {lock.id})"
         taken, numbers = execute(f"{taking}; {_number(lock)}")
         return _number_in(numbers) if taken else None
@@ -278,12 +278,12 @@ def _literal(text: str) -> str:
 
 
 def _where(lock: ServerLock) -> str:
-    # It compares the name, because the table may have been made anew.
+    # The condition has the name, too, because in a table that was made anew the id is another's.
     return f"WHERE id = {lock.id} AND name = {lock.name}"
 
 
 def _number(lock: ServerLock) -> str:
-    # This is a statement of its own, so that it sees what the previous holder has raised, also after a wait.
+    # A statement of its own sees what the previous holder has raised, even after a wait.
     return f"SELECT above + nextval('{_SEQUENCE}') * {_SPAN} FROM {_TABLE} {_where(lock)}"  # noqa: S608
 
 
@@ -294,7 +294,7 @@ def _number_in(rows: Rows) -> int:
 
 
 def _state_of(pid: int) -> str:
-    """Return the SQL that asks whether the session *pid* has its lock or waits; no row if it does neither."""
+    """Return SQL that tells whether the session *pid* has its lock or waits; no row: it does neither."""
     return f"SELECT granted FROM pg_locks WHERE pid = {pid} AND locktype = 'advisory'"  # noqa: S608
 
 

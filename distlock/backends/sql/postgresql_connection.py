@@ -1,4 +1,4 @@
-"""How a PostgreSQL server is reached: the URL, a connection of libpq, and what errors say."""
+"""The connection to a PostgreSQL server: its URL, and a connection of libpq."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from distlock.backends.sql.connection import Rows, ServerConnection, ServerError
 from distlock.clock import now
 from distlock.errors import ConfigurationError
 
-#: How an application_name begins that names our process.
+#: The beginning of the application_name that identifies a process of distlock.
 APPLICATION = "distlock"
-#: Defaults that the URL may change. The kernel notices a vanished peer, even while nothing is sent.
+#: Defaults that the URL may change. With these, the kernel notices a peer that is gone.
 _DEFAULTS = {
     "keepalives_idle": "10",
     "keepalives_interval": "5",
@@ -31,14 +31,14 @@ class PostgreSQLAddress:
     """The server of a URL: ``postgresql://[user[:password]@][host][:port][/database][?parameter=value…]``."""
 
     def __init__(self, url: str) -> None:
-        # libpq takes the rest of a password after a special character for a host, port or database.
+        # libpq would take what follows an unquoted character in a password for host, port or database.
         login, at, rest = url.partition("?")[0].partition("://")[2].partition("@")
         try:
             if (at and "/" in login) or "@" in rest:
                 raise ProgrammingError
             given = conninfo_to_dict(url)
         except ProgrammingError:
-            # Its message may quote the password.
+            # The message of the cause may quote the password.
             raise ConfigurationError(
                 "The URL of the postgresql backend cannot be read. Write "
                 "postgresql://user:password@host:5432/database, special characters as %XX." + _meant(url)
@@ -46,20 +46,20 @@ class PostgreSQLAddress:
         host = given.get("host") or given.get("hostaddr") or "its default socket"
         port = f":{given['port']}" if "port" in given else ""
         database = given.get("dbname") or given.get("user") or "the user's database"
-        #: For people, without a password.
+        #: The server and the database, as shown to people, without a password.
         self.shown = f"{host}{port}/{database}"
         self._given = given
 
     def conninfo(self) -> bytes:
-        """Return the parameters of a session of this process, which may be a forked child."""
-        # The name tells operators whose locks these are. The server keeps 63 bytes of it.
+        """Return the connection string, with the name of this process, which may be a forked child."""
+        # The name tells operators which process has the locks. The server keeps 63 bytes of it.
         name = f"{APPLICATION}:{os.getpid()}@{socket.gethostname()}"[:63]
         words = {**_DEFAULTS, "application_name": name, **self._given, "client_encoding": "UTF8"}
         return make_conninfo("", **words).encode()
 
 
 def _meant(url: str) -> str:
-    """Suggest parameters for misspelt ones, which are not quoted: they may be the rest of a password."""
+    """Suggest correct parameters. Misspelt ones are not quoted, because they may be part of a password."""
     known = [one.keyword.decode() for one in pq.Conninfo.get_defaults()]
     said = [name for name, _ in parse_qsl(url.partition("?")[2], keep_blank_values=True) if name not in known]
     close = [word for name in said for word in difflib.get_close_matches(name, known, n=1)]
@@ -87,7 +87,7 @@ class PostgreSQLConnection(ServerConnection):
                 raise SessionLost(connection.get_error_message())
             self._sleep(select.POLLIN if state == PollingStatus.READING else select.POLLOUT, deadline)
         connection.nonblocking = 1
-        #: Its socket, also when that is closed.
+        #: The descriptor of the socket, kept after a close.
         self.fileno: int = connection.socket
 
     @property
@@ -156,7 +156,7 @@ class PostgreSQLConnection(ServerConnection):
         self._connection.finish()
 
     def forget(self) -> None:
-        # finish() would end the parent's session. A PGconn of another process does not call it by itself.
+        # finish() would end the parent's session. A PGconn that another process made does not call it.
         os.close(self.fileno)
 
 

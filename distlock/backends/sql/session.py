@@ -1,4 +1,4 @@
-"""One session of a server: what it holds, or what it waits for. Both end with the session."""
+"""One session of a server: its holds, or its wait for a lock. They end with the session."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SessionHold:
 
     request: LockRequest
     lock: ServerLock
-    #: Whether the server has said that it is ours. Until then it is unknown.
+    #: Whether the server has confirmed that the lock is ours. Before that, this is unknown.
     granted: bool = False
     #: The first fence number; 0: not known yet.
     number: int = 0
@@ -34,9 +34,9 @@ class SessionHold:
 class SQLSession:
     """A session that holds locks, or waits for one lock.
 
-    Its attributes are written under *mutex*; *waiting* also by the pool, which assigns free sessions. A
-    session that waits holds nothing: it is not idle while it waits, so its holds would have no lease. Methods
-    raise what `ServerConnection` does.
+    Attributes are written under *mutex*; *waiting* also by the pool, which assigns free sessions. A lease is
+    the server's limit for an idle session. A session is not idle while it waits, so one that waits holds
+    nothing. Methods raise what `ServerConnection` does.
     """
 
     def __init__(
@@ -50,19 +50,19 @@ class SQLSession:
     ) -> None:
         self.connection = connection
         self.mutex = threading.Lock()
-        #: The session that never waits.
+        #: Whether this is the session that never waits.
         self.main = main
-        #: The server's id of it, which a proxy may hide.
+        #: The server's id of the session.
         self.number = number
-        #: By key.
+        #: The holds, by key.
         self.holds: dict[str, SessionHold] = {}
-        #: How long it may be idle while it holds something, seconds.
+        #: Seconds that the session may be idle while it holds a lock: the lease of its holds.
         self.ttl = 0.0
-        #: What it waits for.
+        #: The request that the session waits for, if any, and its lock.
         self.waiting: tuple[LockRequest, ServerLock] | None = None
         #: Whether its waiter was notified of an answer.
         self.notified = False
-        #: Whether it broke or was closed: no call uses it any more.
+        #: Whether the session broke or was closed. No call uses it any more.
         self.closed = False
         self.idle_since = now()
         self._dialect = dialect
@@ -82,7 +82,7 @@ class SQLSession:
             self.closed = True
             raise
         except TimeoutError:
-            # A server that comes back may still answer for the holds of the session.
+            # If the server answers again before the lease ends, the holds still exist.
             patience = self.ttl if self.holds else self._patience
             self.closed = self.connection.since is not None and now() - self.connection.since > patience
             raise
@@ -93,7 +93,7 @@ class SQLSession:
             self.idle_since = now()
             self.mutex.release()
 
-    # -- each of these in a block of `exclusive` -----------------------------------------------------
+    # -- called in a block of `exclusive` ------------------------------------------------------------
 
     def executing(self, deadline: float) -> Execute:
         return partial(self.connection.call, deadline=deadline)
@@ -102,11 +102,11 @@ class SQLSession:
         self.connection.call("SELECT 1", deadline)
 
     def may_take(self, request: LockRequest) -> bool:
-        """Return whether *request* may try here. The server would grant a session its own lock again."""
+        """Return whether *request* may `take`. The server would grant a session its own lock once more."""
         return self.waiting is None and request.key not in self.holds
 
     def take(self, request: LockRequest, lock: ServerLock, deadline: float) -> Acquired | None:
-        """Take the lock if it is free."""
+        """Take the lock if it is free, or return None."""
         ttl = max(request.ttl, self.ttl) if self.holds else request.ttl
         hold = self.holds[request.key] = SessionHold(request, lock)
         with self._releasing_after(ServerError, hold, deadline):
@@ -123,7 +123,7 @@ class SQLSession:
         self.connection.send(self._dialect.wait(self.waiting[1], self._window))
 
     def accept(self, request: LockRequest, deadline: float) -> Acquired | None:
-        """Return the hold that *request*, whose wait is over, has here; None: it has none any more."""
+        """Accept the lock that *request* got by waiting. Return None if the lock is not its own any more."""
         hold = self.holds.get(request.key) or self.finish_wait(deadline)
         if not hold.granted:
             self.release(hold, deadline)
@@ -139,23 +139,23 @@ class SQLSession:
         return Acquired(hold.number, request.ttl)
 
     def finish_wait(self, deadline: float) -> SessionHold:
-        """Read the answer of the wait, and return the hold that it gave."""
+        """Read the answer of the wait, and return the new hold."""
         try:
             self._dialect.check_granted(self.connection.answer(deadline))
         except ServerError:
-            # Another session ended the wait, and the lock may have come first. It ends with the session.
+            # Another session ended the wait. The lock may have been granted before: end the session,
+            # and the lock with it.
             self.waiting, self.closed = None, True
             raise
         return self._hold_what_came()
 
     def finish_cancelled_wait(self, deadline: float) -> bool:
-        """Read the answer of the wait that the server was told to end. Return whether the lock came first."""
+        """Read the answer of a wait that was cancelled. Return whether the lock was granted before."""
         assert self.waiting is not None
         try:
             self._dialect.check_granted(self.connection.answer(deadline))
         except ServerError:
-            # A lock that came in the same moment as the cancellation is ours, although the server does not
-            # say so.
+            # If the lock was granted in the moment of the cancellation, it is ours in spite of the error.
             if not self._dialect.has_granted(self.executing(deadline), self.waiting[1], self.number):
                 self.waiting = None
                 return False
@@ -170,14 +170,14 @@ class SQLSession:
         return self.holds[request.key]
 
     def release(self, hold: SessionHold, deadline: float) -> bool:
-        """Return whether the lock was ours."""
+        """Release the lock. Return whether it was ours."""
         hold.granted = False
         ours = self._dialect.release(self.executing(deadline), hold.lock, len(self.holds) == 1)
         del self.holds[hold.request.key]
         return ours
 
     def raise_fence(self, hold: SessionHold, number: int, deadline: float) -> Acquired:
-        """Give *hold* a number above *number*, and all later holds of its name larger ones."""
+        """Give *hold* a number above *number*. Later holds of its name get larger ones."""
         if hold.number > number:
             self.ping(deadline)
         else:
@@ -201,16 +201,16 @@ class SQLSession:
     # -- from anywhere -------------------------------------------------------------------------------
 
     def has_ended(self) -> bool:
-        """Return whether it is over, as far as its socket tells. Does no I/O and does not block."""
+        """Return whether the session is known to be over. Looks only at its socket, and does not block."""
         if self.closed:
             return True
-        # With no call in progress, bytes that arrive say why the session ends, and come before the end of the
-        # connection. With one, they may be an answer that its caller has not read yet.
+        # Bytes that arrive during a call may be its answer. Bytes without a call are the server's reason
+        # for ending the session.
         readable = select.POLLIN if self.connection.since is None else 0
         return poll(self.connection.fileno, ENDED | readable, 0) != 0
 
     def has(self, request: LockRequest) -> bool:
-        """Return whether *request* holds or waits here."""
+        """Return whether *request* holds its lock, or waits for it, in this session."""
         hold, waiting = self.holds.get(request.key), self.waiting
         return (hold is not None and hold.request.token == request.token) or (
             waiting is not None and waiting[0].token == request.token
@@ -220,5 +220,5 @@ class SQLSession:
         return not self.holds and self.waiting is None and not self.closed
 
     def idle(self) -> float:
-        """Return for how many seconds nobody has needed the session; -inf while it is in use."""
+        """Return for how many seconds the session has been free; -inf while it is in use."""
         return now() - self.idle_since if self.is_free() else -math.inf

@@ -1,6 +1,6 @@
-"""The sessions of one process: the main one, which takes locks and asks, and some more that wait.
+"""The sessions of one process: a main session, which takes locks and asks, and others, which wait.
 
-A thread listens to all of them: it notifies waiters, and closes sessions that ended or are not needed.
+A thread listens to all sessions. It notifies waiters, and closes sessions that ended or are not needed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from distlock.backends.sql.dialect import Dialect, ServerLock
 from distlock.backends.sql.session import SQLSession
 from distlock.clock import now
 
-#: Seconds after which a session that nobody needs is closed.
+#: Seconds after which a free session is closed.
 KEPT = 10.0
-#: Seconds for which the listener waits for a session that another thread uses, which notices events, too.
+#: Seconds that the listener waits for a session that another thread uses. That thread notices events, too.
 _BUSY = 0.05
 
 
@@ -29,8 +29,8 @@ class SessionPool:
     Args:
         dialect: The SQL of the database.
         most: How many sessions may wait.
-        patience: How long a server may be silent before it is given up, seconds.
-        window: How long a lock lasts that came to a waiter, until it is accepted, seconds.
+        patience: Seconds for which a server may be silent before a session is given up.
+        window: Seconds for which a lock lasts that was granted to a waiter and not accepted.
     """
 
     def __init__(self, dialect: Dialect, most: int, patience: float, window: float) -> None:
@@ -48,11 +48,11 @@ class SessionPool:
         self._broken = False
 
     def of(self, request: LockRequest) -> SQLSession | None:
-        """Return the session in which *request* holds or waits."""
+        """Return the session in which *request* holds its lock, or waits; None: there is none."""
         return next((session for session in self._all if session.has(request)), None)
 
     def has(self, number: int) -> bool:
-        """Return whether the session with the server's id *number* is one of them."""
+        """Return whether the session with the server's id *number* is in this pool."""
         return any(session.number == number for session in self._all)
 
     def __bool__(self) -> bool:
@@ -78,11 +78,11 @@ class SessionPool:
         for session in others:
             if session.is_free():
                 return session
-        # Without another session, the main one has the longer ttl of both.
+        # If no other session can be opened, all holds of the main one get its longest ttl.
         return self._open_another(deadline) or main
 
     def for_wait(self, request: LockRequest, lock: ServerLock, deadline: float) -> SQLSession | None:
-        """Return a session, now marked as waiting for *request*; None if there may be no more."""
+        """Mark a free session as waiting for *request*, and return it; None if no more can be opened."""
         with self._mutex:
             for session in self._all:
                 if session.is_free() and not session.main:
@@ -97,14 +97,14 @@ class SessionPool:
         return opened
 
     def discard(self, session: SQLSession) -> None:
-        """Close *session*, in a block of its `exclusive`. The sink is not told."""
+        """Close *session*, in a block of its `exclusive`. Does not notify the sink."""
         session.closed = True
         with self._mutex, suppress(ValueError):
             self._all.remove(session)
         session.connection.close()
 
     def lose(self, session: SQLSession) -> None:
-        """Remove *session*, which broke. Tell the sink which locks are lost, and who waited in it."""
+        """Remove *session*, which broke. Notify the sink of its lost holds, and of its waiter."""
         session.closed = True
         with self._mutex:
             if session not in self._all:
@@ -123,13 +123,13 @@ class SessionPool:
                 self.sink.notified(waiting[0].key)
 
     def listen(self) -> None:
-        """Have the listener listen to a session that has just begun to wait."""
+        """Wake the listener, because a session has just begun to wait."""
         with self._mutex:
             if self._listener is not None:
                 self._listener.wake()
 
     def close_idle(self, idle: float) -> list[SQLSession]:
-        """Close the sessions that nobody has needed for *idle* seconds. Return the others."""
+        """Close the sessions that have been free for *idle* seconds. Return the others."""
         for session in list(self._all):
             if session.idle() > idle and session.mutex.acquire(blocking=False):
                 try:
@@ -169,8 +169,7 @@ class SessionPool:
             self._broken = False
         if listener is not None:
             listener.stop()
-        # Waits are cancelled from the main session, because the server does not notice that their clients are
-        # gone.
+        # The main session cancels waits, because a server does not notice the end of a client that waits.
         taken.sort(key=lambda session: not session.main)
         main = taken[0] if taken and taken[0].main else None
         for session in reversed(taken):
@@ -182,7 +181,7 @@ class SessionPool:
                 ):
                     self._dialect.cancel_wait(main.executing(deadline), session.waiting[1], session.number)
                     session.connection.answer(deadline)
-            # A call in progress is bounded.
+            # Wait for a call in progress, whose time is bounded.
             alone = session.mutex.acquire(timeout=max(self._patience, deadline - now()))
             session.closed = True
             session.connection.close()
@@ -201,7 +200,7 @@ class SessionPool:
         return next((session for session in self._all if session.main and not session.closed), None)
 
     def _open_another(self, deadline: float) -> SQLSession | None:
-        """Open one more session, if there may be one and the server has one to spare."""
+        """Open one more session, if neither our limit nor the server's is reached."""
         with self._opening_alone(deadline), suppress(SessionLost, ServerError):
             if len(self._all) <= self._most:
                 return self._open(deadline, main=False)
@@ -236,7 +235,7 @@ class SessionPool:
 
 
 class SessionListener:
-    """The thread that listens to the sessions of a pool. It lives as long as there are any."""
+    """The thread that listens to the sessions of a pool, until the last of them is closed."""
 
     def __init__(self, pool: SessionPool) -> None:
         self._pool = pool
@@ -256,8 +255,8 @@ class SessionListener:
             raise SessionLost(str(error)) from error
 
     def wake(self) -> None:
-        """Have the thread look again which sessions there are."""
-        # A full pipe wakes the thread as well.
+        """Have the thread read the list of sessions anew."""
+        # If the pipe is full, the thread wakes anyway.
         with self._mutex, suppress(BlockingIOError):
             if not self._closed:
                 os.write(self._waker, b".")
@@ -316,7 +315,7 @@ class SessionListener:
             if session.closed:
                 return
             if session.waiting is None:
-                # It ended, or a call has read meanwhile what arrived.
+                # Raises if the session has ended. Otherwise a call has read the bytes meanwhile.
                 session.connection.is_answered()
             elif session.connection.is_answered():
                 session.notified, waiting = True, session.waiting[0]
