@@ -1,6 +1,6 @@
-"""The three pages of locks: what their templates are given, whatever framework shows them.
+"""The content of the three pages of locks, for both frameworks.
 
-The templates keep to what Django's and Jinja's template languages have in common: either renders them.
+Django and Jinja can both render the templates, which use only what the two languages have in common.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from distlock.operate import Listed, LockState, Party, break_lock
 from distlock.operate.looking import ask_back
 from distlock.terms import EXCLUSIVE, KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind, Mode
 
-#: The consequences of a break, for the person that is about to break the lock.
+#: The consequences of breaking a lock, for the person who is about to do it.
 CONSEQUENCES = (
     "The next in the queue gets the lock at once. The holder is told, at the latest at its next renewal, and "
     "goes on until then. If its transaction is fenced it can't be committed any more. Without a fence, what "
@@ -36,7 +36,7 @@ CONSEQUENCES_OF_PERMITS = (
     "than there are permits. Make sure that its process is dead or hung."
 )
 
-#: So many holders are shown.
+#: The most holders that are shown.
 _MOST_HOLDERS = 20
 
 
@@ -44,7 +44,7 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def shown_seconds(seconds: float) -> str:
-    """Return a duration for people: two units at most."""
+    """Return *seconds* as text, with two units at most."""
     whole = round(seconds)
     for (unit, size), (smaller, below) in itertools.pairwise(_UNITS):
         if whole >= size:
@@ -54,7 +54,7 @@ def shown_seconds(seconds: float) -> str:
 
 
 def shown_since(party: Party | None) -> str:
-    """For how long *party* has held or waited; "" if that is not known."""
+    """Return for how long *party* has held or waited, as text; "" if that is not known."""
     return "" if party is None or not party.since else shown_seconds(party.seconds())
 
 
@@ -62,9 +62,9 @@ def shown_since(party: Party | None) -> str:
 class Sighting:
     """The content of the page of one lock."""
 
-    #: None: something is wrong.
+    #: None: see `trouble`.
     state: LockState | None = None
-    #: Why nothing is shown; "" unless something is wrong.
+    #: Why nothing is shown; "": something is.
     trouble: str = ""
     #: Whether its holder can be asked to give it back.
     can_ask: bool = False
@@ -125,7 +125,7 @@ class Sighting:
 
     @property
     def nobody(self) -> str:
-        """The text in the place of missing facts."""
+        """The text to show if there are no facts."""
         is_latch = self.state is not None and self.state.kind == LATCH
         return "There is no such latch: nobody made it, or it is over." if is_latch else "Nobody holds it."
 
@@ -148,7 +148,7 @@ class Sighting:
 
     @property
     def more(self) -> str:
-        """How many processes wait behind those that are shown; "" where all are."""
+        """How many more processes wait than are shown, as text; "" if all are shown."""
         left_out = 0 if self.state is None else self.state.waiting - len(self.state.queue)
         return f"And {left_out} more." if left_out > 0 else ""
 
@@ -170,7 +170,7 @@ def _facts_of_latch(state: LockState) -> list[tuple[str, str]]:
 
 
 def shown_waiting(party: Party) -> str:
-    """Return a process in the queue: how many callers of it wait, and for how long."""
+    """Return *party*, a process in the queue, as text: how many of its callers wait, and for how long."""
     callers = f": {party.waiting} caller{'' if party.waiting == 1 else 's'}" if party.waiting else ""
     since = shown_since(party)
     return f"{party}{callers}{f', for {since}' if since else ''}"
@@ -179,7 +179,7 @@ def shown_waiting(party: Party) -> str:
 def look(client: Callable[[], Locks], name: str, kind: Kind = LOCK) -> Sighting:
     """Return the content of the page of *name*. Never raises `LockError`.
 
-    *client*: makes the client, and raises `ConfigurationError` where its settings can't work.
+    *client*: see `Client`.
     """
     try:
         locks = client()
@@ -193,19 +193,19 @@ def look(client: Callable[[], Locks], name: str, kind: Kind = LOCK) -> Sighting:
 
 
 def _on_one_line(text: str) -> str:
-    """Return *text* as a log is told of a person, without line breaks."""
+    """Return *text*, which a person has written, for one line of the log."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def is_kind(said: str) -> TypeGuard[Kind]:
-    """Return whether *said*, by a browser, is what bears names."""
+    """Return whether *said*, by a browser, is a kind of names."""
     return said in KINDS
 
 
 def ask_seen(client: Callable[[], Locks], name: str, kind: Kind, by: str) -> LockState | None:
     """Ask the holder of *name* to give it back. *by*: the person, for the log.
 
-    Returns what was seen before; None: nobody holds it. Raises as `break_seen` does.
+    Return the state before; None: nobody holds it. Raises what `break_seen` raises.
     """
     locks = client()
     state = locks.inspect(name, kind)
@@ -220,10 +220,10 @@ def is_hold(said: str) -> bool:
 def break_seen(
     client: Callable[[], Locks], name: str, hold: str, by: str, kind: Kind = LOCK
 ) -> LockState | None:
-    """Break the hold of *name* that *hold* names, and nothing after it. *by*: the person, for the log.
+    """Break the hold of *name* with the id *hold*, and no later one. *by*: the person, for the log.
 
-    Returns what was broken; None, and nothing is changed, if it has ended meanwhile. Raises
-    `BackendUnavailable`, `InvalidName`; `ConfigurationError` where the lock service can't do it.
+    Return the state before; None: that hold has ended, and nothing was broken. Raises `BackendUnavailable`,
+    `InvalidName`; `ConfigurationError` if the lock service can't do it.
     """
     locks = client()
     state = locks.inspect(name, kind)
@@ -235,13 +235,13 @@ def break_seen(
 TEMPLATES, STATIC = (Path(__file__).with_name(name) for name in ("templates", "static"))
 LOCKS_HTML, LOCK_HTML, BREAK_HTML = "locks.html", "lock.html", "break.html"
 
-#: Makes a client, and raises `ConfigurationError` where its settings can't work.
+#: Returns a client. Raises `ConfigurationError` for settings that can't work.
 Client = Callable[[], Locks]
 Context = dict[str, Any]
 
 
 class Addresses(Protocol):
-    """Where the pages are."""
+    """The addresses of the pages."""
 
     def locks(self, alias: str, before: str) -> str:
         """Return the address of the page of *alias*, for the names that begin with *before*."""
@@ -250,11 +250,11 @@ class Addresses(Protocol):
         """Return the address of the page of one lock, semaphore or latch."""
 
     def ask(self, alias: str, name: str, hold: str, kind: Kind) -> str:
-        """That which asks whether to break *hold*."""
+        """Return the address of the page that asks whether to break *hold*."""
 
 
 def locks_page(client: Client, aliases: Sequence[str], alias: str, before: str, at: Addresses) -> Context:
-    """Return the content of the page of what is held or waited for."""
+    """Return the content of the page that lists locks."""
     seen = overview(client, before)
     tabs = [(one, at.locks(one, before), one == alias) for one in aliases]
     return {
@@ -269,9 +269,9 @@ def locks_page(client: Client, aliases: Sequence[str], alias: str, before: str, 
 
 
 def lock_page(client: Client, alias: str, name: str, at: Addresses, may_break: bool, kind: Kind) -> Context:
-    """One lock: holder and queue. *may_break*: the ways to ask for it and to break it are shown.
+    """Return the content of the page of one lock. *may_break*: the user may ask for it and break it.
 
-    The face adds ``hidden``, fields of the form with the action ``ask_back``, where that is shown.
+    The face adds ``hidden``, the hidden fields of the form with the action ``ask_back``.
     """
     seen = look(client, name, kind)
     return {
@@ -288,7 +288,10 @@ def lock_page(client: Client, alias: str, name: str, at: Addresses, may_break: b
 
 
 def break_page(seen: Sighting, alias: str, name: str, hold: str, at: Addresses, kind: Kind) -> Context:
-    """The question before *hold* is broken. The face adds ``action`` and ``hidden``, fields of its form."""
+    """Return the content of the page that asks whether to break *hold*.
+
+    The face adds ``action`` and ``hidden``, the action and the hidden fields of its form.
+    """
     ended = "The hold that you saw has ended: the lock is free, or has passed on. Nothing was broken."
     return {
         "trouble": seen.trouble or ("" if seen.hold == hold else ended),
@@ -299,22 +302,22 @@ def break_page(seen: Sighting, alias: str, name: str, hold: str, at: Addresses, 
     }
 
 
-#: How many locks a page shows, at most.
+#: The most locks that a page shows.
 MOST_SHOWN = 200
-#: How many lines of processes are read for them, at most: each is a holder or the waiters of a process.
+#: The most entries that are read for them. Each is a holder, or the waiters of one process.
 MOST_READ = 5_000
 
 
 @dataclass(slots=True)
 class Line:
-    """One lock, semaphore or latch, as the processes tell of it."""
+    """One lock, semaphore or latch in the list, made of what the processes publish."""
 
     name: str
     kind: Kind = LOCK
-    #: None: nobody has held it for longer than a moment. Of several the one that has held it longest.
+    #: The holder, or of several the one that has held it longest; None: nobody has held it for long.
     holder: Party | None = None
     mode: Mode = EXCLUSIVE
-    #: How many callers read, or how many permits are out, and of how many; 0: it is held as a whole.
+    #: How many callers read, or how many permits are out, and the limit of permits; 0: the lock is exclusive.
     holding: int = 0
     limit: int = 0
     #: A latch's original and remaining count.
@@ -322,17 +325,17 @@ class Line:
     left: int | None = None
     #: How many callers wait, in all processes.
     waiting: int = 0
-    #: The one that waits longest.
+    #: The process that waits longest.
     first: Party | None = None
 
     @property
     def seconds(self) -> float:
-        """How long somebody has held it or waited for it."""
+        """For how long it has been held or waited for, whichever is longer."""
         return max((one.seconds() for one in (self.holder, self.first) if one is not None), default=0.0)
 
     @property
     def what(self) -> str:
-        """The kind of the name; "" for a lock, as most are."""
+        """The kind of the name; "" for a lock."""
         return "" if self.kind == LOCK else self.kind
 
     @property
@@ -351,7 +354,7 @@ class Line:
 
     @property
     def waits(self) -> str:
-        """How many wait, and for how long; "": nobody does."""
+        """How many wait, and for how long, as text; "": nobody does."""
         longest = shown_since(self.first)
         return f"{self.waiting}{f', for up to {longest}' if longest else ''}" if self.waiting else ""
 
@@ -364,9 +367,9 @@ class Overview:
     lines: tuple[Line, ...] = ()
     #: How many locks were read and are not shown.
     left_out: int = 0
-    #: Whether there are more, which were not even read.
+    #: Whether there are more entries than were read.
     more: bool = False
-    #: Why nothing is shown; "" unless something is wrong.
+    #: Why nothing is shown; "": something is.
     trouble: str = ""
 
     @property
@@ -393,7 +396,7 @@ class Overview:
 def overview(client: Callable[[], Locks], before: str) -> Overview:
     """Return what is held or waited for, of the names that begin with *before*. Never raises `LockError`.
 
-    *client*: makes the client, and raises `ConfigurationError` where its settings can't work.
+    *client*: see `Client`.
     """
     try:
         entries = list(islice(client().list(before), MOST_READ + 1))
@@ -405,7 +408,7 @@ def overview(client: Callable[[], Locks], before: str) -> Overview:
 
 
 def by_name(entries: Iterable[Listed]) -> list[Line]:
-    """One line for each lock, semaphore or latch."""
+    """Return a line for each lock, semaphore or latch in *entries*."""
     lines: dict[tuple[Kind, str], Line] = {}
     for entry in entries:
         line = lines.setdefault((entry.kind, entry.name), Line(entry.name, entry.kind))

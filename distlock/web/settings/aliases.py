@@ -1,4 +1,4 @@
-"""The ``DISTLOCK`` setting, read: what each alias is set to."""
+"""Reads the ``DISTLOCK`` setting into the settings of each alias."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class AliasSettings:
-    """One alias of the setting, complete. URLs and options may hold passwords: neither is ever printed."""
+    """The settings of one alias, with defaults. `repr` leaves out what may contain a password."""
 
     alias: str
     location: str = field(repr=False)
@@ -59,7 +59,7 @@ class AliasSettings:
 
     @property
     def row_is_lock(self) -> bool:
-        """Whether there is no lock service: the fence's row is the lock."""
+        """Whether the fence's row is the lock, so that there is no lock service."""
         return self.scheme == "database"
 
     @property
@@ -74,7 +74,7 @@ class AliasSettings:
 
 
 class Aliases(Mapping[str, AliasSettings]):
-    """The settings by alias. A location is looked up when its alias is: what fails there stops no other."""
+    """The settings by alias. Each location is looked up on first use, so a wrong one stops no other alias."""
 
     def __init__(self, given: Mapping[str, Mapping[str, Any]], redis_of: RedisOf | None) -> None:
         self._given = given
@@ -82,7 +82,7 @@ class Aliases(Mapping[str, AliasSettings]):
         self._made: dict[str, AliasSettings] = {}
 
     def __getitem__(self, alias: str) -> AliasSettings:
-        """Raises KeyError, and `ConfigurationError` where its location leads nowhere. Connects to nothing."""
+        """Raises KeyError; `ConfigurationError` if the location leads nowhere. Connects to nothing."""
         if alias not in self._made:
             self._made[alias] = _settings(alias, self._given[alias], self._redis_of)
         return self._made[alias]
@@ -100,8 +100,8 @@ class Aliases(Mapping[str, AliasSettings]):
 def read(setting: object, redis_of: RedisOf | None = None, *, name: str = "DISTLOCK") -> Aliases:
     """Return the settings of each alias that *setting* describes. *name* is what messages call the setting.
 
-    *redis_of*: what the caches of the site write with; None: it has none. Raises `ConfigurationError` with
-    the first problem that can be seen.
+    *redis_of*: see `RedisOf`; None: the site has no caches. Raises `ConfigurationError` with the first
+    problem.
     """
     refuse_problems(setting, name=name)
     given = by_alias(setting)
@@ -110,13 +110,13 @@ def read(setting: object, redis_of: RedisOf | None = None, *, name: str = "DISTL
 
 
 def refuse_problems(setting: object, *, name: str = "DISTLOCK") -> None:
-    """Raise `ConfigurationError` with the first problem that can be seen before a location is looked up."""
+    """Raise `ConfigurationError` with the first problem of *setting*. Looks no location up."""
     for problem in find_problems(setting, name=name):
         raise ConfigurationError(str(problem))
 
 
 def contended_status(value: object) -> int:
-    """Check ``DISTLOCK_CONTENDED_STATUS``: the status of an answer to a request that found the lock taken."""
+    """Return ``DISTLOCK_CONTENDED_STATUS``, the status if the lock stays taken, or raise an error for it."""
     if isinstance(value, bool) or value not in CONTENDED_STATUSES:
         allowed = ", ".join(map(str, CONTENDED_STATUSES))
         raise ConfigurationError(f"DISTLOCK_CONTENDED_STATUS is {value!r}. Allowed are {allowed}.")
@@ -125,7 +125,7 @@ def contended_status(value: object) -> int:
 
 
 def switch(name: str, value: object) -> bool:
-    """Check the setting *name*, which is on or off."""
+    """Return *value* of the setting *name* if it is a bool. Raises `ConfigurationError`."""
     if not isinstance(value, bool):
         raise ConfigurationError(f"{name} is {value!r}. Write True or False.")
     return value
@@ -134,7 +134,7 @@ def switch(name: str, value: object) -> bool:
 def _settings(alias: str, given: Mapping[str, Any], redis_of: RedisOf | None) -> AliasSettings:
     backend = given.get("BACKEND")
     location, options = given.get("LOCATION"), given.get("OPTIONS", {})
-    # A scheme that LOCATION says already ('rediss') knows more than the word 'redis'.
+    # Only a dotted path counts beside LOCATION, whose scheme says more: rediss:// rather than 'redis'.
     dotted = backend if backend and "." in backend else None
     if backend == "database":
         given = {**given, "FENCE": location or True}

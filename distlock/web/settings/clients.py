@@ -1,6 +1,6 @@
-"""The lock services of one site, by alias: each client is made when it is first asked for.
+"""The clients of one site by alias, each made on first use.
 
-`GuardTerms` are the options of a guard together with the settings of its alias.
+`GuardTerms` are the options of a guard, completed by the settings of its alias.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ logger = logging.getLogger("distlock")
 class Clients:
     """Clients by alias. Threads share it.
 
-    *read* is called for the settings when they are first needed; *make*, once for each alias: see
-    `make_client`; *make_standby*, for those with ``ON_BACKEND_DOWN``: see `make_rows`. *fenced_in* gives the
-    framework's name of a fenced database, where True is the default one, and False none. *command*: how an
-    operator calls ``distlock`` with these settings; "": nobody can.
+    *read*: returns the settings, when they are first needed. *make*: makes the client of an alias: see
+    `make_client`. *make_standby*: makes the client for ``ON_BACKEND_DOWN``: see `make_rows`. *fenced_in*:
+    returns the framework's name of a fenced database; True means the default one, False none. *command*: how
+    an operator calls ``distlock`` with these settings; "": that is not possible.
     """
 
     def __init__(
@@ -82,12 +82,12 @@ class Clients:
             return self._clients[alias]
 
     def aliases(self) -> tuple[str, ...]:
-        """Return all that are configured, in their order. Raises `ConfigurationError`."""
+        """Return the aliases in the order of the settings. Raises `ConfigurationError`."""
         return tuple(self._known())
 
     def terms(self, guarded: Guarded) -> GuardTerms:
-        """Return the options of *guarded*'s calls. Raises `ConfigurationError`. Connects to nothing."""
-        # Clients of settings that change meanwhile are not kept.
+        """Return the terms of *guarded*. Raises `ConfigurationError`. Connects to nothing."""
+        # If `reset` is called meanwhile, what follows goes into the old mapping.
         known = self._terms
         terms = known.get(guarded)
         if terms is None:
@@ -101,7 +101,7 @@ class Clients:
                 usual.ttl if told.ttl is None else told.ttl,
                 usual.max_hold if told.max_hold is None else told.max_hold,
                 guarded.where,
-                # Its COMMIT awaits the confirmation, and the fence refuses what was overtaken.
+                # A fenced guard waits for the confirmation before COMMIT, and the fence refuses late writes.
                 on_push=fenced_in is not None and told.mode == EXCLUSIVE,
                 mode=told.mode,
                 limit=told.limit or 1,
@@ -110,7 +110,7 @@ class Clients:
         return terms
 
     def standby(self, alias: str) -> Locks | None:
-        """Whose rows are the locks of *alias* while its lock service is away; None: nothing runs then."""
+        """Return the client whose rows replace fenced locks of *alias* in an outage; None: it has none."""
         settings = self.settings(alias)
         if settings.on_backend_down != "run":
             return None
@@ -136,7 +136,7 @@ class Clients:
         return settings
 
     def reset(self) -> None:
-        """Close the clients and forget the settings: they have changed."""
+        """Close the clients and forget the settings, which have changed."""
         with self._mutex:
             clients = [*self._clients.values(), *self._standbys.values()]
             self._clients, self._standbys, self._settings = {}, {}, None
@@ -146,12 +146,12 @@ class Clients:
 
 
 def typed_in_site(command: str, alias: str | None) -> Typed:
-    """How ``distlock`` is called for *alias* by a command that knows the settings."""
+    """Return how an operator types ``distlock`` for *alias*, with a command that knows the settings."""
     return Typed(command, () if alias in {None, DEFAULT_ALIAS} else (("--alias", str(alias)),))
 
 
 def _identity(settings: AliasSettings) -> object:
-    """Where the locks of an alias are kept. Two aliases with one identity may differ in their words only."""
+    """Return the identity of the locks of an alias. Aliases with equal identities have the same locks."""
     row = settings.fence if settings.row_is_lock else None
     return identity(settings.location, settings.backend, settings.prefix, settings.options, row)
 
@@ -165,7 +165,7 @@ def make_client(
 ) -> Locks:
     """Return the client of *settings*. *on_lost*, *on_lifted*, *on_release_requested*: see `connect`.
 
-    *look*: how to see who has locked its rows, where rows are its locks.
+    *look*: see `Look`, for locks that are rows.
     Raises `ConfigurationError`; connects to nothing.
     """
     if settings.scheme == "dummy":
@@ -196,13 +196,13 @@ def make_client(
         if settings.fence:
             refuse_lacking(settings.scheme, settings.capabilities, "fence", "FENCE")
     except (ConfigurationError, TypeError) as error:
-        # TypeError: an option with the name of an argument, or one that another library would take.
+        # TypeError: an option has the name of an argument of connect(), or of another library.
         raise ConfigurationError(f"DISTLOCK[{settings.alias!r}]: {error}") from error
     return client
 
 
 def make_rows(settings: AliasSettings, look: Look | None = None) -> Locks:
-    """Return the client whose locks are rows. *look*: how to see who has locked them. Connects to nothing."""
+    """Return the client whose locks are rows. *look*: see `Look`. Connects to nothing."""
     listener, rows = _listener(settings), RowAcquirer(settings, look)
     return Locks(rows if listener is None else Listened(rows, listener), settings.timeout)
 
@@ -283,16 +283,16 @@ class GuardTerms:
     client: Locks
     lock: Terms
     max_names: int
-    #: The database that is fenced, in the framework's words; None: none.
+    #: The framework's name of the fenced database; None: there is none.
     fenced_in: str | None
-    #: The database whose rows replace the locks while the lock service is away; None: nothing runs then.
+    #: The client whose rows replace fenced locks in an outage; None: calls fail then.
     standby: Locks | None
 
 
 def fence_for(settings: AliasSettings, told: Told) -> bool | str:
-    """Return the database that a guard fences, in the framework's words: True is the default one, False none.
+    """Return the database that a guard fences: True is the default one, False none.
 
-    Raises `ConfigurationError` if the guard was told what its backend can't do.
+    Raises `ConfigurationError` if the backend can't do what the guard asks for.
     """
     refuse_unable(settings, told.mode, str(told))
     if told.mode == PERMIT:
@@ -316,7 +316,7 @@ def fence_for(settings: AliasSettings, told: Told) -> bool | str:
 
 
 class DefaultAlias(ABC):
-    """Clients by alias. Its own methods are those of the default one."""
+    """Clients by alias. The methods of a client use the default alias."""
 
     @abstractmethod
     def __getitem__(self, alias: str) -> Locks:

@@ -1,7 +1,7 @@
-"""Locking switched off, for users' tests: every lock is granted at once, to everybody.
+"""Locking switched off, for users' tests: every lock is granted at once, to every caller.
 
-The locks are the real ones, so that a test finds wrong names, wrong words and releases too many. Only the
-engine below them is missing.
+The lock objects are the real ones, so that tests find wrong names, wrong options and surplus releases. Only
+the engine below them is missing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from distlock.terms import EXCLUSIVE, Mode, Terms
 
 
 class DummyGrant(Grant):
-    """Looks like a grant, keeps nobody out, is never lost unless a test plays that."""
+    """A grant that excludes nobody. It is never lost, unless a test calls `lose`."""
 
     __slots__ = ("_fences", "_holder_ids", "_mode", "_namespace", "_released", "_why_lost")
 
@@ -73,7 +73,7 @@ class DummyGrant(Grant):
         return self._why_lost
 
     def lose(self, why: str) -> None:
-        """Be lost: see `distlock.testing.lose`."""
+        """Mark it as lost: see `distlock.testing.lose`."""
         if not self._released:
             self._why_lost = why
 
@@ -114,15 +114,15 @@ class DummyLatches(MemoryLatches):
 
 
 class DummyNamespace(Namespace):
-    """Names that everybody gets at once."""
+    """Names that every caller gets at once."""
 
     keeps_out = False
 
     def __init__(self, prefix: str, terms: Terms, epoch: int) -> None:
         super().__init__(prefix, terms)
         self._epoch = epoch
-        # next() of a count is one step of the interpreter: threads never get the same number.
-        # They go on growing when the process starts again: a fence's row may remember the last ones.
+        # next() is one step, so threads never get the same number. The next process has larger numbers,
+        # because a fence's row may remember the last one.
         self._numbers = itertools.count(time.time_ns() // 1000)
         self._out: WeakSet[DummyGrant] = WeakSet()
         self._latches = DummyLatches()

@@ -1,4 +1,4 @@
-"""What the ``DISTLOCK`` setting may hold, what is wrong with it, and what to write instead."""
+"""What may be in the ``DISTLOCK`` setting, and the problems of what is in it, with their remedies."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _SYNONYMS = {
     "ENGINE": "BACKEND",
 }
 
-#: Keys that have no meaning where the lock is a row of the database, and why.
+#: Keys that have no meaning if the lock is a row of the database, and why.
 _MEANINGLESS = {
     "TTL": "a row has no lifetime: it is locked until COMMIT or ROLLBACK",
     "MAX_HOLD": "a row is locked until COMMIT or ROLLBACK: let the database end transactions that hang",
@@ -67,7 +67,7 @@ Kind = Literal["shape", "backend", "key", "value"]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a setting: what, and what to do."""
+    """One mistake in a setting, and its remedy."""
 
     kind: Kind
     message: str
@@ -78,7 +78,7 @@ class Problem:
 
 
 def find_problems(setting: object, *, name: str = "DISTLOCK") -> Iterator[Problem]:
-    """Everything that is wrong with *setting*."""
+    """Yield all problems of *setting*."""
     if (problem := _shape_problem(setting, name)) is not None:
         yield problem
         return
@@ -101,7 +101,7 @@ def find_problems(setting: object, *, name: str = "DISTLOCK") -> Iterator[Proble
 
 
 def misspelled(names: Iterable[str]) -> Iterator[Problem]:
-    """Yield settings whose names are almost ours: a view that only they would lock runs unlocked."""
+    """Yield a problem for each of *names*, names of settings, that is most likely a misspelt one of ours."""
     for name in names:
         close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.9)
         if close and name not in SETTINGS:
@@ -109,9 +109,9 @@ def misspelled(names: Iterable[str]) -> Iterator[Problem]:
 
 
 def uncapped(setting: object) -> Iterator[Problem]:
-    """The aliases of *setting*, which is well-formed, that leave open how many threads may wait.
+    """Yield a problem for each alias of *setting* without MAX_WAITERS_TOTAL; None in it is a decision.
 
-    None in the place of a number says that this is meant.
+    *setting* has no other problems.
     """
     for alias, given in (by_alias(setting) or {}).items():
         if _locks(given) and "MAX_WAITERS_TOTAL" not in given:
@@ -125,7 +125,10 @@ def uncapped(setting: object) -> Iterator[Problem]:
 
 
 def shared_with_caches(setting: object) -> Iterator[Problem]:
-    """The aliases of *setting*, which is well-formed, whose locks end when a cache is cleared."""
+    """Yield a problem for each alias of *setting* whose locks end when a cache is cleared.
+
+    *setting* has no other problems.
+    """
     for alias, given in (by_alias(setting) or {}).items():
         cache = shares_database(given.get("LOCATION"))
         if cache is not None and _locks(given):
@@ -186,7 +189,7 @@ def _wrong_values(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
 def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
     backend, location = given.get("BACKEND"), given.get("LOCATION")
     if backend == "dummy":
-        return  # Locking is switched off with one key, and nobody asks where it would be.
+        return  # Locking is switched off, so the other keys do not matter.
     if backend == "database" or str(location).startswith("database:"):
         for message, hint in _meaningless(where, given):
             yield Problem("backend", message, hint)
@@ -256,24 +259,24 @@ def _meaningless(where: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, st
 
 
 def _example(backend: str | None) -> str:
-    """Return a LOCATION for *backend*: a bare scheme where it needs none."""
+    """Return an example of LOCATION for *backend*; only its scheme if it needs no more."""
     home = home_of(backend) if backend else None
     return (home and home.example) or "redis://localhost:6379/0"
 
 
 def _differ(backend: str, scheme: str) -> bool:
-    """Return whether two things serve these two, as far as they are known. A dotted path takes any scheme."""
+    """Return whether the two are known to mean different lock services. A dotted path takes any scheme."""
     if "." in f"{backend}{scheme}":
         return False
     try:
         one, other = serving(backend), serving(scheme)
     except ConfigurationError:
-        return False  # It is told when the client is made.
+        return False  # The error is raised when the client is made.
     return None not in {one, other} and one != other
 
 
 def _shown(key: str, value: object) -> str:
-    """Numbers and the like are worth showing; what may hold a password is not."""
+    """Return *value* for a message, unless it may contain a password."""
     if key in {"LOCATION", "OPTIONS", "BACKEND"} or not isinstance(value, str | int | float | None):
         return f"a {type(value).__name__}" if not isinstance(value, str) else "not usable"
     return repr(value)
@@ -283,7 +286,7 @@ def _locks(given: Mapping[str, Any]) -> bool:
     return "dummy" not in (given.get("BACKEND"), str(given.get("LOCATION")).partition(":")[0])
 
 
-#: The words for what is no lock service, and what that can do.
+#: The backends without a lock service, and their capabilities.
 WITHOUT_SERVICE = {
     "dummy": Capabilities(fence=True, read=True, permits=True),
     "database": Capabilities(several_processes=True, fence=True, read=True),
@@ -291,7 +294,7 @@ WITHOUT_SERVICE = {
 
 
 def serving(word: str) -> str | None:
-    """Return the identity of the scheme *word*, or None. Schemes with the same one may stand together."""
+    """Return what serves the scheme *word*, None: it is unknown. Two schemes may have the same server."""
     if word in WITHOUT_SERVICE:
         return word
     home = home_of(word)
@@ -385,7 +388,7 @@ def _options(value: Any) -> str | None:
     return "It has to be a dict of the backend's own options."
 
 
-#: Key -> what gives the remedy for its value, or None where that is fine.
+#: For each key a function that returns the remedy for a wrong value; None: the value is fine.
 CHECKS: dict[str, Callable[[Any], str | None]] = {
     "BACKEND": _backend,
     "LOCATION": _location,
@@ -405,7 +408,7 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
 }
 
 
-#: Gives the client of redis-py with which the cache of that alias writes. Raises `ConfigurationError`.
+#: Returns the redis-py client with which the cache of an alias writes. Raises `ConfigurationError`.
 RedisOf = Callable[[str], Any]
 
 _CACHE = re.compile(r"cache:(?P<alias>[^/]+)(?:/(?P<db>[0-9]{1,9}))?")
@@ -413,14 +416,14 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
 def is_elsewhere(location: object) -> bool:
-    """Return whether *location* says where to look for the URL."""
+    """Return whether *location* is no URL, and says where to find one."""
     if isinstance(location, str):
         return bool(_CACHE.fullmatch(location) or _DOTTED.fullmatch(location))
     return callable(location) or isinstance(location, Mapping) or hasattr(location, "connection_pool")
 
 
 def shares_database(location: object) -> str | None:
-    """The alias of the cache whose database *location* shares; None: it shares none, as far as it says."""
+    """Return the alias of the cache whose database *location* shares; None: it names none."""
     named = _CACHE.fullmatch(location) if isinstance(location, str) else None
     return named["alias"] if named is not None and named["db"] is None else None
 
@@ -428,7 +431,7 @@ def shares_database(location: object) -> str | None:
 def looked_up(
     location: Any, backend: str | None, options: Mapping[str, Any], redis_of: RedisOf | None
 ) -> tuple[str, dict[str, Any]]:
-    """Return the URL and the options of an alias that is set to these. Connects to nothing.
+    """Return the URL and the options of an alias with these settings. Connects to nothing.
 
     Raises `ConfigurationError`.
     """

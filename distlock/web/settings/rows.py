@@ -33,7 +33,8 @@ from distlock.owner import Owner, current_owner
 from distlock.terms import READ, Kind, Terms
 from distlock.web.settings.aliases import AliasSettings
 
-#: Begins the transaction that locks the rows, and ends it. The second argument: seconds that are left.
+#: Begins the transaction that locks the rows, and ends it with the block. The second argument returns how
+#: many seconds are left.
 Begin = Callable[[Grant, Callable[[], float]], AbstractContextManager[object]]
 
 _WITH = "A row is locked as long as a transaction: write 'with locks.lock(…):'."
@@ -45,9 +46,10 @@ _LOOK = (
 
 
 class _ThisProcess:
-    """For the engine: nobody but this process wants anything, and all that it wants goes to the database.
+    """A backend that grants everything at once: between processes, the rows exclude.
 
-    A writer does so while readers are out. Those that come after it wait here, as behind any writer.
+    So callers of this process queue here, and one of them at a time asks the database. A writer asks while
+    readers still hold their rows; later callers wait behind it here.
     """
 
     capabilities = Capabilities(read=True)
@@ -58,7 +60,7 @@ class _ThisProcess:
     def open(self, sink: Sink) -> None: ...
 
     def request(self, ask: LockRequest, deadline: float = math.inf) -> Acquired:
-        # A reader's grant is not shared: each asks the database, where others may wait.
+        # Readers must not join a grant: each has to ask the database, where others may wait.
         return Acquired(next(self._numbers), followed=ask.mode == READ)
 
     def cancel(self, ask: LockRequest, deadline: float = math.inf) -> bool:
@@ -81,10 +83,10 @@ class _ThisProcess:
 
 
 class RowAcquirer:
-    """A client whose grants count only in a transaction that passes the fence with them."""
+    """Acquires rows. Its grants lock nothing before a transaction passes the fence with them."""
 
     def __init__(self, settings: AliasSettings, look: Look | None = None) -> None:
-        """*look*: how to see who has locked them; None: that can't be asked for."""
+        """*look*: see `Look`; None: nobody can look at the rows."""
         engine = Engine(
             _ThisProcess(),
             ttl=settings.ttl,
@@ -110,7 +112,7 @@ class RowAcquirer:
 
 
 class RowLock(Lock):
-    """A lock whose ``with`` block is a transaction: committed at its end, rolled back on errors."""
+    """A lock whose ``with`` block is a transaction, which an error rolls back."""
 
     tells_loss = False
 
@@ -129,7 +131,7 @@ class RowLock(Lock):
         return grant
 
     def _opened_block(self, stack: ExitStack) -> None:
-        """*stack* is closed where the block ends."""
+        """Note that the end of the block closes *stack*."""
         with self.client.namespace.books:
             self._open.append((current_owner(), stack))
 
@@ -157,7 +159,7 @@ class RowLock(Lock):
 
 
 class RowReadLock(RowLock, ReadLock):
-    """A read lock whose ``with`` block is a transaction, or a part of that of its own block around it."""
+    """A read lock whose ``with`` block is a transaction, or part of the transaction of an outer block."""
 
     def __enter__(self) -> Grant:
         own = blocks.own_grant(self.client.namespace, self.names)
@@ -168,9 +170,9 @@ class RowReadLock(RowLock, ReadLock):
 
 
 class RowLocks(Locks):
-    """A client of a face where the lock is a row: the ``with`` blocks of its locks are transactions.
+    """A client whose locks are rows: the ``with`` blocks of its locks are transactions.
 
-    *begin*: begins one, and ends it. *no_rlock*: why there are no re-entrant ones, and what to write.
+    *begin*: see `Begin`. *no_rlock*: the error of `rlock`, which rows can't provide.
     """
 
     def __init__(
@@ -194,7 +196,7 @@ class RowLocks(Locks):
     def lock(self, *names: str, on_push: bool = False, **words: Any) -> Lock:
         """Return a lock whose ``with`` block is a transaction: see `distlock.Locks.lock`.
 
-        Nobody pushes a row, so *on_push* makes no difference.
+        *on_push* has no effect on rows.
         """
         return RowLock(super().lock(*names, **words), self._begin)
 
@@ -208,13 +210,13 @@ class RowLocks(Locks):
 
 _MAKE_TABLE = "Run 'python manage.py migrate distlock' or 'flask distlock create-table'."
 
-#: Gives a connection to the database that has the rows, for a block.
+#: Opens a connection for a block, to look at the rows and at who has locked them.
 Look = Callable[[], AbstractContextManager[Connection]]
 
 
 class RowNamespace(EngineNamespace):
     may_be_away = False
-    #: How to look at the rows; None: from here it is not known.
+    #: None: nobody can look at the rows.
     look: Look | None = None
 
     def refuse_lacking(self, capability: str, wish: str) -> None:
@@ -230,7 +232,7 @@ class RowNamespace(EngineNamespace):
         return ((seen.row.key, seen) for seen in found if seen.row is not None)
 
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
-        # The number does not say which: after a ROLLBACK another transaction writes the same.
+        # The number is not enough: after a ROLLBACK the next transaction has the same.
         if not transaction:
             raise ConfigurationError(
                 f"Which transaction holds the lock {name!r} is not known, so nothing was broken. PostgreSQL "
