@@ -129,7 +129,7 @@ class Hold:
     #: A release was requested, so it is handed to no other caller in this process.
     release_requested: bool = False
     #: The grants of readers that are out, and their waiters. Beside a writer only the writer itself reads.
-    readers: dict[NameGrant, Waiter] = field(default_factory=lambda: _NO_READERS)
+    readers: dict[NameGrant, Waiter] = field(init=False)
     #: When the first reader exceeds its max_hold.
     reads_end: float = math.inf
     #: Others wait for the key: no reader may join any more.
@@ -151,6 +151,7 @@ class Hold:
     deadline: float = field(init=False)
 
     def __post_init__(self, sent: float, ttl: float) -> None:
+        self.readers = _NO_READERS
         self.since = self.renewed = sent
         self.turn_ends = sent + (TURN if self.queue.turn is None else self.queue.turn)
         self.period = self.request.ttl / 3
