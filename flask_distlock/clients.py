@@ -15,7 +15,7 @@ from flask import current_app
 
 from distlock.engine.commands import Commands, Parker
 from distlock.errors import ConfigurationError
-from distlock.fence.statements import Connection, refuse_lines
+from distlock.fence.statements import Connection, refuse_shared_rows
 from distlock.grants.current import CurrentGrant, Kept
 from distlock.grants.grant import Grant, GrantWrapper
 from distlock.grants.joint import MultiGrant
@@ -208,7 +208,7 @@ def refuse_unshared(bind: str | None, wish: str) -> None:
     try:
         # If the bind has no engine, the first call raises another error.
         if engine is not None:
-            refuse_lines(engine.dialect.name)
+            refuse_shared_rows(engine.dialect.name)
     except ConfigurationError as error:
         raise ConfigurationError(f"{wish}: {error}") from None
 

@@ -1,3 +1,3 @@
-"""The fence: what is overtaken is not committed."""
+"""The fence: an overtaken transaction is not committed."""
 
 from __future__ import annotations

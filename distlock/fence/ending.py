@@ -1,9 +1,9 @@
-"""Whether the transaction that is about to be committed is the one that has passed the fence.
+"""Marks, which prove before COMMIT that the open transaction is the one that has passed the fence.
 
 Code under the lock can end the fenced transaction early: by `commit()` or `rollback()` of the driver, by SQL,
-or on MariaDB and MySQL by any statement that commits by itself. The row of the fence is unlocked then, and
-what follows is another transaction, which has passed no fence. So the fenced transaction gets a mark that
-ends with it, and a statement that fails without the mark is sent before COMMIT, or in one message with it.
+or on MariaDB and MySQL by any statement that commits implicitly. That unlocks the fence row, and later
+statements run in another transaction, which has passed no fence. So the fenced transaction gets a mark that
+ends with it. Before COMMIT, or in the same message, a statement is sent that fails without the mark.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 from distlock.errors import OutcomeUnknown
 from distlock.fence.trouble import is_unmarked
 
-#: PostgreSQL's expression for the id of a transaction, in the words that `of_transaction` takes.
+#: PostgreSQL's expression for the id of the open transaction, as the text that `of_transaction` takes.
 TRANSACTION_ID = "pg_catalog.pg_current_xact_id()::text"
 
-#: The bit of MySQL's protocol by which a client may send several statements in one message.
+#: The client flag of MySQL's protocol that allows several statements in one message.
 _MULTI_STATEMENTS = 1 << 16
 
 
@@ -27,7 +27,7 @@ class EndedEarly(OutcomeUnknown):
     """The transaction that passed the fence had ended before its COMMIT: what it wrote may stand."""
 
     def __init__(self, names: Sequence[str], dropped: Sequence[str] = ()) -> None:
-        """*dropped*: what was to be done after COMMIT, and is not done."""
+        """Name the locks *names*, and the on_commit hooks *dropped*, which do not run."""
         shown = ", ".join(map(repr, names))
         hooks = f" These on_commit hooks do not run: {', '.join(dropped)}." if dropped else ""
         super().__init__(
@@ -44,9 +44,9 @@ class Mark:
     """The mark of one transaction, which passed the fence under the locks *names*."""
 
     names: Sequence[str]
-    #: A statement that fails in every other transaction. Where it removes the mark, the mark is gone then.
+    #: A statement that fails in every other transaction.
     check: str
-    #: Whether `check` leaves the mark in the transaction.
+    #: Whether `check` leaves the mark in the transaction, instead of removing it.
     stays: bool = False
 
     def look(
@@ -54,7 +54,7 @@ class Mark:
     ) -> None:
         """Send `check`, and *then* in the same message. Raises `EndedEarly` if the mark is gone.
 
-        *dropped*: gives the names of the hooks that do not run in that case.
+        *dropped*: returns the names of the on_commit hooks that do not run in that case.
         """
         try:
             send(f"{self.check}; {then}" if then else self.check)
@@ -65,29 +65,29 @@ class Mark:
 
 
 def of_transaction(names: Sequence[str], number: str) -> Mark:
-    """Return the mark that PostgreSQL sets by itself: *number* is what `TRANSACTION_ID` gave.
+    """Return PostgreSQL's mark, which is the id of the transaction. *number*: the value of `TRANSACTION_ID`.
 
-    A savepoint would take a second id, and pg_export_snapshot() is refused where there is one.
+    A savepoint as the mark would need an id of its own, with which PostgreSQL refuses pg_export_snapshot().
     """
     same = f"pg_catalog.pg_current_xact_id_if_assigned() IS NOT DISTINCT FROM '{int(number)}'::xid8"
-    # Any error would do. What follows in the same message is not executed.
+    # Any error would do: PostgreSQL then skips the rest of the message.
     return Mark(names, f"SELECT 1 / ({same})::int", stays=True)
 
 
 def of_savepoint(names: Sequence[str]) -> tuple[Mark, str]:
     """Return a mark for the other databases, and the statement that sets it."""
-    # A savepoint of the same name, made behind an early COMMIT, would hide that.
+    # The name is random: a savepoint with the same name, made after an early COMMIT, would hide the COMMIT.
     name = f"distlock_{secrets.token_hex(8)}"
     return Mark(names, f"RELEASE SAVEPOINT {name}"), f"SAVEPOINT {name}"
 
 
 def takes_several(driver: Any) -> bool:
-    """Whether *driver*, a connection to MariaDB or MySQL, may send several statements in one message."""
+    """Return whether *driver*, a connection to MariaDB or MySQL, may send several statements at once."""
     return bool(getattr(driver, "client_flag", 0) & _MULTI_STATEMENTS)
 
 
 def commits_in_message(driver: Any) -> bool:
-    """Whether *driver* sends no second COMMIT where a message had one already: psycopg 3 asks libpq."""
+    """Return whether *driver* sends no second COMMIT after a message with one. psycopg 3 asks libpq."""
     pgconn = getattr(driver, "pgconn", None)
-    # Its pipelines allow only one statement a message.
+    # In a pipeline of psycopg, a message has only one statement.
     return pgconn is not None and hasattr(driver, "pipeline") and not pgconn.pipeline_status

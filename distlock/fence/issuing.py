@@ -1,4 +1,4 @@
-"""A lock that is the fence's row and nothing else: it issues the fence, and keeps others out until COMMIT.
+"""The lock of the backend ``database``: the fence row, which issues fences and excludes others until COMMIT.
 
 The transaction that locks the row writes the next number into it. So fences grow without any lock service,
 and a database that loses the number loses what was written under it, too.
@@ -20,27 +20,27 @@ from distlock.terms import READ, Mode
 
 @dataclass(frozen=True, slots=True)
 class IssuedStamp(Stamp):
-    """The values that the row gives a grant to write. Only the epoch of its own `fence` counts."""
+    """A stamp that takes its number from the row. Only the epoch of its `fence` counts."""
 
-    #: Where the fences of the grant's names are told.
+    #: The fences that the rows have issued to the grant, by name.
     issued: dict[str, Fence]
 
     def next(self, stored: Fence, holder_id: str) -> Fence:
         if holder_id == self.holder_id:
             return stored
-        # A new epoch begins low: the numbers of a lock service have to be above it some day.
+        # A new epoch begins at 1: if the site moves to a lock service, its numbers have to exceed these.
         fence = (
             Fence(self.fence.epoch, 1)
             if self.fence.epoch > stored.epoch
             else stored._replace(number=stored.number + 1)
         )
-        return self.told(fence, stored)
+        return self.issue(fence, stored)
 
-    def told(self, fence: Fence, stored: Fence) -> Fence:
-        """*fence*, unless the row, which has *stored*, has told the grant another one before."""
+    def issue(self, fence: Fence, stored: Fence) -> Fence:
+        """Issue *fence* to the grant. Raise `Overtaken` if the row, with *stored*, has issued another."""
         mine = self.issued.setdefault(self.name, fence)
         if fence != mine:
-            # A ROLLBACK in the middle of the block has let the row go, and somebody was there since.
+            # A ROLLBACK in the middle of the block has unlocked the row, and another grant has passed since.
             raise Overtaken(replace(self, fence=mine), stored)
         return fence
 
@@ -53,16 +53,17 @@ class IssuedStamp(Stamp):
 
 @dataclass(frozen=True, slots=True)
 class IssuedReadStamp(IssuedStamp, ReadStamp):
-    """The values of a reader: the number of the writer before it. Nothing is written."""
+    """The stamp of a reader, which has the number of the writer before it and writes nothing."""
 
     def next(self, stored: Fence, holder_id: str) -> Fence:
-        return self.told(max(self.fence, stored), stored)
+        return self.issue(max(self.fence, stored), stored)
 
 
 class RowGrant(Grant):
-    """It keeps out this process's other callers, and everybody while a transaction has its row locked.
+    """The grant of locks that are fence rows: while a transaction has them locked, all others wait.
 
-    *local*: what keeps this process's other callers out. *namespace*: the prefix. *epoch*: the least one.
+    *local*: a grant that excludes other callers in this process. *namespace*: the prefix. *epoch*: the lowest
+    epoch of its fences.
     """
 
     __slots__ = ("_issued", "_local", "_namespace", "stamps")
@@ -91,7 +92,7 @@ class RowGrant(Grant):
 
     @property
     def fences(self) -> Mapping[str, Fence]:
-        """Raises `NotHeld` before the transaction has begun: the row tells the number."""
+        """The fence of each name. Raises `NotHeld` until the transaction has locked the rows."""
         if len(self._issued) < len(self.stamps):
             names = ", ".join(map(repr, self.names))
             raise NotHeld(f"The fence of {names} is not known before the transaction that locks its row.")
@@ -129,16 +130,16 @@ class RowGrant(Grant):
         return True
 
     def begin_anew(self) -> None:
-        """Begin again, because another transaction had one of the rows before anything was done."""
+        """Forget the issued fences, because the transaction begins again before anything was done in it."""
         self._issued.clear()
 
     def check(self) -> None:
         self._local.check()
-        # Without its row it would keep out nobody but this process: what does so must not be committed.
+        # Raise before the rows are locked: until then, other processes are not excluded.
         _ = self.fences
 
     def lift(self, name: str, number: int) -> bool:
-        """Do nothing: the row itself makes the numbers."""
+        """Do nothing: the row itself issues the numbers."""
         return False
 
     def _is_followed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Passing the fence: what a fenced transaction does first."""
+"""Passing the fence: the first statements of a fenced transaction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from distlock.fence.statements import (
     Connection,
     Rows,
     Statements,
-    refuse_lines,
+    refuse_shared_rows,
     statements_for,
 )
 from distlock.fence.trouble import has_failed, limit, refuse_table, trouble
@@ -36,22 +36,22 @@ from distlock.terms import READ
 
 Begin = Callable[[], AbstractContextManager[object]]
 
-#: What a locked row has: its fence, its holder id, when it was last passed (0: it was made just now), and on
-#: PostgreSQL the `TRANSACTION_ID`.
+#: The values of a locked row: its fence, its holder id, when it was last passed (microseconds; 0: it is new),
+#: and on PostgreSQL the `TRANSACTION_ID`.
 _Known = tuple[Fence, str, int, str]
 
-#: Which rows of which databases a grant has written.
+#: The rows that a grant has passed, each as its database and key.
 _passed: WeakKeyDictionary[Grant, set[tuple[object, str]]] = WeakKeyDictionary()
-#: The rows that the writing transaction has made. They go if it is rolled back.
+#: The rows that the grant's transaction has inserted, which go if it is rolled back.
 _made: WeakKeyDictionary[Grant, set[tuple[object, str]]] = WeakKeyDictionary()
 
 
 class Again(Exception):
-    """Another transaction was in the way: this one has to be rolled back and begun anew."""
+    """Another transaction was in the way: this one has to be rolled back and begun again."""
 
 
 class NoRow(Again):
-    """The name has no row yet: what begins anew has to insert it first."""
+    """The name has no row yet: the transaction has to be begun again, and insert it first."""
 
     def __init__(self, row: str) -> None:
         super().__init__(row)
@@ -59,7 +59,7 @@ class NoRow(Again):
 
 
 def made_by(grant: Grant, database: object) -> list[str]:
-    """Return the keys of the rows that the latest fenced transaction of *grant* in *database* has made."""
+    """Return the keys of the rows that the latest fenced transaction of *grant* in *database* inserted."""
     return [row for one, row in _made.get(grant, ()) if one == database]
 
 
@@ -73,13 +73,13 @@ def begin_fenced(
     again: bool = False,
     looks_again: bool = True,
 ) -> ExitStack:
-    """Begin a transaction that is committed only if no later grant's was: leave what this returns to end it.
+    """Begin a transaction that is committed only if no later grant's was. Close the returned stack to end it.
 
     *begin*: opens the outermost transaction of *connection*, with nothing read in it, and rolls it back on
-    errors. *left*: seconds that may be waited. *make_table*: what to do where the table is missing. *again*:
-    whether *grant* has committed a transaction before. *looks_again*: whether what this returns has a reader
-    look again at its end, before COMMIT. Raises `Overtaken`; `LockTimeout` where the transaction of an
-    earlier grant is not over in time.
+    errors. *left*: returns the seconds that may be waited. *make_table*: the remedy for a missing table.
+    *again*: whether *grant* has committed a transaction before. *looks_again*: whether the stack calls
+    `look_again` before COMMIT. Raises `Overtaken`; `LockTimeout` if the transaction of an earlier grant does
+    not end in time.
     """
     missing: set[str] = set()
     while True:
@@ -88,7 +88,7 @@ def begin_fenced(
         try:
             with ExitStack() as stack:
                 _open(stack, begin)
-                # The kind of some databases is known only when they were asked, and they may be away.
+                # For some databases, `kind` is a query, which may fail.
                 pass_fence(connection, statements_for(connection.kind), grant, left, missing)
                 if looks_again:
                     stack.enter_context(_looking_again(connection, grant, left))
@@ -129,7 +129,7 @@ def _open(stack: ExitStack, begin: Begin) -> None:
     try:
         stack.enter_context(begin())
     except Exception as error:
-        # SQLite's BEGIN IMMEDIATE locks the whole database, and waits for that as its connection is told.
+        # SQLite's BEGIN IMMEDIATE locks the whole database, and waits only for the connection's own time-out.
         if trouble(error) == "busy":
             time.sleep(PAUSE)
             raise Again from error
@@ -145,14 +145,14 @@ def pass_fence(
 ) -> None:
     """Lock the rows of *grant*'s names, refuse what is overtaken, and write the newer fences.
 
-    *missing*: keys of rows that may have to be made. On every error the transaction has to be rolled back.
+    *missing*: keys of rows to insert if they are missing. After any error, roll the transaction back.
     Raises what `begin_fenced` raises, and `Again`.
     """
     if grant.held_by_transaction and grant.mode == READ:
-        refuse_lines(connection.kind)
-    # All are locked before anything is read without a lock: on MariaDB and MySQL the first such SELECT under
-    # REPEATABLE READ decides what the transaction sees, and so does the floor's.
-    found = [(stamp, _locked(connection, statements, stamp, left, missing)) for stamp in stamps_of(grant)]
+        refuse_shared_rows(connection.kind)
+    # Lock all rows before any plain SELECT, even that of the floor: under REPEATABLE READ, MariaDB and MySQL
+    # take the transaction's snapshot at the first one.
+    found = [(stamp, _lock_row(connection, statements, stamp, left, missing)) for stamp in stamps_of(grant)]
     if connection.listened and connection.kind in SNAPSHOTS:
         _refuse_stale(connection, {stamp.row: known[2] for stamp, known in found if known is not None})
     note_absent(grant, connection, [one for one, known in found if isinstance(one, ReadStamp) and not known])
@@ -162,7 +162,7 @@ def pass_fence(
     for stamp, known in found:
         if known is None:
             if grant.held_by_transaction:
-                # The pruned rows of this snapshot: later ones are looked for before COMMIT.
+                # The floor is the writer before this reader. `look_again` looks for later writers.
                 floor = connection.execute(FLOOR, floor_of(stamp.namespace)[:1])
                 stamp.next(Fence(*floor[0]) if floor else Fence(0, 0), "")
             continue
@@ -178,15 +178,15 @@ def pass_fence(
         try:
             fence = stamp.next(stored, holder_id)
         except Overtaken as overtaken:
-            # A larger number than our own was written after it, whatever the lock service says.
+            # This grant has passed the row, so a larger number was written later, whatever the service says.
             if row in passed:
                 raise
             fence = _lifted(grant, stamp, stored, overtaken)
         if isinstance(stamp, ReadStamp):
             passed.add(row)
             continue
-        # Even if it stands there already: a waiter under PostgreSQL's REPEATABLE READ learns only from a
-        # change of the row that its snapshot, which is older than the wait, does not show what we commit.
+        # Write the row even if its values stay the same. Under PostgreSQL's REPEATABLE READ, a waiter's
+        # snapshot is older than our commit, and only a change of the row makes its statement fail.
         when = max(passed_at + 1, time.time_ns() // 1000)
         update = UPDATE
         if then and stamp is found[-1][0] and connection.takes_several:
@@ -202,28 +202,28 @@ def pass_fence(
 def _mark_for(
     connection: Connection, grant: Grant, found: Sequence[tuple[Stamp, _Known | None]]
 ) -> tuple[Mark | None, str]:
-    """The mark of the open transaction, if it wants one, and the statement that sets it; "": it is set."""
+    """Return the mark of the open transaction, if it wants one, and the statement that sets it, or ""."""
     if not connection.wants_mark:
         return None, ""
     if connection.kind != "postgresql":
         return of_savepoint(grant.names)
     number = next((known[3] for _, known in found if known), "")
     if not number:
-        # A reader that has found no row.
+        # No statement has returned the id yet: a reader has found no row.
         [(number,)] = connection.execute(f"SELECT {TRANSACTION_ID}")
     return of_transaction(grant.names, number), ""
 
 
-def _locked(
+def _lock_row(
     connection: Connection,
     statements: Statements,
     stamp: Stamp,
     left: Callable[[], float],
     missing: Collection[str],
 ) -> _Known | None:
-    """Return the row of *stamp*, which is locked from now on.
+    """Lock the row of *stamp* and return its values.
 
-    None: it is missing, and a reader makes none.
+    Return None if the row is missing and the stamp is a reader's, which inserts none.
     """
     seconds = max(0.0, left())
     try:
@@ -235,7 +235,7 @@ def _locked(
                 return None
         else:
             if stamp.row in missing:
-                # In the transaction that it is for: what is rolled back leaves none.
+                # The fenced transaction itself inserts it, so that a rollback leaves no row.
                 statements.insert(connection, stamp.values, seconds)
             rows = statements.lock(connection, stamp.row, max(0.0, left()))
     except Exception as error:
@@ -248,14 +248,14 @@ def _locked(
 
 
 def _refuse_stale(connection: Connection, rows: Mapping[str, int]) -> None:
-    """Raise `Again` if the snapshot is older than the last passage of *rows*: a listener has read before."""
+    """Raise `Again` if a listener has read early, so that the snapshot is older than a pass of *rows*."""
     for row, passed_at in rows.items():
         if [tuple(seen) for seen in connection.execute(SEEN, [row])] != [(passed_at,)]:
             raise Again
 
 
 def _floor(connection: Connection, statements: Statements, stamp: Stamp, left: Callable[[], float]) -> Fence:
-    """Where a new row starts: above those that were pruned, which may have been its own."""
+    """Return the fence from which a new row starts: above all pruned rows, as one may have had its name."""
     seconds = max(0.0, left())
     try:
         rows = statements.floor(connection, floor_of(stamp.namespace), seconds)
@@ -266,7 +266,7 @@ def _floor(connection: Connection, statements: Statements, stamp: Stamp, left: C
 
 
 def _raise_meant(error: Exception, stamp: Stamp, seconds: float) -> None:
-    """Raise what *error* means for the fence, if it is a wait that was too long or a conflict."""
+    """Raise `LockTimeout` if *error* is a wait that was too long, `Again` if it is a conflict."""
     match trouble(error):
         case "busy" if (setting := limit(error)) is not None:
             raise LockTimeout(
@@ -280,7 +280,7 @@ def _raise_meant(error: Exception, stamp: Stamp, seconds: float) -> None:
 
 
 def _lifted(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> Fence:
-    """Return the fence of *grant* above *stored*, if it has only fallen behind. Else raises *overtaken*."""
+    """Return a raised fence of *grant*, above *stored*, if it still has the lock. Else raise *overtaken*."""
     if isinstance(grant, JointGrant):
         grant = grant.of(stamp.namespace, stamp.name)
     try:
@@ -293,16 +293,16 @@ def _lifted(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> 
 
 # -- readers ----------------------------------------------------------------------------------------------
 #
-# Readers share the row, and write nothing into it. While a reader has the row, no writer passes. Where there
-# is no row yet there is nothing to share: then a reader looks again before its COMMIT, for a writer that has
-# made the row meanwhile.
+# Readers share the row, and write nothing into it. While a reader has the row, no writer passes. If there is
+# no row yet, there is nothing to share. Then a reader looks again before its COMMIT for a writer that has
+# inserted the row meanwhile.
 
-#: By database: the names of a reader that had no row in its latest transaction there.
+#: The stamps of a reader whose rows were missing in its latest transaction, by database.
 _absent: WeakKeyDictionary[Grant, dict[object, list[ReadStamp]]] = WeakKeyDictionary()
 
 
 class OvertakenReader(LockLost):
-    """A writer has made the row of a name that had none: what was read may be half of what it wrote."""
+    """A writer has inserted a row that was missing: the reader may have seen only half of its changes."""
 
     def __init__(self, stamp: ReadStamp) -> None:
         super().__init__(
@@ -312,7 +312,7 @@ class OvertakenReader(LockLost):
 
 
 def note_absent(grant: Grant, connection: Connection, stamps: list[ReadStamp]) -> None:
-    """*grant* begins a transaction in which *stamps* have no row."""
+    """Note that the rows of *stamps* are missing in the transaction that *grant* begins."""
     if stamps or grant in _absent:
         _absent.setdefault(grant, {})[connection.database] = stamps
 
@@ -323,15 +323,15 @@ def absent_for(grant: Grant, database: object) -> list[str]:
 
 
 def look_again(connection: Connection, grant: Grant, left: Callable[[], float]) -> None:
-    """To be called as the last thing before COMMIT. *left*: seconds that may be waited.
+    """Raise `OvertakenReader` if a writer has inserted a row that *grant*, a reader's, did not find.
 
-    Raises `OvertakenReader`; then the transaction has to be rolled back.
+    Call this last before COMMIT, and roll back if it raises. *left*: returns the seconds that may be waited.
     """
     for stamp in _absent.get(grant, {}).get(connection.database, ()):
         try:
             made = statements_for(connection.kind).is_made(connection, stamp.values, max(0.0, left()))
         except Exception as error:
-            # It is being made just now, or was after the snapshot of this transaction.
+            # Another transaction is inserting the row, or did so after the snapshot of this one.
             if trouble(error) in {"busy", "again"}:
                 raise OvertakenReader(stamp) from error
             raise
@@ -341,19 +341,19 @@ def look_again(connection: Connection, grant: Grant, left: Callable[[], float]) 
 
 # -- transactions that write nothing ------------------------------------------------------------------------
 #
-# A transaction that has written nothing leaves no new row, so that made-up names in requests fill no table.
-# The row would protect nothing. Whether something was written is asked of the database, and not read from the
-# statements, because triggers and functions write, too.
+# A transaction that wrote nothing deletes its new row, which would protect nothing, so that invented names in
+# requests don't fill the table. The database says whether something was written, because triggers and
+# functions write, too.
 
-#: A statement whose answer changes once the transaction has written something.
+#: A query whose result changes once the transaction has written something, by kind of database.
 _WRITTEN = {
-    # The tables that it has locked as a writer does: those locks last until it ends.
+    # This lists the tables that the transaction has locked as a writer. Such locks last until it ends.
     "postgresql": "SELECT DISTINCT relation FROM pg_locks WHERE pid = pg_backend_pid() "
     "AND locktype = 'relation' AND mode NOT IN ('AccessShareLock', 'RowShareLock') ORDER BY 1",
-    # How often this connection has asked its tables to write.
+    # This counts the connection's write requests to its tables.
     "mariadb": "SHOW SESSION STATUS WHERE Variable_name "
     "IN ('Handler_write', 'Handler_update', 'Handler_delete')",
-    # How many rows this connection has changed.
+    # This counts the rows that the connection has changed.
     "sqlite": "SELECT total_changes()",
 }
 _WRITTEN["mysql"] = _WRITTEN["mariadb"]
@@ -361,14 +361,14 @@ _WRITTEN["mysql"] = _WRITTEN["mariadb"]
 
 @contextmanager
 def unless_unused(connection: Connection, grant: Grant, goes_on: Callable[[], bool]) -> Iterator[None]:
-    """Take away the rows that *grant* has made in this transaction, if the block writes nothing.
+    """Delete the rows that *grant* has inserted in this transaction, if the block writes nothing.
 
-    *goes_on*: whether a later transaction of the grant may rely on what this one has read.
+    *goes_on*: returns whether a later transaction of the grant may rely on what this one has read.
     """
     rows = made_by(grant, connection.database)
     before = _written(connection) if rows else ()
     yield
-    # A number that somebody was told is remembered: later ones have to be larger.
+    # If code has asked for the fence, the row has to remember it, because later fences have to be larger.
     if not rows or was_asked_for(grant) or goes_on():
         return
     try:
@@ -376,7 +376,7 @@ def unless_unused(connection: Connection, grant: Grant, goes_on: Callable[[], bo
             for row in rows:
                 connection.execute(DELETE, [row])
     except Exception as error:
-        # It will be rolled back, even where the view has caught the error that ended it.
+        # After such an error the transaction is rolled back, even if the view has caught the error.
         if not has_failed(error):
             raise
 
@@ -386,16 +386,16 @@ def _written(connection: Connection) -> Rows:
 
 
 def time_left(grant: Grant) -> Callable[[], float]:
-    """Seconds that may be waited for transactions of earlier grants, from now on: as long as for the lock."""
+    """Return a function for the seconds left to wait for earlier transactions, of the lock's timeout."""
     deadline = now() + grant.timeout if grant.timeout >= 0 else math.inf
     return lambda: deadline - now()
 
 
 def refuse_unfit(call: str, grant: Grant) -> None:
-    """Raise `ConfigurationError` where *call* can't begin a transaction under *grant*.
+    """Raise `ConfigurationError` if *call* can't begin a transaction under *grant*.
 
-    In a coroutine a database would stop the whole event loop. A lock that is a row has one already, and one
-    of a lock service that does not number its locks can't be fenced.
+    A lock that is a row has its transaction already; a lock service without numbers can't be fenced; and in a
+    coroutine the database would block the event loop.
     """
     if grant.held_by_transaction:
         raise ConfigurationError(

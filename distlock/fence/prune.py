@@ -1,7 +1,7 @@
-"""Pruning: the rows of names that nobody locks any more go.
+"""Pruning: delete the rows of names that nobody locks any more.
 
-A process that stopped with a grant of such a name may come back, and is older than its row was. So each prune
-leaves a floor: new rows start from the largest fence that was ever taken away under their prefix.
+A stopped process may go on with a grant that is older than the deleted row. So each prune leaves a floor: new
+rows start from the largest fence that was ever deleted under their prefix.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ R = TypeVar("R")
 
 Begin = Callable[[], AbstractContextManager[object]]
 
-#: The number of days that rows are kept at least, by default.
+#: Rows are kept for at least this many days by default.
 DAYS = 30.0
 
-#: How many rows one transaction looks at: those whose rows it takes away wait for it.
+#: How many rows one transaction looks at. Callers that lock one of the names wait until it ends.
 BATCH = 100
 
 #: Seconds that a batch may wait for another prune.
 PATIENCE = 30.0
 
-# Nothing but the name of the table is put in. No lock has an empty name: that row is a floor.
+# Only the table's name is interpolated. A row with an empty name is a floor.
 _OLD = (
     f"SELECT id, namespace, epoch FROM {TABLE} WHERE id > %s AND passed_at < %s AND name <> '' "  # noqa: S608
     "ORDER BY id LIMIT %s"
@@ -44,18 +44,20 @@ _LIVING = f"SELECT MIN(epoch) FROM {TABLE} WHERE namespace = %s AND passed_at >=
 
 
 def told(rows: int, days: float, dry_run: bool) -> str:
-    """Return what a command says about it."""
+    """Return a command's sentence about *rows* that it has pruned."""
     which = f"{rows} {'row' if rows == 1 else 'rows'} of names that nobody has locked for {days:g} days"
     return f"{which} would be taken away." if dry_run else f"{which} taken away."
 
 
 def prune(begin: Begin, connection: Connection, days: float, make_table: str, dry_run: bool = False) -> int:
-    """Take away the rows that nobody has passed for *days*, a few in each transaction. Returns how many.
+    """Delete the rows that nobody has passed for *days*, a few in each transaction, and return how many.
 
-    *begin*: opens a transaction of *connection*, and commits it. *make_table*: what to do where the table is
-    missing. *dry_run*: only count them. Rows that somebody has locked stay, and so do those of a later epoch
-    than that of living rows of their prefix: its floor would shut those out. Raises `ConfigurationError`;
-    `LockTimeout` if the database does not let it in.
+    Rows stay if they are locked, or if their epoch is later than that of a row in use with the same prefix,
+    which the floor would shut out.
+
+    *begin*: opens a transaction of *connection*, and commits it. *make_table*: the remedy for a missing
+    table. *dry_run*: only count the rows. Raises `ConfigurationError`; `LockTimeout` if the database stays
+    locked.
     """
     if not 0 <= days < math.inf:
         raise ConfigurationError(f"--older-than {days} has to be a number of days, 0 or more.")
@@ -86,7 +88,7 @@ def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[st
 
     last = ""
     while True:
-        # Under SERIALIZABLE, what is only read is locked, too.
+        # Under SERIALIZABLE even a plain SELECT locks rows, and may have to wait.
         rows, living = _patiently(begin, lambda _: batch())
         if not rows:
             return
@@ -99,7 +101,7 @@ def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[st
 
 
 def _patiently(begin: Begin, do: Callable[[float], R]) -> R:
-    """*do* in a transaction, and again while the database does not let it in. It is told the seconds left."""
+    """Call *do* in a transaction, with the seconds left. Try again while other transactions hinder it."""
     deadline = now() + PATIENCE
     while True:
         try:
@@ -118,12 +120,12 @@ def _patiently(begin: Begin, do: Callable[[float], R]) -> R:
 def _prune(connection: Connection, namespace: str, rows: Sequence[str], before: int, seconds: float) -> int:
     statements = statements_for(connection.kind)
     [floor_row, *_] = values = floor_of(namespace)
-    # First: its change is what an older snapshot runs into, and on SQLite it locks all of the table.
+    # The floor comes first: its change stops transactions with an older snapshot, and on SQLite all others.
     statements.insert(connection, values, seconds)
     [(epoch, number, _, passed_at, *_)] = statements.lock(connection, str(floor_row), seconds)
     floor, pruned = Fence(epoch, number), 0
     for row in rows:
-        # A row that is locked is not waited for: it is in use.
+        # A locked row is in use and stays, so this does not wait for it.
         for epoch, number, _, passed, *_ in statements.lock_free(connection, row):
             if passed < before:
                 floor = max(floor, Fence(epoch, number))
@@ -136,7 +138,7 @@ def _prune(connection: Connection, namespace: str, rows: Sequence[str], before: 
 
 # -- for the doctor -----------------------------------------------------------------------------------------
 
-#: So many rows that nobody needs are worth a prune.
+#: Above this number of old rows, the health check advises a prune.
 MANY = 100_000
 
 _COUNT = f"SELECT COUNT(*), COUNT(CASE WHEN passed_at < %s THEN 1 END) FROM {TABLE}"  # noqa: S608
@@ -145,11 +147,10 @@ _COUNT = f"SELECT COUNT(*), COUNT(CASE WHEN passed_at < %s THEN 1 END) FROM {TAB
 def examine_table(
     begin: Begin, connection: Connection, make_table: str, prune: str, wanted: bool
 ) -> Finding | None:
-    """Count its rows.
+    """Count the rows of the fence table. Return None if it is missing, and not *wanted*.
 
-    *begin*: opens a transaction of *connection*. *make_table*: what to do where the table is missing.
-    *prune*: the command that takes old rows away. *wanted*: whether the table is needed. Where it is not, and
-    is missing, None.
+    *begin*: opens a transaction of *connection*. *make_table*: the remedy for a missing table. *prune*: the
+    command that deletes old rows.
     """
     before = time.time_ns() // 1000 - int(DAYS * 86_400_000_000)
     try:

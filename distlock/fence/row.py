@@ -1,8 +1,8 @@
-"""The fence's row: one for each name, in the user's own database. G1 lives here.
+"""The fence row: one for each name, in the user's own database. Promise G1 of CONTRIBUTING.md lives here.
 
 A fenced transaction locks the row before it reads what the name protects, and keeps it locked until COMMIT.
-So those of one name run one after the other, each sees the ones before it, and one whose fence is older than
-the row's is overtaken. See
+So the fenced transactions of one name run one after the other, each sees the ones before it, and one whose
+fence is older than the row's is overtaken. See
 https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
 """
 
@@ -24,12 +24,12 @@ TABLE = "distlock_fence"
 
 
 def key_of(namespace: str, name: str) -> str:
-    """Return the row's key. A digest: no collation, padding or length makes one row of two names."""
+    """Return the row's key: a digest, so that no collation, padding or length limit can equate two names."""
     return hashlib.sha256(f"{namespace}:{name}".encode()).hexdigest()
 
 
 def floor_of(namespace: str) -> list[object]:
-    """Return key, namespace and name of the row from which new rows start. No lock has an empty name."""
+    """Return key, namespace and name of the floor's row. Its name is empty, which is no lock's name."""
     return [key_of(namespace, ""), namespace, ""]
 
 
@@ -40,7 +40,7 @@ class Stamp:
     namespace: str
     name: str
     fence: Fence
-    #: Tells this grant from any other with the same fence, which a lock service that lost its data may make.
+    #: A text that no other grant has. A lock service that has lost its data may issue the same fence twice.
     holder_id: str
 
     @property
@@ -50,13 +50,13 @@ class Stamp:
 
     @property
     def values(self) -> list[object]:
-        """Key, namespace and name of a row that is made for it."""
+        """Key, namespace and name of the row, as they are inserted."""
         return [self.row, self.namespace, encode(self.name)]
 
     def next(self, stored: Fence, holder_id: str) -> Fence:
-        """Return what to write into the row, which has *stored* and *holder_id*.
+        """Return the fence to write into the row, which has *stored* and *holder_id*.
 
-        Raises `Overtaken` if a later grant did, `OldEpoch` if its process has another setting.
+        Raises `Overtaken` if a later grant has written it, `OldEpoch` if that grant has a later epoch.
         """
         if self.fence > stored or (self.fence == stored and self.holder_id == holder_id):
             return self.fence
@@ -74,10 +74,10 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class ReadStamp(Stamp):
-    """The values that one reader looks for in the row of one name."""
+    """The values that one reader compares with the row of one name."""
 
     def next(self, stored: Fence, holder_id: str) -> Fence:
-        """Its fence, unless a later writer was there. Readers have the number of the writer before them."""
+        """Return the fence, which has the number of the writer before it. Raise if a later writer came."""
         if self.fence.epoch < stored.epoch:
             raise OldEpoch(self, stored)
         if self.fence < stored:
@@ -86,7 +86,7 @@ class ReadStamp(Stamp):
 
 
 class Overtaken(LockLost):
-    """A later grant of the name has written its fence: what comes from this one is not committed."""
+    """A later grant of the name has written its fence, so the transaction of this one is not committed."""
 
     def __init__(self, stamp: Stamp, stored: Fence) -> None:
         mine = stamp.fence
@@ -97,7 +97,7 @@ class Overtaken(LockLost):
 
 
 class RolledBack(LockLost):
-    """The database has ended the transaction that had passed: what comes after it is another one."""
+    """The database has rolled back the transaction that passed the fence; later statements run in another."""
 
     def __init__(self, names: Sequence[str]) -> None:
         shown = ", ".join(map(repr, names))
@@ -121,9 +121,9 @@ class OldEpoch(LockLost):
 
 @functools.singledispatch
 def stamps_of(grant: Grant) -> list[Stamp]:
-    """Return what *grant* writes or looks for, in the order in which everybody locks, so that no ring forms.
+    """Return the stamps of *grant*, in the order in which all grants lock rows, which prevents deadlocks.
 
-    Raises `ConfigurationError` for a semaphore, of which several are inside, in no order.
+    Raises `ConfigurationError` for a semaphore, which several callers hold at once.
     """
     if grant.mode == PERMIT:
         raise ConfigurationError(
@@ -140,7 +140,7 @@ def stamps_of(grant: Grant) -> list[Stamp]:
 
 @stamps_of.register
 def _of_joint(grant: JointGrant) -> list[Stamp]:
-    # Two lock services may have the same prefix and name, which is one row. The first lock has it.
+    # Two lock services may have the same prefix and name, which share one row. The first lock gets it.
     stamps: dict[tuple[str, str], Stamp] = {}
     for one in grant.grants:
         for stamp in stamps_of(one):

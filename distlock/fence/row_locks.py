@@ -1,9 +1,9 @@
-"""The holder of a fence row, and those that wait for it, as far as the database tells.
+"""The transactions that have locked a fence row, and those that wait for it, as far as the database tells.
 
-PostgreSQL does: a row names the transaction that has locked it, and each transaction that runs is listed with
-its connection. A waiter has a lock on the row's place, or waits for that or in the row's line. Readers have
-their part of the line, and what the row names may be a group of them. The others tell less, each in a way of
-its own.
+PostgreSQL tells: the row's xmax is the id of the transaction that has locked it, and pg_stat_activity lists
+each transaction with its connection. A waiter has or awaits a tuple lock of the row, or awaits the row's
+advisory lock (see `distlock.fence.statements`). Readers share the advisory lock, and then xmax may be the id
+of a group of them. Other databases tell less, each in its own way.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from distlock.fence.row import TABLE, key_of
 from distlock.fence.statements import NUMBER, Connection, Rows
 from distlock.terms import READ
 
-#: Where to look instead.
+#: Where to look on the other databases.
 _ELSEWHERE = {
     "mariadb": "its transactions are in information_schema.innodb_trx, and their waits in innodb_lock_waits",
     "mysql": "its locked rows are in performance_schema.data_locks, and the waits in sys.innodb_lock_waits",
     "sqlite": "it locks the whole file, and 'lsof' names the processes that have it open",
 }
 
-# A number of a group of transactions may be that of one that runs: so that one has to have locked some row.
+# The id of a group may equal the id of an unrelated transaction, so check that it has locked some fence row.
 _HAS_LOCKED = f"""EXISTS (
     SELECT FROM pg_locks AS t
     WHERE t.pid = s.pid AND t.locktype = 'relation' AND t.relation = '{TABLE}'::regclass AND t.granted
     AND t.mode <> 'AccessShareLock'
 )"""
-# A copy of this database, as each process of a test suite may have one, has the same numbers for all of it.
+# Copies of a database, as test suites make them, have the same ids for their tables: look at this one only.
 _HERE = "s.datname = current_database()"
 # A transaction holds the lock on its own id exclusively. Waiters share that lock for a moment when it ends.
 _HOLDER = f"""
@@ -40,7 +40,7 @@ JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = f.xmax 
 JOIN pg_stat_activity AS s ON s.pid = l.pid AND {_HERE} AND age(s.backend_xid) >= age(f.xmax)
 WHERE {_HAS_LOCKED}
 """
-# A number has 32 bits, and the function that tells what became of it wants 64.
+# xmax has 32 bits, but txid_status() takes 64: the missing ones come from the current snapshot.
 _RUNS = f"""f.xmax::text <> '0' AND 'in progress' = CASE WHEN age(f.xmax) > 0 THEN (
     SELECT txid_status(n + mod(f.xmax::text::bigint - mod(n, {1 << 32}) + {3 << 31}, {1 << 32}) - {1 << 31})
     FROM txid_snapshot_xmax(txid_current_snapshot()) AS n
@@ -57,18 +57,18 @@ JOIN pg_locks AS l ON l.locktype = 'tuple' AND l.relation = '{TABLE}'::regclass
 JOIN pg_stat_activity AS s ON s.pid = l.pid AND {_HERE}
     AND EXISTS (SELECT FROM pg_locks AS w WHERE w.pid = l.pid AND NOT w.granted)
 """
-# The line is an advisory lock, of which these are the halves of its number.
-_IN_LINE = f"""l.locktype = 'advisory' AND l.objsubid = 1
+# The row's advisory lock: pg_locks shows its number in two halves.
+_IS_ADVISORY = f"""l.locktype = 'advisory' AND l.objsubid = 1
     AND (l.classid::bigint << 32 | l.objid::bigint) = {NUMBER.format("f.id")}"""
-_LINE = f"""
+_ADVISORY = f"""
 FROM {TABLE} AS f
-JOIN pg_locks AS l ON {_IN_LINE}
+JOIN pg_locks AS l ON {_IS_ADVISORY}
 JOIN pg_stat_activity AS s ON s.pid = l.pid AND {_HERE}
 """
-_STANDS = f"{_LINE} AND NOT l.granted"
-# One that waits for the row still has its part of the line, too.
+_ADVISORY_WAITER = f"{_ADVISORY} AND NOT l.granted"
+# A reader that still waits for the row already shares the advisory lock. It is left out here.
 _READER = f"""
-{_LINE} AND l.granted AND l.mode = 'ShareLock' AND NOT EXISTS (
+{_ADVISORY} AND l.granted AND l.mode = 'ShareLock' AND NOT EXISTS (
     SELECT FROM pg_locks AS q
     WHERE q.pid = l.pid AND q.locktype = 'tuple' AND q.relation = '{TABLE}'::regclass
     AND f.ctid = ('(' || q.page || ',' || q.tuple || ')')::tid
@@ -78,7 +78,7 @@ _WHO = "s.pid, s.application_name, COALESCE(host(s.client_addr), ''), s.client_p
 # Other users' connections hide their times. Then the time is now.
 _SINCE = "EXTRACT(EPOCH FROM COALESCE(s.xact_start, now()))::float8"
 _WAITS_SINCE = "EXTRACT(EPOCH FROM COALESCE(s.query_start, now()))::float8"
-# Nothing but the names of the table and its columns is put in.
+# Only the names of the table and its columns are interpolated.
 _IS_WAITED_FOR = f"""EXISTS (
     SELECT FROM pg_locks AS w JOIN pg_locks AS q ON q.pid = w.pid
     WHERE w.locktype = 'transactionid' AND w.transactionid = s.backend_xid AND NOT w.granted
@@ -87,8 +87,8 @@ _IS_WAITED_FOR = f"""EXISTS (
 )"""
 _SHOWN = f"f.number + 1, s.backend_xid::text, {_SINCE}, {_WHO}"
 _READ = f"SELECT f.number, s.backend_xid::text, {_SINCE}, {_WHO} {_READER} WHERE f.id = %s ORDER BY 3, 4"
-# A shared row names one of its readers, or the number of their group.
-_IS_SHARED = f"EXISTS (SELECT FROM pg_locks AS l WHERE {_IN_LINE} AND l.granted AND l.mode = 'ShareLock')"
+# The xmax of a shared row is the id of one reader, or of a group of them.
+_IS_SHARED = f"EXISTS (SELECT FROM pg_locks AS l WHERE {_IS_ADVISORY} AND l.granted AND l.mode = 'ShareLock')"
 _HELD = f"SELECT {_IS_SHARED}, {_SHOWN} {_HOLDER} AND f.id = %s"
 _HELD_NESTED = f"SELECT {_IS_WAITED_FOR}, {_SHOWN} {_NESTED_HOLDER} AND f.id = %s ORDER BY 1 DESC, s.pid"
 _RUNNING = f"SELECT f.xmax::text FROM {TABLE} AS f WHERE {_RUNS} AND f.id = %s"  # noqa: S608
@@ -99,7 +99,7 @@ WHERE locktype = 'transactionid' AND transactionid::text = %s AND mode = 'Exclus
 _WAITING = f"""
 SELECT l.granted, {_WAITS_SINCE}, {_WHO} {_WAITER} WHERE f.id = %s
 UNION ALL
-SELECT false, {_WAITS_SINCE}, {_WHO} {_STANDS} WHERE f.id = %s
+SELECT false, {_WAITS_SINCE}, {_WHO} {_ADVISORY_WAITER} WHERE f.id = %s
 ORDER BY 1 DESC, 2
 """
 _LISTED = f"""
@@ -107,7 +107,7 @@ SELECT f.id, f.name, {_SINCE}, 0, {_WHO} {_HOLDER} AND f.namespace = %s
 UNION ALL
 SELECT f.id, f.name, {_WAITS_SINCE}, 1, {_WHO} {_WAITER} WHERE f.namespace = %s
 UNION ALL
-SELECT f.id, f.name, {_WAITS_SINCE}, 1, {_WHO} {_STANDS} WHERE f.namespace = %s
+SELECT f.id, f.name, {_WAITS_SINCE}, 1, {_WHO} {_ADVISORY_WAITER} WHERE f.namespace = %s
 """
 _READ_LISTED = f"SELECT f.id, f.name, {_SINCE}, {_WHO} {_READER} WHERE f.namespace = %s"
 _RUNNING_UNLISTED = f"""
@@ -122,12 +122,13 @@ _OF = "f.id = %s AND s.backend_xid::text = ANY(string_to_array(%s, ','))"
 
 
 def key_state(connection: Connection, namespace: str, name: str) -> KeyState:
-    """Return the transactions that have locked the row of *name* or wait for it, the next one first.
+    """Return the transactions that have locked the row of *name*, and those that wait for it, in order.
 
-    A writer's number is the one that it writes, and readers' is the row's. `KeyState.transaction` has the ids
-    of all holders, with commas between. A row that a running transaction has made is invisible: which of
-    several transactions made it may be unknown while nobody waits, and `KeyState.transaction` is "" then.
-    Raises `ConfigurationError` for a database that does not tell.
+    `KeyState.number` is the number that the writer writes; with readers, it is the row's.
+    `KeyState.transaction` has the ids of all holders, separated by commas. It is "" if the row was locked in
+    a savepoint that is over, and nobody waits yet: then it is unknown which of several transactions did that.
+    A row that was inserted and not committed is invisible. Raises `ConfigurationError` for a database that
+    does not tell.
     """
     _refuse_others(connection)
     row = key_of(namespace, name)
@@ -160,10 +161,10 @@ def key_state(connection: Connection, namespace: str, name: str) -> KeyState:
 
 
 def _held(connection: Connection, row: str) -> Rows:
-    """Return the transaction that has locked *row* by itself, if one has.
+    """Return the transaction that has locked *row* outside of a savepoint, if there is one.
 
     PostgreSQL writes a row's xmax in place, and the query reads it more than once. If the row passes from one
-    transaction to the next meanwhile, the query gives both.
+    transaction to the next meanwhile, the query returns both, and is repeated.
     """
     while len(found := connection.execute(_HELD, [row])) > 1:
         pass
@@ -171,10 +172,10 @@ def _held(connection: Connection, row: str) -> Rows:
 
 
 def _nested(connection: Connection, row: str) -> str:
-    """Return the id with which *row* is locked, if that is a savepoint that was released; else "".
+    """Return the xmax of *row* if that is the id of a savepoint that was released; else "".
 
-    What is locked names its transaction, or a savepoint of it. Both are listed before the row has their
-    number: those that run and are not listed then are savepoints, which are listed no more.
+    xmax is the id of a transaction or of a savepoint. pg_locks lists either before the row has it. So an id
+    that still runs, but is not listed, is that of a savepoint that was released.
     """
     for (number,) in connection.execute(_RUNNING, [row]):
         if not connection.execute(_IS_LISTED, [number]):
@@ -183,20 +184,20 @@ def _nested(connection: Connection, row: str) -> str:
 
 
 def _held_nested(connection: Connection, row: str) -> Rows:
-    """As `_HELD`, of a row that was locked in a savepoint: the transactions that may have done it.
+    """Return the transactions that may have locked *row* in a savepoint that was released, as `_held` does.
 
-    It is one of those that are older and have locked rows: the one that is waited for, if one is.
+    Older transactions that have locked fence rows come into question. If others wait for one, it is that one.
     """
     nested = _nested(connection, row)
-    # Without one, it was locked meanwhile, or has been let go.
+    # Without such a savepoint, the row was locked or unlocked meanwhile.
     found = connection.execute(_HELD_NESTED, [nested, row]) if nested else _held(connection, row)
     return found[:1] if found and found[0][0] else found
 
 
 def end(connection: Connection, namespace: str, name: str, transaction: str) -> bool:
-    """End the connection whose *transaction* has locked the row of *name*. False: it has ended before.
+    """End the connection whose *transaction* has locked the row of *name*. Return whether that was there.
 
-    *transaction*: as `key_state` gives it. Of readers all that are there still are ended.
+    *transaction*: `KeyState.transaction`. If it names several readers, end all that still share the row.
     """
     row = key_of(namespace, name)
     if "," not in transaction and connection.execute(f"{_END} {_HOLDER} AND {_OF}", [row, transaction]):
@@ -205,7 +206,7 @@ def end(connection: Connection, namespace: str, name: str, transaction: str) -> 
         return True
     found = _held_nested(connection, row)
     if len(found) != 1 or found[0][2] != transaction:
-        # It may be one of several, or it has ended.
+        # The holder is one of several transactions, or has ended.
         return False
     nested = _nested(connection, row)
     return bool(
@@ -214,9 +215,9 @@ def end(connection: Connection, namespace: str, name: str, transaction: str) -> 
 
 
 def listed(connection: Connection, namespace: str, before: str) -> Iterator[SeenProcess]:
-    """Yield the rows of *namespace* that are locked or waited for, of names that begin with *before*.
+    """Yield the holders and waiters of all rows in *namespace* whose names begin with *before*.
 
-    Long names are shown as they are written in the table: with a digest for their end.
+    Long names are shown as in the table, with a digest in place of their end.
     """
     _refuse_others(connection)
     read = set()
@@ -225,7 +226,7 @@ def listed(connection: Connection, namespace: str, before: str) -> Iterator[Seen
         if (name := unquote(written)).startswith(before):
             yield _reader(name, since, who)
     for row_key, written, since, waits, *who in connection.execute(_LISTED, [namespace] * 3):
-        # A shared row names one of its readers, or the number of their group.
+        # The xmax of a shared row may be the id of a reader, which was yielded already.
         if (waits or row_key not in read) and (name := unquote(written)).startswith(before):
             row = (
                 StatusRow(name, waiting=1, waiting_since=since)
@@ -241,12 +242,12 @@ def listed(connection: Connection, namespace: str, before: str) -> Iterator[Seen
 
 
 def _reader(name: str, since: float, who: list[Any]) -> SeenProcess:
-    """Return a connection that shares the row of *name*, and for how long its transaction has run."""
+    """Return what to show of a connection that shares the row of *name* since its transaction began."""
     return SeenProcess(_process(who), row=StatusRow(name, held_since=since, mode=READ, holding=1))
 
 
 def _holder(name: str, holders: list[list[Any]]) -> SeenProcess:
-    """The connection that has locked the row of *name*, and since when; or that it is one of several."""
+    """Return what to show of *holders*: the connection that has locked the row, or several possible ones."""
     [since, *who], *others = holders
     if not others:
         return SeenProcess(_process(who), row=StatusRow(name, held_since=since))
@@ -264,7 +265,7 @@ def _refuse_others(connection: Connection) -> None:
 
 
 def _process(who: list[Any]) -> str:
-    """The connection, as the database calls it: PostgreSQL knows no process but its own."""
+    """Return what to show of a connection: PostgreSQL knows only the id of its own process."""
     pid, application, address, port = who
     at = f"{address}:{port}" if address else "this host"
     return f"{pid} of PostgreSQL, for {application or 'a client'} at {at}"

@@ -1,4 +1,4 @@
-"""How each kind of database locks the fence's row, for a writer or for readers that share it."""
+"""How each kind of database locks a fence row, for a writer or for readers that share it."""
 
 from __future__ import annotations
 
@@ -25,118 +25,118 @@ class Connection(Protocol):
 
     @property
     def database(self) -> object:
-        """Tells its database from others."""
+        """A value that no other database has."""
 
     @property
     def listened(self) -> bool:
-        """Whether others may have read something already in the transaction that has just begun."""
+        """Whether listeners may have read something already in the transaction that has just begun."""
 
     @property
     def takes_several(self) -> bool:
         """Whether `execute` takes several statements at once, on MariaDB and MySQL."""
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> Rows:
-        """Run *statement*; the rows that it gives, if it gives any."""
+        """Execute *statement*, and return its rows."""
 
     @property
     def wants_mark(self) -> bool:
         """Whether the open transaction is the outermost one, and has no mark yet: see `mark`."""
 
     def mark(self, mark: Mark) -> None:
-        """Look at *mark*, which the open transaction has, before its COMMIT."""
+        """Check *mark*, which the open transaction has, before its COMMIT."""
 
 
 class Statements(Protocol):
-    """One kind of database. A wait that is too long raises what `trouble` calls busy."""
+    """The statements of one kind of database. `trouble` calls it "busy" if a wait takes too long."""
 
-    #: Whether `share` of a row that is not there stands in the way of others: it locks the gap in which they
-    #: insert, or is a read of what they write. What has found none is rolled back, and asks no more.
+    #: Whether `share` of a missing row hinders others: it locks the gap in which they insert, or conflicts
+    #: with their insert. Then the transaction is rolled back, and begins again without it.
     locks_gaps: bool
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
-        """Lock *row* until the transaction ends, waiting *seconds* at most, and give its `COLUMNS`.
+        """Lock *row* until the transaction ends, waiting *seconds* at most, and return its `COLUMNS`.
 
-        PostgreSQL adds the `TRANSACTION_ID`.
-        Empty: there is no such row, and the transaction has to be rolled back.
+        PostgreSQL adds the `TRANSACTION_ID`. Without such a row, the result is empty, and the transaction has
+        to be rolled back.
         """
 
     def lock_free(self, connection: Connection, row: str) -> Rows:
-        """`lock`, of a row that nobody else has locked. Empty otherwise, too."""
+        """Do the same as `lock`, without a wait. The result is also empty if the row is locked."""
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
-        """Make a row with *values*, unless there is one: after *seconds* at most nobody else is making it."""
+        """Insert a row with *values* unless there is one. Wait *seconds* at most while others insert it."""
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
-        """Epoch and number of the floor, as it is while the rows are locked that were inserted before.
+        """Return epoch and number of the floor, as of now and not as of an older snapshot.
 
-        *values*: those of a floor's row. Empty: there is none.
+        *values*: those of the floor's row. Without a floor, the result is empty.
         """
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
-        """Keep writers from *row* until the transaction ends, waiting *seconds* at most for one that has it.
+        """Share *row* with readers until the transaction ends, waiting *seconds* at most for a writer.
 
-        Gives its `COLUMNS`. Empty: there is no such row. Raises what `trouble` calls a replica, where a
+        Return its `COLUMNS`; without such a row, the result is empty. `trouble` calls it "replica" if a
         shared row keeps nobody out.
         """
 
     def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
-        """Whether there is the row of *values* by now, also if it was made after this transaction began.
+        """Return whether the row of *values* exists, even if it was inserted after this transaction began.
 
-        After *seconds* at most nobody else is making it.
+        Wait *seconds* at most for others that insert it.
         """
 
 
 COLUMNS = "epoch, number, holder_id, passed_at"
 
-#: The kinds whose snapshot may be older than the row that is locked, and say nothing of it.
+#: The kinds that lock a row without an error if it is newer than the transaction's snapshot.
 SNAPSHOTS = {"mysql", "mariadb"}
 
-# Nothing but the names of the table and its columns is put in.
+# Only the names of the table and its columns are interpolated.
 SELECT = f"SELECT {COLUMNS} FROM {TABLE} WHERE id = %s"  # noqa: S608
-#: The same on PostgreSQL, with what `of_transaction` takes behind.
+#: The same for PostgreSQL, with the transaction's id for `of_transaction`.
 SELECT_MARKED = f"SELECT {COLUMNS}, {TRANSACTION_ID} FROM {TABLE} WHERE id = %s"  # noqa: S608
 FLOOR = f"SELECT epoch, number FROM {TABLE} WHERE id = %s"  # noqa: S608
 _TOUCH = f"UPDATE {TABLE} SET holder_id = holder_id WHERE id = %s"  # noqa: S608
 VALUES = f"(id, namespace, name, {COLUMNS}) VALUES (%s, %s, %s, 0, 0, '', 0)"
 
-#: Seconds in which SQLite asks four times.
+#: A busy timeout of SQLite, seconds, in which it tries four times.
 PAUSE = 0.018
 
 UPDATE = f"UPDATE {TABLE} SET epoch = %s, number = %s, holder_id = %s, passed_at = %s WHERE id = %s"  # noqa: S608
-#: As the transaction's snapshot shows the row, without a lock.
+#: Reads the row in the transaction's snapshot, without a lock.
 SEEN = f"SELECT passed_at FROM {TABLE} WHERE id = %s"  # noqa: S608
 DELETE = f"DELETE FROM {TABLE} WHERE id = %s"  # noqa: S608
 
 
-# On PostgreSQL, `FOR SHARE` lets readers pass a writer that waits, as long as others read. So readers share
-# an advisory lock of the row, too, whose line is one for all. A writer that finds the row taken takes that
-# lock before it waits for the row. Both have it until their transactions end. A writer that finds the row
-# free needs none.
-#: The number of a row's advisory lock, made of its key.
+# On PostgreSQL, readers with `FOR SHARE` overtake a waiting writer as long as others read. So readers also
+# share an advisory lock of the row, which has one queue for readers and writers. A writer that finds the row
+# locked takes the advisory lock before it waits for the row. Both keep it until their transactions end. A
+# writer that finds the row free doesn't need it.
+#: The number of a row's advisory lock, which is made from the row's key.
 NUMBER = "('x' || left({}, 16))::bit(64)::bigint"
 
 _MINE = NUMBER.format("%s")
-#: The waiters for a row: for exclusive use, and to share it.
+#: Wait for the advisory lock of a row: for exclusive use, and to share it.
 _TAKE = f"SELECT pg_advisory_xact_lock({_MINE})"
 _SHARE = f"SELECT pg_advisory_xact_lock_shared({_MINE})"
-#: A condition: nobody is in line to have it alone, and it is shared from now on.
+#: A condition that shares the advisory lock, and is false if a writer has it or waits for it.
 _SHARED = f"pg_try_advisory_xact_lock_shared({_MINE})"
 
 
-def _in_line(connection: Connection, stand: str, statement: str, row: str, seconds: float) -> Rows:
-    """Execute *stand* and then *statement*, which wait for *row*, for *seconds* together."""
+def _queue_for(connection: Connection, advisory: str, statement: str, row: str, seconds: float) -> Rows:
+    """Wait for *row* with *advisory* and then with *statement*, for *seconds* together."""
     deadline = now() + seconds
     with _within(connection, seconds) as wait:
-        connection.execute(stand, [row])
+        connection.execute(advisory, [row])
         wait(max(0.0, deadline - now()))
         return connection.execute(statement, [row])
 
 
 @contextmanager
 def _within(connection: Connection, seconds: float) -> Iterator[Callable[[float], None]]:
-    """The block's statements wait *seconds* at most. Gives what changes that, for those that follow.
+    """Let each statement in the block wait *seconds* at most. Yield a function that changes the limit.
 
-    Where one fails, PostgreSQL takes no more of them.
+    After an error the setting stays, because PostgreSQL takes no more statements in the transaction.
     """
     set_timeout = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %s, true)"
     [(before, _)] = connection.execute(set_timeout, [f"{_milliseconds(seconds)}ms"])
@@ -145,12 +145,11 @@ def _within(connection: Connection, seconds: float) -> Iterator[Callable[[float]
         connection.execute(set_timeout, [f"{_milliseconds(left)}ms"])
 
     yield wait
-    # How long the user's own statements wait is the user's to say.
+    # The user's own statements wait for as long as the user has set.
     connection.execute(set_timeout, [before])
 
 
 def _milliseconds(seconds: float) -> int:
-    """*seconds*, as databases take them."""
     # A day is as good as no limit, and no database takes infinity.
     return max(1, math.ceil(min(seconds, 86_400.0) * 1000))
 
@@ -162,21 +161,21 @@ class _PostgreSQL:
         return connection.execute(f"{SELECT_MARKED} FOR UPDATE SKIP LOCKED", [row])
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
-        # The lock service lets one in at a time: the row is free, but for rare cases.
+        # The lock service lets one caller in at a time, so the row is nearly always free.
         if rows := self.lock_free(connection, row):
             return rows
-        return _in_line(connection, _TAKE, f"{SELECT_MARKED} FOR UPDATE", row, seconds)
+        return _queue_for(connection, _TAKE, f"{SELECT_MARKED} FOR UPDATE", row, seconds)
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
-        # A row that another transaction has inserted and not committed is waited for.
+        # This waits for a transaction that has inserted the row and not committed.
         with _within(connection, seconds):
             connection.execute(f"INSERT INTO {TABLE} {VALUES} ON CONFLICT DO NOTHING", values)
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
         [(level,)] = connection.execute("SELECT current_setting('transaction_isolation')")
         if level in {"repeatable read", "serializable"}:
-            # Its snapshot may be older than a prune, and show neither the floor nor what came before it.
-            # To write the floor is refused then; and nobody is to wait for what is only tried.
+            # The snapshot may be older than a prune, and show neither the floor nor the pruned rows. Then an
+            # attempt to write the floor fails. The savepoint undoes the attempt, so that nobody waits for it.
             with _within(connection, seconds):
                 connection.execute("SAVEPOINT distlock_floor")
                 connection.execute(
@@ -191,11 +190,11 @@ class _PostgreSQL:
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
         if rows := connection.execute(f"{SELECT_MARKED} AND {_SHARED} FOR SHARE SKIP LOCKED", [row, row]):
             return rows
-        return _in_line(connection, _SHARE, f"{SELECT_MARKED} FOR SHARE", row, seconds)
+        return _queue_for(connection, _SHARE, f"{SELECT_MARKED} FOR SHARE", row, seconds)
 
     def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
-        # A snapshot does not show what was made after it. To make it again is refused then; and nobody is to
-        # wait for what is only tried.
+        # The snapshot does not show a row that was inserted later, but an attempt to insert it finds the row
+        # or fails. The savepoint undoes the attempt, so that nobody waits for it.
         with _within(connection, seconds):
             connection.execute("SAVEPOINT distlock_absent")
             insert = f"INSERT INTO {TABLE} {VALUES} ON CONFLICT DO NOTHING RETURNING 1"
@@ -207,11 +206,11 @@ class _PostgreSQL:
 
 @contextmanager
 def _put_back(connection: Connection, statement: str, values: Sequence[object] = ()) -> Iterator[None]:
-    """Execute *statement* after the block, whatever becomes of it."""
+    """Execute *statement* after the block, even if the block raises."""
     try:
         yield
     except BaseException:
-        # A connection that broke has nothing to put back: what is told is why the block failed.
+        # A broken connection has nothing to put back, and the block's own error matters.
         with suppress(Exception):
             connection.execute(statement, values)
         raise
@@ -221,8 +220,8 @@ def _put_back(connection: Connection, statement: str, values: Sequence[object] =
 class _MariaDB:
     locks_gaps = True
 
-    # Two that insert one row at once, and a third: INSERT IGNORE asks for a shared lock first, and then for
-    # an exclusive one: https://mariadb.com/kb/en/innodb-lock-modes/
+    # INSERT IGNORE would take a shared lock first and then an exclusive one, which deadlocks if three
+    # transactions insert the same row at once: https://mariadb.com/kb/en/innodb-lock-modes/
     _insert = f"INSERT INTO {TABLE} {VALUES} ON DUPLICATE KEY UPDATE holder_id = holder_id"
 
     def lock_free(self, connection: Connection, row: str) -> Rows:
@@ -231,7 +230,7 @@ class _MariaDB:
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         if rows := self.lock_free(connection, row):
             return rows
-        # It counts whole seconds.
+        # WAIT takes whole seconds.
         return connection.execute(f"{SELECT} FOR UPDATE WAIT {_whole(seconds)}", [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
@@ -239,7 +238,7 @@ class _MariaDB:
         connection.execute(f"{wait} {self._insert}", values)
 
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
-        # A plain read: where there is none, a locking one would lock the gap in which others insert.
+        # This is a plain read. Without a floor, a locking one would lock the gap in which others insert.
         return connection.execute(FLOOR, values[:1])
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
@@ -247,18 +246,17 @@ class _MariaDB:
         return self._locking(connection, row, seconds)
 
     def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
-        # A locking read sees what was committed after the snapshot. Where there is no row it locks the gap in
-        # which others insert, for the moment until COMMIT.
+        # A locking read sees what was committed after the snapshot. If there is no row, it locks the gap in
+        # which others insert, but only for the moment until COMMIT.
         return bool(self._locking(connection, str(values[0]), seconds))
 
     def _locking(self, connection: Connection, row: str, seconds: float) -> Rows:
-        # It counts whole seconds.
         return connection.execute(f"{SELECT} LOCK IN SHARE MODE WAIT {_whole(seconds)}", [row])
 
 
 @contextmanager
 def _waiting(connection: Connection, seconds: float) -> Iterator[None]:
-    """The block's statements wait *seconds* at most, on MySQL, which counts whole ones."""
+    """Let each statement in the block wait *seconds* at most, rounded up to whole ones, on MySQL."""
     [(before,)] = connection.execute("SELECT @@innodb_lock_wait_timeout")
     connection.execute("SET innodb_lock_wait_timeout = %s", [_whole(seconds)])
     with _put_back(connection, "SET innodb_lock_wait_timeout = %s", [before]):
@@ -287,8 +285,8 @@ def _patiently(connection: Connection, statement: str, values: Sequence[object],
     [(before,)] = connection.execute("PRAGMA busy_timeout")
     with _put_back(connection, f"PRAGMA busy_timeout = {int(before)}"):
         while True:
-            # It has no queue: it asks again after 1, 2, 5, … and in the end 100 ms. With such pauses one
-            # process would hardly ever meet the moment in which another one, with a queue, is out.
+            # SQLite has no queue: it tries again after 1, 2, 5, … and finally every 100 ms. With such pauses
+            # a process would hardly ever hit the short moments between the transactions of a busy one.
             pause = min(PAUSE, deadline - now())
             connection.execute(f"PRAGMA busy_timeout = {_milliseconds(pause)}")
             try:
@@ -299,21 +297,21 @@ def _patiently(connection: Connection, statement: str, values: Sequence[object],
 
 
 class _SQLite:
-    """SQLite, which locks the whole database, and for writers only.
+    """SQLite, which locks the whole database, and only for writers.
 
-    A transaction reads one moment there, so that nobody has to be kept from it.
+    A transaction reads from a snapshot, so readers don't have to keep writers out.
     """
 
     locks_gaps = False
     _insert = f"INSERT OR IGNORE INTO {TABLE} {VALUES}"
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
-        # A transaction that begins with a SELECT reads what another one is about to change.
+        # A write comes first: after a SELECT, the transaction would keep a snapshot that others may outdate.
         _patiently(connection, _TOUCH, [row], seconds)
         return connection.execute(SELECT, [row])
 
     def lock_free(self, connection: Connection, row: str) -> Rows:
-        # Where it is asked for, something was written before.
+        # All callers have written before, so the whole database is locked already.
         return connection.execute(SELECT, [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
@@ -323,7 +321,7 @@ class _SQLite:
         return connection.execute(FLOOR, values[:1])
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
-        # Python's driver begins a transaction only for a write: this begins one where there is none.
+        # Python's driver begins a transaction only for a write. The savepoint begins one if none is open.
         connection.execute("SAVEPOINT distlock_read")
         return _patiently(connection, SELECT, [row], seconds)
 
@@ -332,9 +330,9 @@ class _SQLite:
 
 
 class ReplicaRefused(Exception):
-    """The database is a replica: a row that is locked there keeps no writer of the primary out."""
+    """The database is a replica, whose locked rows keep no writers of the primary out."""
 
-    #: PostgreSQL's own error where nothing may be written.
+    #: The code of PostgreSQL's own error in a read-only transaction.
     sqlstate = "25006"
 
 
@@ -361,8 +359,8 @@ def statements_for(kind: str) -> Statements:
         raise ConfigurationError(f"A fence needs one of {known}; the database is {kind!r}.") from None
 
 
-def refuse_lines(kind: str) -> None:
-    """Raise `ConfigurationError` where no row of *kind* can be a lock that readers share."""
+def refuse_shared_rows(kind: str) -> None:
+    """Raise `ConfigurationError` if rows of *kind* can't be locks that readers share."""
     if kind == "sqlite":
         raise ConfigurationError(
             "Rows of SQLite can't be locks that readers share: it locks its whole database, and for one "

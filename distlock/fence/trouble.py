@@ -28,7 +28,7 @@ _TROUBLES: dict[object, Trouble] = {
     "25006": "replica",
 }
 
-#: Settings of the site that end a wait earlier have the same codes.
+#: The setting of the database that has ended a statement with such a code.
 _LIMITS: dict[object, str] = {
     "57014": "statement_timeout",
     1969: "max_statement_time",
@@ -37,29 +37,29 @@ _LIMITS: dict[object, str] = {
 
 
 def is_failed(driver: object) -> bool:
-    """Whether PostgreSQL makes a silent ROLLBACK of the next COMMIT on *driver*, a connection of psycopg's.
+    """Return whether the next COMMIT on *driver*, a psycopg connection, would silently roll back.
 
-    So it is after an error, also after one that somebody has caught. Other drivers don't tell: False.
+    PostgreSQL does so after an error, even a caught one. Other drivers don't tell: return False.
     """
-    # Both versions of psycopg have it. The value is PQTRANS_INERROR of libpq.
+    # Both versions of psycopg have this attribute. The value is PQTRANS_INERROR of libpq.
     return bool(getattr(getattr(driver, "info", None), "transaction_status", None) == 3)
 
 
 def is_broken(driver: Any) -> bool:
-    """Return whether *driver*, a driver's connection, has found that there is nothing behind it any more."""
+    """Return whether *driver*, a driver's connection, knows that it is closed or broken."""
     return driver is None or bool(getattr(driver, "closed", False)) or not getattr(driver, "open", True)
 
 
 def ends_transaction(error: BaseException) -> bool:
-    """Whether MySQL or MariaDB has rolled back all of the transaction: the next statement begins another one.
+    """Return whether MySQL or MariaDB has rolled back the transaction: the next statement begins another.
 
-    PostgreSQL takes no more statements then, and SQLite has nothing of the kind.
+    After an error PostgreSQL takes no more statements, and SQLite has no such errors.
     """
     return any(one.args[:1] in [(1020,), (1213,)] for one in _causes(error))
 
 
 def has_failed(error: BaseException) -> bool:
-    """Whether PostgreSQL takes no more statements in this transaction, because an earlier one has failed."""
+    """Return whether PostgreSQL has refused a statement because an earlier one in the transaction failed."""
     return any(
         "25P02" in (getattr(one, "sqlstate", None), getattr(one, "pgcode", None)) for one in _causes(error)
     )
@@ -67,7 +67,7 @@ def has_failed(error: BaseException) -> bool:
 
 def is_unmarked(error: BaseException) -> bool:
     """Return whether *error*, of `Mark.check`, says that the transaction has no such mark."""
-    # Division by zero; no such savepoint in MariaDB and MySQL, and in SQLite, whose errors have words only.
+    # PostgreSQL reports a division by zero; MariaDB, MySQL and, without a code, SQLite a missing savepoint.
     return any(
         code in {"22012", 1305} or "no such savepoint" in str(one)
         for one in _causes(error)
@@ -81,7 +81,7 @@ def trouble(error: BaseException) -> Trouble | None:
         for code in _codes(one):
             if code in _TROUBLES:
                 return _TROUBLES[code]
-        # SQLite's errors have words only, where its driver does not add a name.
+        # SQLite's errors have no codes.
         text = str(one)
         if "database is locked" in text or "table is locked" in text:
             return "busy"
@@ -89,13 +89,13 @@ def trouble(error: BaseException) -> Trouble | None:
             return "no table"
         if f"table {TABLE} has no column" in text or "no such column" in text:
             return "old table"
-    # PEP 249's class is for errors beside the statement: no connection, none free, a full disk.
+    # PEP 249 has these classes for errors that are not the statement's: a lost connection, a full disk.
     names = {type(one).__name__ for one in _causes(error)}
     return "away" if names & {"OperationalError", "InterfaceError"} else None
 
 
 def says_not_committed(error: BaseException) -> bool:
-    """Return whether *error*, of a COMMIT, is the word of the database that nothing is committed."""
+    """Return whether *error*, which a COMMIT raised, is certain proof that nothing is committed."""
     if any(isinstance(one, LockError) or type(one).__name__ == "IntegrityError" for one in _causes(error)):
         return True
     return trouble(error) in {"busy", "again"} or any(
@@ -104,11 +104,11 @@ def says_not_committed(error: BaseException) -> bool:
 
 
 def _is_an_answer(code: str | int) -> bool:
-    """Return whether *code* is that of a server which has looked at the statement, and goes on."""
+    """Return whether *code* is the answer of a server that has judged the statement, and runs on."""
     if isinstance(code, int):
-        # Beyond are the errors of the driver. The server was ended, or has ended the connection.
+        # Larger numbers are errors of the driver. The three mean that the server or the connection ends.
         return 1000 <= code < 2000 and code not in {1053, 1317, 1927}
-    # No connection, ended by an operator, a failing disk, a fault of the server.
+    # The four classes mean: no connection, ended by an operator, a failing disk, a fault of the server.
     return len(code) == 5 and code.isalnum() and code[:2] not in {"08", "57", "58", "XX"}
 
 
@@ -121,7 +121,7 @@ def refuse_table(error: BaseException, make_table: str, *, row_is_lock: bool = F
 
     *make_table* is the remedy for a missing one. *row_is_lock*: the rows are the locks.
     """
-    # The driver's words, and those of what is around it, say no more.
+    # The error of the driver would add nothing, so it is not chained.
     match trouble(error):
         case "no table":
             raise no_table(make_table, row_is_lock=row_is_lock) from None
@@ -141,7 +141,7 @@ def no_table(make_table: str, *, row_is_lock: bool = False) -> ConfigurationErro
 
 
 def limit(error: BaseException) -> str | None:
-    """Return the setting of the database that ends a statement as *error* says; None: another error."""
+    """Return the database's setting that has ended the statement, according to *error*; None: none did."""
     return next((_LIMITS[code] for one in _causes(error) for code in _codes(one) if code in _LIMITS), None)
 
 

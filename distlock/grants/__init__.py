@@ -1,1 +1,1 @@
-"""Grants: one of a name, several as one, and those around the running code."""
+"""Grants: of one name, of several names, and those of the guards around the running code."""

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 class CurrentGrant:
     """The grant of one guard around the running code."""
 
-    #: The namespace of its names: in another one they are other locks.
+    #: The namespace of its names. In another one, the same names are other locks.
     namespace: Namespace
     grant: Grant
-    #: A thread or task that inherits the context does not inherit the lock.
+    #: The thread or task that holds it. Another one that inherits the context does not inherit the lock.
     owner: Owner
     #: The database whose transaction is fenced with the grant.
     fenced_in: str | None = None
-    #: The request that keeps it after the call of its guard; None while that call is around the running code.
+    #: Says that the request keeps it after the call of its guard. None: that call is around the running code.
     kept: Kept | None = None
     #: Seconds after which its holder counts as hung.
     max_hold: float = math.inf
@@ -44,14 +44,14 @@ class CurrentGrant:
 
 @dataclass(eq=False)
 class Kept:
-    """A lock that the request keeps after the call of its guard. A ``with`` on it enters it again."""
+    """A lock that the request keeps after the call of its guard. Nested guards enter it again."""
 
     #: How many calls rely on it now.
     entered: int = field(default=0, init=False)
 
     @property
     def with_request(self) -> bool:
-        """Whether it is released when its request is over, and not with its transaction."""
+        """Whether it is released at the end of the request, and not at the end of a transaction."""
         return True
 
     def __enter__(self) -> None:
@@ -95,9 +95,9 @@ _RELEASED = attrgetter("grant.released")
 def current_grant() -> Grant:
     """Return the `Grant` of the innermost guard around the running code: the decorator's, or the rule's.
 
-    It takes no arguments. A guard whose names were all held already has no grant of its own: it is the outer
-    one's. Of two decorators of two aliases directly on each other it is the upper one's. Raises `NotHeld`
-    where no guard is around the code, and in threads and tasks that the guarded code started.
+    A guard whose names were all held already has no grant of its own: inside it, this is the outer guard's.
+    Of two stacked decorators with different aliases, it is the upper one's. Raises `NotHeld` if no guard is
+    around the code, and in threads and tasks that the guarded code has started.
 
     Example::
 
@@ -117,17 +117,17 @@ def current_grant() -> Grant:
 
 
 def was_asked_for(grant: Grant) -> bool:
-    """Return whether the guarded code has called `current_grant`: it may have passed the fence on."""
+    """Return whether guarded code got *grant* from `current_grant`, and may have passed its fence on."""
     return grant in _asked_for
 
 
 def note_asked_for(grant: Grant) -> None:
-    """Have `was_asked_for` return True for *grant*, as for a grant with the same fence."""
+    """Make `was_asked_for` true of *grant*, because it is true of a grant with the same fence."""
     _asked_for.add(grant)
 
 
 def current_grants() -> tuple[CurrentGrant, ...]:
-    """Return what the request keeps, and what the guards around the code hold, the outermost first."""
+    """Return the grants that the request keeps, and those of the guards around the code, outermost first."""
     mine, request = guards_around.get(), request_around.get()
     kept = request.open() if request is not None and (request.kept or request.around) else ()
     if not mine and not kept:
@@ -141,7 +141,7 @@ def current_grants() -> tuple[CurrentGrant, ...]:
 
 
 def inherited() -> tuple[CurrentGrant, ...]:
-    """Return `current_grants`, and what is held around the code that started the running task or thread."""
+    """Return `current_grants`, and the grants around the code that started the running task or thread."""
     mine, request = guards_around.get(), request_around.get()
     kept = request.open() if request is not None and (request.kept or request.around) else ()
     return (*kept, *filterfalse(_RELEASED, mine)) if mine or kept else ()
@@ -165,7 +165,7 @@ def holding(mine: CurrentGrant, above: Sequence[CurrentGrant] = ()) -> Iterator[
 
 
 def keep_together(stack: Sequence[CurrentGrant], mine: CurrentGrant) -> None:
-    """Have the request keep all of *stack*, the highest first, as long as *mine*, which is one of it."""
+    """Let the request keep all of *stack*, the highest first, as long as *mine*, which is one of them."""
     if len(stack) > 1 and (request := request_around.get()) is not None:
         place, kept = next(
             (place, one.kept) for place, one in enumerate(request.kept) if one.grant is mine.grant
@@ -175,9 +175,9 @@ def keep_together(stack: Sequence[CurrentGrant], mine: CurrentGrant) -> None:
 
 @contextmanager
 def passed_on(mine: tuple[CurrentGrant, ...]) -> Iterator[None]:
-    """Run the block for the owner of *mine*, which waits for it in another thread or task.
+    """Make the running thread or task the owner of *mine* during the block.
 
-    Bridges between sync and async code do that.
+    Bridges between sync and async code use this. The previous owner waits for the block.
     """
     owner = current_owner()
     before = guards_around.set(tuple(replace(one, owner=owner) for one in mine))

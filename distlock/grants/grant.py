@@ -24,19 +24,19 @@ class Fence(NamedTuple):
 class Grant(ABC):
     """One successful acquisition: the lock is yours until you release it, or until it is `lost`.
 
-    What ``with locks.lock(...)`` gives, `Lock.acquire` returns, and `distlock.current_grant` finds in a view.
+    ``with locks.lock(...)`` and `Lock.acquire` return it, and `distlock.current_grant` finds it in a view.
 
     Example::
 
         with locks.lock("product_1") as grant:
-            grant.check()               # raises LockLost if it is yours no more
-            grant.remaining()           # seconds that it is yours for certain
+            grant.check()               # raises LockLost if the lock is no longer yours
+            grant.remaining()           # seconds that the lock is yours for certain
             print(grant.fence.number)   # larger than that of every earlier grant of the name
     """
 
     __slots__ = ("__weakref__", "timeout")
 
-    #: How long it might have been waited for, seconds; -1: without limit.
+    #: The timeout of its acquisition, seconds; -1: no limit.
     timeout: float
 
     @property
@@ -57,7 +57,7 @@ class Grant(ABC):
     @property
     @abstractmethod
     def holder_ids(self) -> Mapping[str, str]:
-        """For each name a text that no other holder has, not even one with the same fence. No secret."""
+        """For each name, a text that no other holder has, not even with the same fence. It is no secret."""
 
     @property
     def mode(self) -> Mode:
@@ -67,12 +67,12 @@ class Grant(ABC):
     @property
     @abstractmethod
     def released(self) -> bool:
-        """Whether it was given back."""
+        """Whether the lock was released."""
 
     @property
     @abstractmethod
     def lost(self) -> bool:
-        """Whether the lock stopped being yours before it was released. Asks nobody: it is known here."""
+        """Whether the lock stopped being yours before its release, as far as this process knows. No I/O."""
 
     @property
     @abstractmethod
@@ -81,27 +81,27 @@ class Grant(ABC):
 
     @property
     def release_requested(self) -> bool:
-        """Whether somebody wants the lock back: see `distlock.Locks.request_release`. Asks nobody.
+        """Whether somebody has requested its release: see `distlock.Locks.request_release`. Does no I/O.
 
-        It stays yours. Look now and then, between two parts of something long, and release it when you can.
+        The lock stays yours. During long work, look now and then, and release it when you can.
         """
         return False
 
     @property
     def parts(self) -> Mapping[str, Grant]:
-        """The grant of each name by itself."""
+        """A separate grant for each name."""
         return dict.fromkeys(self.names, self)
 
     @property
     def committed(self) -> bool:
-        """Whether a fenced transaction was committed under it, which vouches for what was done."""
+        """Whether a fenced transaction was committed under it, which stands even if the lock is lost."""
         return self in _committed
 
     @abstractmethod
     def remaining(self) -> float:
-        """Seconds that the lock is yours for certain, if nothing renews it; ``inf`` where there is no lease.
+        """Return the seconds that the lock is yours for certain without a renewal; ``inf`` without a lease.
 
-        Time in which the machine was suspended counts.
+        The time in which the machine was suspended counts.
         """
 
     @abstractmethod
@@ -110,33 +110,33 @@ class Grant(ABC):
 
     @abstractmethod
     def lift(self, name: str, number: int) -> bool:
-        """Go on with a fence of *name* above *number*, if the lock service says that the lock is yours still.
+        """Raise the fence of *name* above *number*, if the lock service says that the lock is still yours.
 
-        For the fence, whose row remembers *number* although the service does not. Raises
-        `BackendUnavailable`; `ConfigurationError` if the service can't count so far.
+        A fence row may remember *number* after the lock service has lost its data. Return whether the fence
+        was raised. Raises `BackendUnavailable`; `ConfigurationError` if the service can't count that far.
         """
 
     @property
     def held_by_transaction(self) -> bool:
-        """Whether the lock is a row that the open transaction has locked: it ends with that."""
+        """Whether the lock is a row that the open transaction has locked, and ends with the transaction."""
         return False
 
     @property
     def unnumbered_by(self) -> str | None:
-        """The backend, if that declares no growing numbers: then the fence tells nothing. Else None."""
+        """The backend, if its numbers do not grow, so that the fence means nothing; else None."""
         return None
 
     def downgrade(self) -> None:
-        """Turn this write lock into a read lock: others may read as well, and nobody has written between.
+        """Turn this write lock into a read lock, so that others may read. Nobody can write in between.
 
-        It stays yours until you release it. A second call changes nothing. Raises `ConfigurationError` where
-        it is no write lock, or the backend has none that readers share; `NotHeld`; `LockLost`; and
-        `BackendUnavailable`: call it again, and it downgrades the names that are left.
+        It stays yours until you release it. A second call changes nothing. Raises `ConfigurationError` if it
+        is no write lock, or if the backend has no read locks; `NotHeld`; `LockLost`; `BackendUnavailable`:
+        call it again then, to downgrade the remaining names.
         """
         run(self._downgrade())
 
     async def adowngrade(self) -> None:
-        """`downgrade`, for asyncio."""
+        """Do the same as `downgrade`, for asyncio."""
         await arun(self._downgrade())
 
     def _downgrade(self) -> Commands[None]:
@@ -147,33 +147,33 @@ class Grant(ABC):
         yield
 
     def _vouch(self) -> None:
-        """A fenced transaction was committed under it: what was done stands, whatever became of the lock."""
+        """Note that a fenced transaction was committed under it: see `committed`."""
         _committed.add(self)
 
     def _is_followed(self) -> bool:
-        """Return whether the next caller in line, of this process, could be taken along just now."""
+        """Return whether the next local waiter could share this grant in a batch now."""
         return False
 
     def _take_along(self, batch: object) -> bool:
-        """Let the next caller in line share this grant, in *batch*; False: there is none that may.
+        """Let the next local waiter share this grant in *batch*. Return False if none may.
 
-        See `distlock.terms.Seat`. It goes on at once, in its own thread.
+        See `distlock.terms.Seat`. The waiter goes on at once, in its own thread.
         """
         return False
 
-    def _join(self, first: Grant) -> None:  # noqa: B027 - most know all that they share
-        """It shares the lock of *first*, which has passed the fence by now."""
+    def _join(self, first: Grant) -> None:  # noqa: B027 - most grants need nothing of *first*
+        """Note that this grant shares the lock of *first*, which has passed the fence by now."""
 
-    def _note_commit(self) -> None:  # noqa: B027 - most have nobody to tell
-        """The transaction of its guard was committed."""
+    def _note_commit(self) -> None:  # noqa: B027 - most grants need not know
+        """Note that the transaction of its guard was committed."""
 
     @abstractmethod
     def _release(self, until: float = math.inf) -> Commands[None]:
-        """Give it back. *until*: the moment after which the keeper does so."""
+        """Release the lock. After the moment *until*, leave that to the maintenance thread."""
 
     @abstractmethod
     def _abandon(self, error: BaseException) -> None:
-        """Give it back without I/O here: the keeper does it. For callers that *error* interrupts."""
+        """Let the maintenance thread release the lock, because *error* has interrupted the caller. No I/O."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -181,14 +181,14 @@ class Grant(ABC):
 
     @property
     def fence(self) -> Fence:
-        """The fence of the one name. Raises `AttributeError` where there are several: see `fences`."""
+        """The fence of the only name. Raises `AttributeError` if there are several: see `fences`."""
         fences = list(self.fences.values())
         if len(fences) != 1:
             raise AttributeError(f"{len(fences)} names have {len(fences)} fences: use fences[name].")
         return fences[0]
 
     def release(self) -> None:
-        """Give the lock back. Any thread may; a second time does nothing. Never raises for a lost lock."""
+        """Release the lock. Any thread may; a second call does nothing. Never raises for a lost lock."""
         try:
             run(self._release())
         except BaseException as error:
@@ -196,7 +196,7 @@ class Grant(ABC):
             raise
 
     async def arelease(self) -> None:
-        """`release`, for asyncio."""
+        """Do the same as `release`, for asyncio."""
         try:
             await arun(self._release())
         except BaseException as error:
@@ -204,15 +204,15 @@ class Grant(ABC):
             raise
 
 
-#: Called with a grant that somebody wants back, in a thread of its own.
+#: Called in a separate thread with a grant whose release somebody has requested.
 OnReleaseRequested = Callable[[Grant], object]
 
-#: The names whose fence vouches for what was committed under them.
+#: The grants under which a fenced transaction was committed.
 _committed: WeakSet[Grant] = WeakSet()
 
 
 class GrantWrapper(Grant):
-    """*grant* as it is, for clients that do more at its end."""
+    """A grant that passes everything on to *grant*. Subclasses do more at its end."""
 
     __slots__ = ("_grant",)
 

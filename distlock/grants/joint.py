@@ -1,4 +1,4 @@
-"""Several names granted as one."""
+"""Grants of several names: of one lock, or of a `multi_lock`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class MultiGrant(Grant):
 
     @property
     def mode(self) -> Mode:
-        # A downgrade that failed between two names has left some of them a writer's.
+        # A downgrade may have failed after some of the names: then the others are exclusive still.
         return EXCLUSIVE if any(grant.mode == EXCLUSIVE for grant in self._grants) else self._grants[0].mode
 
     @property
@@ -85,7 +85,7 @@ class MultiGrant(Grant):
             yield from grant._downgrade()
 
     def _release(self, until: float = math.inf) -> Commands[None]:
-        # The reverse of the order in which they were taken.
+        # Names are released in the reverse of the order in which they were taken.
         rest = list(self._grants)
         try:
             while rest:
@@ -107,9 +107,9 @@ class JointGrant(MultiGrant):
     __slots__ = ("grants",)
 
     def __init__(self, grants: Sequence[Grant], taken: Sequence[Grant]) -> None:
-        """*grants*: in the order in which the locks were given. *taken*: in that in which they were taken."""
+        """Join *grants*. *taken* has the same ones in the order in which they were taken."""
         super().__init__(taken)
-        #: The grants of the locks, in the order of `multi_lock`'s arguments.
+        #: The grants of the locks, in the order in which `multi_lock` was given them.
         self.grants = tuple(grants)
 
     @property
@@ -118,7 +118,7 @@ class JointGrant(MultiGrant):
 
     @property
     def fences(self) -> Mapping[str, Fence]:
-        """The fence of each name. Raises `AttributeError` where two prefixes have one name: see `grants`."""
+        """The fence of each name. Raises `AttributeError` if two prefixes have one name: see `grants`."""
         names = self.names
         if len(set(names)) < len(names):
             raise AttributeError(
@@ -129,7 +129,7 @@ class JointGrant(MultiGrant):
 
     @property
     def namespace(self) -> str:
-        """Raises `AttributeError`: each of `grants` has its own."""
+        """Raises `AttributeError`, because each of `grants` has its own namespace."""
         raise AttributeError("The locks may have several prefixes: use grant.grants[0].namespace.")
 
     @property

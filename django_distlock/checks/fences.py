@@ -19,7 +19,7 @@ from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError
 from distlock.fence.row import TABLE
-from distlock.fence.statements import refuse_lines
+from distlock.fence.statements import refuse_shared_rows
 from distlock.terms import READ
 from distlock.web.decorator import Guarded, guards_of
 from distlock.web.guard_options import one_database
@@ -174,7 +174,7 @@ def _not_shared(guarded: Guarded, fence: bool | str) -> Iterator[str]:
         using = database_of(fence)
     try:
         if using is not None:
-            refuse_lines(connections[using].vendor)
+            refuse_shared_rows(connections[using].vendor)
     except ConfigurationError as error:
         yield f"{guarded.where}: {guarded.told}: {error}"
 

@@ -175,7 +175,7 @@ def test_line_and_row_are_waited_for_no_longer_than_one_of_them_might_be(
                 time_now += 3.5
             return [("0", "")]
 
-    statements._in_line(Connection(), statements._TAKE, "SELECT 1", "ff", 5.0)
+    statements._queue_for(Connection(), statements._TAKE, "SELECT 1", "ff", 5.0)
     assert limits == ["5000ms", "1500ms", "0"]
 
 
