@@ -13,7 +13,7 @@ from flask.cli import AppGroup, ScriptInfo, with_appcontext
 
 from distlock.backends.inspectable import Finding
 from distlock.cli.main import COMMANDS, HELP_OPTIONS
-from distlock.cli.output import told
+from distlock.cli.output import exits_for_errors
 from distlock.cli.site import Settings
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import told as pruned
@@ -57,7 +57,7 @@ class _FlaskSite(Settings):
 @click.pass_context
 def commands(context: click.Context) -> None:
     """Inspect this app's locks, request the release of one or break it, and prune the fence table."""
-    with told():
+    with exits_for_errors():
         context.obj = _FlaskSite(context.ensure_object(ScriptInfo).app_import_path)
 
 
@@ -96,7 +96,7 @@ def prune(older_than: float, bind: str, dry_run: bool) -> None:
     engine = _engine_of(bind)
     from flask_distlock.sql import fence_row
 
-    with told():
+    with exits_for_errors():
         rows = fence_row.prune(engine, bind, older_than, dry_run)
     click.echo(pruned(rows, older_than, dry_run))
 

@@ -19,11 +19,11 @@ from distlock.cli.output import NO, echo_json, text
 from distlock.errors import BackendUnavailable, LockError, LockTimeout
 from distlock.locks.client import Locks
 
-#: The lock that is taken to see whether locks can be taken. One name, so that nothing adds up.
+#: The lock that the doctor takes as a test. It is always the same, so that names don't pile up.
 PROBE = "distlock-doctor"
 #: How many round trips are timed.
 TRIPS = 20
-#: Seconds. A lock costs one or two round trips, and each of its renewals one.
+#: A round trip of more seconds is worth a warning. A lock costs one or two, and each renewal one.
 SLOW = 0.02
 
 
@@ -62,19 +62,18 @@ def say(finding: Finding) -> None:
 def prepare(where: Where) -> None:
     """Make what the lock service needs before its first lock.
 
-    PostgreSQL needs a table and a sequence, MariaDB and MySQL a table, made by a user who may. What is there
-    already stays as it is.
+    PostgreSQL needs a table and a sequence, MariaDB and MySQL a table: run this as a user who may create
+    them. What exists already stays as it is.
     """
     with where.locks() as locks:
         click.echo(locks.namespace.prepare())
 
 
 def diagnose(locks: Locks) -> Iterator[Finding]:
-    """Look at the lock service of *locks*. Takes one lock there, `PROBE`, and releases it.
+    """Yield findings about the lock service of *locks*. Take one lock, `PROBE`, and release it.
 
-    If the first lock would make something there, it takes none.
-
-    Raises nothing for a lock service that is away, or may not be used: that is a finding, the last one.
+    Take no lock if the first one would create tables. If the lock service is unreachable, or refuses, that is
+    the last finding, and nothing is raised.
     """
     yield Finding("ok", "versions", _versions())
     if not locks.namespace.keeps_out:
@@ -90,7 +89,7 @@ def diagnose(locks: Locks) -> Iterator[Finding]:
         return
     try:
         if (missing := locks.namespace.unmade()) is not None:
-            # Made by us it would be this user's, and perhaps in the way of the site's own.
+            # If the doctor created it, it would belong to this user, and might hinder the site's own user.
             yield missing
             yield from locks.namespace.examine()
             return
@@ -98,7 +97,7 @@ def diagnose(locks: Locks) -> Iterator[Finding]:
         yield _rights(locks)
         yield from locks.namespace.examine()
     except BackendUnavailable as error:
-        # It says what to do.
+        # The error says what to do.
         yield Finding("error", "reachable", str(error))
     except LockError as error:
         yield Finding("error", "rights", str(error))
@@ -109,7 +108,7 @@ def _versions() -> str:
 
 
 def _round_trip(locks: Locks) -> Finding:
-    # The first one connects.
+    # The first call also connects, so it is not timed.
     locks.namespace.locked(PROBE)
     trips = []
     for _ in range(TRIPS):

@@ -45,7 +45,7 @@ def list_(where: Where, as_json: bool, before: str, limit: int) -> None:
         click.echo(f"There are more than {limit}. Name what they begin with, or raise --limit.", err=True)
 
 
-#: More nobody reads again every few seconds.
+#: Show at most this many lines: nobody reads more every few seconds.
 MOST = 100
 
 
@@ -102,7 +102,7 @@ def show(found: Sequence[Listed], as_json: bool, live: bool) -> None:
         for one in found:
             echo_json(listed_json(one))
         return
-    # The first lines are what matters: on a terminal they stay on it.
+    # The first lines matter most, so a terminal shows only as many as fit.
     columns, lines = shutil.get_terminal_size()
     most = min(MOST, max(1, (lines - 5) // (1 if columns >= 80 else 2))) if live else MOST
     echo_listed(found[:most])

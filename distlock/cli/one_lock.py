@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 
 from distlock.cli.options import Where, with_kind, with_options
-from distlock.cli.output import NO, echo_json, fence, seconds, state_json, text, unsaid
+from distlock.cli.output import NO, echo_json, fence, seconds, state_json, text, unlogged
 from distlock.cli.site import operator
 from distlock.operate.looking import LockState, Party, ask_back, break_lock
 from distlock.operate.typed import URL
@@ -43,7 +43,7 @@ def show(where: Where, as_json: bool, name: str, kind: Kind) -> None:
 
 
 def _of(state: LockState) -> Iterator[tuple[str, str]]:
-    """Yield the options that name its hold."""
+    """Yield the options that name the hold of *state*."""
     if state.kind != LOCK:
         yield "--kind", state.kind
     yield "--fence", str(fence(state))
@@ -52,7 +52,7 @@ def _of(state: LockState) -> Iterator[tuple[str, str]]:
 
 
 def lines(state: LockState) -> Iterator[str]:
-    """*state* in sentences."""
+    """Yield *state* in sentences."""
     if state.kind == LATCH:
         yield _count(state)
     elif state.holder is None:
@@ -146,7 +146,7 @@ def waits(party: Party) -> str:
 def ask(context: click.Context, where: Where, as_json: bool, name: str, kind: Kind) -> None:
     """Ask the holder of the lock NAME to give it back.
 
-    Nothing is taken by force: it is told, and may go on. The lock is free when it has given it back.
+    Nothing is taken by force: the holder is told, and may go on. The lock is free when it has released it.
     """
     with where.locks() as locks:
         state = locks.inspect(name, kind)
@@ -201,12 +201,12 @@ def break_(
         if refusal := _refusal(state, seen, transaction):
             said, broken = refusal, False
         else:
-            # A hold without an id is refused, whatever the answer is.
+            # break_lock() refuses a hold without an id anyway, so don't ask.
             if state.hold and not yes:
                 for line in lines(state):
                     click.echo(line, err=True)
                 click.confirm("Break it?", abort=True, err=True)
-            with unsaid():
+            with unlogged():
                 broken = break_lock(locks.namespace, state, operator())
             said = f"{text(name)} was broken: its fence was {fence(state)}." if broken else _passed_on(name)
     if as_json:
@@ -220,7 +220,7 @@ def break_(
 
 
 def _refusal(state: LockState, seen: str | None, transaction: str | None) -> str:
-    """Why nothing is to be broken; "" where something is."""
+    """Return why the hold must not be broken; "" if it may be."""
     if state.holder is None:
         return f"{text(state.name)} is free. Nothing was broken."
     if state.fence is not None and seen not in (None, fence(state)):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from distlock.cli.output import told, written
+from distlock.cli.output import exits_for_errors, exits_if_unwritten
 from distlock.cli.site import Alone, Site
 from distlock.engine.notifications import OnLost
 from distlock.locks.client import Locks
@@ -20,12 +20,12 @@ from distlock.web.settings.clients import typed_in_site
 
 
 def with_kind(*kinds: Kind) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """For a command that takes the name of one of *kinds*: the first is meant where nothing is said."""
+    """Return a decorator that adds the option --kind to a command. The first of *kinds* is the default."""
     return click.option("--kind", type=click.Choice(kinds), default=kinds[0], help="What has that name.")
 
 
 class Commands(click.Group):
-    """Commands whose options stand after their name. One that stands before it is told where it belongs."""
+    """A group of commands. An error tells a user where an option belongs that stands before the command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -44,13 +44,13 @@ class Where(NamedTuple):
     site: Site
     alias: str | None
     prefix: str | None
-    #: As it was typed; None: the site says it, or the environment.
+    #: The value of --url; None: the site or the environment names the lock service.
     url: str | None = None
 
     @contextmanager
     def locks(self, on_lost: OnLost | None = None) -> Iterator[Locks]:
-        """Their client, for the block. What goes wrong there is told, with its exit code."""
-        with told():
+        """Yield their client. Print errors of the block, and exit with their codes."""
+        with exits_for_errors():
             client = self.site.connect(self.alias, self.prefix, on_lost)
             try:
                 yield client
@@ -62,11 +62,11 @@ class Where(NamedTuple):
         if (missing := locks.namespace.unmade()) is not None:
             click.echo(f"{missing.said} {missing.remedy}", err=True)
         if isinstance(self.site, Alone) and not locks.namespace.prefix:
-            # A site's locks are not seen without theirs.
+            # A site's locks are visible only under its prefix.
             click.echo("No prefix was given. For the locks of a site add --prefix, its PREFIX.", err=True)
 
     def typed(self) -> Typed:
-        """How to call another command, so that it works on the same ones."""
+        """Return how to call another command for the same locks."""
         if self.url is not None:
             return typed_for(self.url, self.prefix)
         typed = typed_in_site(self.site.command, self.alias)
@@ -74,7 +74,7 @@ class Where(NamedTuple):
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give the command *function* the options, and the arguments *where* and, if it has that, *as_json*."""
+    """Add the options to the command *function*, which gets *where*, and *as_json* if it takes that."""
 
     @click.option("--url", metavar="URL", help="The lock service, such as redis://localhost:6379/0.")
     @click.option("--prefix", metavar="TEXT", help="The prefix of the names, PREFIX in a site's settings.")
@@ -84,9 +84,9 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     def with_where(
         context: click.Context, /, url: str | None, prefix: str | None, alias: str | None, **given: Any
     ) -> None:
-        # A context that is told nothing has its parent's.
+        # A context without an object has its parent's.
         site = Alone(url) if url else context.find_object(Site) or Alone()  # type: ignore[type-abstract]
-        with written():
+        with exits_if_unwritten():
             function(where=Where(site, alias, prefix, url or None), **given)
 
     if "as_json" in inspect.signature(function).parameters:

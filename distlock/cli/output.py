@@ -1,6 +1,6 @@
-"""How a command writes: tables, with rich if it is installed, and JSON; and the codes with which it exits.
+"""The output of commands: tables, with rich if it is installed, and JSON; and their exit codes.
 
-The codes are those of sysexits.h where it has one that fits, as for flock(1).
+The exit codes are those of sysexits.h if one fits, as with flock(1).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UNWRITTEN = 74
 TAKEN = 75
 #: The lock was lost while the command ran.
 LOST = 76
-#: The command is there and can't be run; it is not there; it was ended by the signal that is added.
+#: The command can't be run; it does not exist; it was ended by a signal, whose number is added.
 NOT_RUN, NOT_FOUND, SIGNAL = 126, 127, 128
 
 
@@ -65,8 +65,8 @@ def code_of(error: LockError) -> int:
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Print an exception of the block as one line, and exit with its code."""
+def exits_for_errors() -> Iterator[None]:
+    """Print a lock error of the block as one line, and exit with its code."""
     try:
         yield
     except LockError as error:
@@ -99,8 +99,8 @@ def fence(state: LockState) -> str | None:
 
 
 @contextmanager
-def unsaid() -> Iterator[None]:
-    """A terminal where no log is set up is not told what is logged in the block: the command says it."""
+def unlogged() -> Iterator[None]:
+    """Keep log records of the block off a terminal without a configured log: the command prints the same."""
     logger = logging.getLogger("distlock")
     if logger.hasHandlers() or not sys.stderr.isatty():
         yield
@@ -114,10 +114,10 @@ def unsaid() -> Iterator[None]:
 
 
 @contextmanager
-def written() -> Iterator[None]:
-    """That the block can't write its output is said in one line, with its exit code.
+def exits_if_unwritten() -> Iterator[None]:
+    """Print one line if the block can't write its output, and exit with `UNWRITTEN`.
 
-    click itself ends a command whose reader has gone.
+    click itself ends a command whose output goes to a closed pipe.
     """
     try:
         yield
@@ -135,9 +135,9 @@ def echo_json(value: Any) -> None:
 
 
 def echo_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns under *titles*. A terminal gets a table of rich's, if that is installed.
+    """Print *rows* in columns under *titles*. On a terminal, rich draws the table if it is installed.
 
-    A terminal that is too narrow for the columns gets a paragraph for each row.
+    On a terminal that is too narrow for the columns, print each row as a paragraph.
     """
     shown = [titles, *rows]
     widths = [max(map(width, column)) for column in zip(*shown, strict=True)]
@@ -154,7 +154,7 @@ def echo_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def width(text: str) -> int:
-    """How many columns of a terminal *text* takes: some scripts are twice as wide."""
+    """Return how many columns of a terminal *text* takes: some scripts are twice as wide."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
@@ -171,13 +171,13 @@ def lines(shown: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
 def paragraphs(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for first, *rest in rows:
         yield first
-        told = [f"{title.lower()} {cell}" for title, cell in zip(titles[1:], rest, strict=True) if cell]
-        yield f"  {', '.join(told)}"
+        cells = [f"{title.lower()} {cell}" for title, cell in zip(titles[1:], rest, strict=True) if cell]
+        yield f"  {', '.join(cells)}"
 
 
 def draw_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Draw it with rich. Gives whether that is installed."""
-    # Not at the top: every site that has these commands loads this module, and rich is slow to load.
+    """Draw a table with rich. Return False if rich is not installed."""
+    # Import rich here: every site that has these commands loads this module, and rich is slow to load.
     try:
         import rich.box
         import rich.console
@@ -189,19 +189,19 @@ def draw_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     for title in titles:
         table.add_column(title)
     for row in rows:
-        # As text: what stands in brackets is no markup.
+        # Text keeps rich from reading brackets in the cells as markup.
         table.add_row(*map(rich.text.Text, row))
     rich.console.Console().print(table)
     return True
 
 
-# -- what is looked at -----------------------------------------------------------------------------
+# -- locks -----------------------------------------------------------------------------------------
 
 TITLES = ("NAME", "STATE", "FOR", "CALLERS", "WHERE", "HOST", "PID")
 
 
 def echo_listed(shown: Sequence[Listed]) -> None:
-    """A table of *shown*. Where all of them are locks, nothing is said of kinds."""
+    """Print a table of *shown*, with a column for the kind unless all of them are locks."""
     titles: tuple[str, ...] = TITLES
     rows = [row(one) for one in shown]
     if any(one.kind != LOCK for one in shown):

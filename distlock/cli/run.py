@@ -1,8 +1,8 @@
-"""``distlock run``: a command under a lock, as flock(1) does it on one host.
+"""``distlock run``: run a command under a lock, as flock(1) does on one host.
 
-A watchdog ends the command if this process is killed: with SIGKILL nobody else can. The watchdog is a small
-process of its own. A pipe tells it of our end, so it works on every Unix, and reaches the command's children,
-too, which a parent-death signal of Linux does not.
+A watchdog, which is a small separate process, ends the command if this process is killed by SIGKILL. It reads
+a pipe that closes when this process ends. So it works on every Unix, and reaches the command's children, too,
+which the parent-death signal of Linux does not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from distlock.names import check_name
 from distlock.numbers import LONG, check_timeout
 from distlock.terms import Terms
 
-#: Reads to the end of the pipe: whom to signal, and perhaps that it is over.
+#: The watchdog. It reads the pipe to its end: whom to signal, and "over" if the command is over.
 _PROGRAM = """
 import os, sys
 said = b""
@@ -43,14 +43,15 @@ if not over:
 
 @contextmanager
 def watchdog(number: signal.Signals | None) -> Iterator[Callable[[int], None]]:
-    """Send *number* to the target that the block names if this process ends in it; None: nothing.
+    """Send the signal *number* if this process ends in the block; None: send nothing.
 
-    The target is a process, or a group of them if it is negative, as for kill(2). Raises `Failed`.
+    Yield a function that takes the target: the id of a process, or negative that of a process group, as for
+    kill(2). Raises `Failed`.
     """
     if number is None:
         yield lambda target: None
         return
-    # Not in our group, which may be signalled as a whole, and with nothing of ours left open.
+    # The watchdog is not in our process group, which may be signalled as a whole, and inherits no files.
     try:
         process = subprocess.Popen(  # noqa: S603 - the program above
             [sys.executable, "-I", "-S", "-c", _PROGRAM, str(int(number))],
@@ -84,7 +85,7 @@ def watchdog(number: signal.Signals | None) -> Iterator[Callable[[int], None]]:
         process.wait()
 
 
-#: Passed on to the command.
+#: The signals that are passed on to the command.
 PASSED_ON = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -97,27 +98,27 @@ PASSED_ON = (
 _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 
 
-#: The command begins when whatever ends it with us knows its process.
+#: The command waits at a gate until the watchdog knows its process.
 _BEHIND_GATE = 'read -r go <"$0" && exec "$@"'
 
 
 class Child:
-    """One command. Until it runs, a signal ends this process as it would without us."""
+    """One command. Until it runs, signals end this process as usual."""
 
     def __init__(self, when_killed: signal.Signals | None = None) -> None:
-        """*when_killed*: what the command is sent if this process is killed; None: nothing."""
+        """Prepare the command. *when_killed*: its signal if this process is killed; None: it gets none."""
         self._when_killed = when_killed
-        # On a terminal a group of its own could not read from it, nor be stopped with us by Ctrl-Z.
+        # A process group of its own could not read from our terminal, nor be stopped with us by Ctrl-Z.
         self._is_group = not _has_terminal()
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = False
-        #: Those that it is still to be sent. To append and to pop are atomic: they come from other threads,
-        #: and from a handler in the middle of anything.
-        self._untold: deque[int] = deque()
+        #: The signals that it has not been sent yet. Other threads and a signal handler append them, and may
+        #: interrupt each other: append() and popleft() are atomic.
+        self._unsent: deque[int] = deque()
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Signals are the command's, in the block. Of the main thread."""
+        """Pass signals on to the command during the block, which the main thread runs."""
         # Ignored signals stay ignored: nohup and the background jobs of a shell rely on it.
         heeded = [number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN]
         before = {number: signal.signal(number, self._on_signal) for number in heeded}
@@ -128,7 +129,7 @@ class Child:
                 signal.signal(number, handler)
 
     def run(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Run it to its end. Returns its exit code, or `SIGNAL` and the signal that ended it."""
+        """Run *command* to its end. Return its exit code, or `SIGNAL` plus the signal that ended it."""
         self._starting = True
         _refuse_unrunnable(command[0])
         with watchdog(self._when_killed) as watch, _gate() as (gate, open_gate):
@@ -155,22 +156,22 @@ class Child:
             raise Failed(f"The command {command[0]!r} can't be run: {error.strerror}.", NOT_RUN) from error
 
     def tell(self, number: int) -> None:
-        """Send it a signal, as soon as it runs. From any thread."""
-        # First this: a process that is not seen below sees it when it has started.
-        self._untold.append(number)
+        """Send the command a signal, as soon as it runs. Any thread may call this."""
+        # Append first: if the command is not running yet, run() sends the signal when it is.
+        self._unsent.append(number)
         if self._process is not None:
             self._pass_on(self._process)
 
     def _pass_on(self, process: subprocess.Popen[bytes]) -> None:
         with suppress(IndexError):
             while True:
-                number = self._untold.popleft()
+                number = self._unsent.popleft()
                 try:
                     self._send(process, number)
                 except ProcessLookupError:
                     pass
                 except PermissionError:
-                    # It runs as another user. To end for that would free the lock under it.
+                    # The command runs as another user. An exit for that would free the lock while it runs.
                     click.echo(f"The command may not be sent signal {number}: it runs on.", err=True)
 
     def _send(self, process: subprocess.Popen[bytes], number: int) -> None:
@@ -181,7 +182,7 @@ class Child:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if not self._starting:
-            # It is waited for the lock. That can be interrupted, and leaves nothing behind.
+            # This process still waits for the lock. That can be interrupted, and leaves nothing behind.
             raise SystemExit(SIGNAL + number)
         if number not in _OF_TERMINALS or not _is_in_foreground():
             self.tell(number)
@@ -189,10 +190,13 @@ class Child:
 
 @contextmanager
 def _gate() -> Iterator[tuple[int, Callable[[], int]]]:
-    """Yield where the command waits, and what lets it go. If this process ends first, it never runs."""
+    """Yield a pipe at which the command waits, and a function that opens it.
+
+    If this process ends first, the command never runs.
+    """
     behind, before = os.pipe()
     try:
-        # Both ends are ours, so that it can be written to also when the command was ended at the gate.
+        # This process keeps both ends open, so that it can write even if the command was ended at the gate.
         yield behind, partial(os.write, before, b"\n")
     finally:
         os.close(behind)
@@ -200,7 +204,7 @@ def _gate() -> Iterator[tuple[int, Callable[[], int]]]:
 
 
 def _refuse_unrunnable(command: str) -> None:
-    """Raise `Failed`, with the codes of a shell, for what is no command."""
+    """Raise `Failed` with the exit code of a shell if *command* can't be run."""
     if shutil.which(command) is None:
         if os.path.exists(command):
             raise Failed(f"The command {command!r} can't be run: it is not executable.", NOT_RUN)
@@ -209,7 +213,7 @@ def _refuse_unrunnable(command: str) -> None:
 
 @contextmanager
 def _terminal() -> Iterator[int | None]:
-    """Our terminal, opened; None: we have none, as in a crontab or a container."""
+    """Yield a descriptor of our terminal; None: there is none, as in a crontab or a container."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:
@@ -233,7 +237,7 @@ def _is_in_foreground() -> bool:
 
 
 def signal_of(context: click.Context, option: click.Parameter, word: str) -> signal.Signals | None:
-    """TERM, SIGTERM, or none."""
+    """Return the signal for TERM or SIGTERM, and so on; None for "none"."""
     if word.lower() == "none":
         return None
     try:
@@ -244,7 +248,7 @@ def signal_of(context: click.Context, option: click.Parameter, word: str) -> sig
         ) from None
 
 
-#: A command that runs for longer counts as hung, seconds.
+#: A command that runs for more seconds counts as hung, by default.
 A_DAY = 86_400.0
 
 _SECONDS = click.FloatRange(0, LONG)

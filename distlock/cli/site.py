@@ -1,4 +1,4 @@
-"""Where a command finds its locks: by a URL, or in the settings of the site that it is a command of."""
+"""Where a command finds its locks: at a URL, or in the settings of its site."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import Clients, make_client
 from distlock.web.settings.problems import DEFAULT_ALIAS
 
-#: Where the prefix may stand instead of ``--prefix``.
+#: The environment variable for the prefix, instead of ``--prefix``.
 PREFIX = "DISTLOCK_PREFIX"
 
 
 class Site(ABC):
-    """The client that the commands work on. The caller closes a client that it makes."""
+    """Makes the client that the commands work on."""
 
-    #: How the command is called here, for the next line to type.
+    #: How the command is called here, for hints.
     command: str
 
     @abstractmethod
     def connect(self, alias: str | None, prefix: str | None, on_lost: OnLost | None = None) -> Locks:
-        """Return the client of *alias*; None: of the default one. *prefix*: instead of the one that is set.
+        """Return a new client of *alias*, which the caller closes. It has not connected yet.
 
-        Raises `ConfigurationError`. Connects to nothing.
+        *alias*: None: the default alias. *prefix*: None: the configured prefix. Raises `ConfigurationError`.
         """
 
     def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
         """Yield the doctor's findings about the settings.
 
-        *threads* is how many one process of the server has.
+        *threads*: how many one process of the server has; None: unknown.
         """
         return iter(())
 
@@ -71,7 +71,7 @@ class Alone(Site):
         return connect(url, prefix=before, on_lost=on_lost)
 
 
-#: Gives a connection to the database that ``FENCE`` means, where rows are the locks.
+#: Opens a connection to the database that ``FENCE`` names, for locks that are rows.
 LookInto = Callable[[bool | str], AbstractContextManager[Connection]]
 
 
@@ -114,7 +114,7 @@ class Settings(Site):
             said = f"{threads} threads share {pool} connections to {each}."
             yield Finding("warning", "connections", said, f"Set max_connections in OPTIONS to {threads}.")
         elif settings.scheme in {"redlock", "redlocks"}:
-            # Not at the top: other sites have nothing to do with Redis.
+            # Import this here: other sites need nothing of Redis.
             from distlock.backends.redlock.server import WORKERS
 
             said = f"{threads} threads share {WORKERS} connections to each server."
@@ -126,6 +126,6 @@ def operator() -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
-        # A container may run as a number that has no name.
+        # In a container, the user may be a number without a name.
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"

@@ -17,13 +17,13 @@ KINDS = ("prometheus", "opentelemetry")
 
 
 def listener(kind: str, alias: str = "default", registry: CollectorRegistry | None = None) -> Listener:
-    """Metrics for ``connect(listener=...)``. In a site the setting ``METRICS`` does this for each alias.
+    """Return a listener for ``connect(listener=...)`` that records metrics.
 
-    *kind*: ``"prometheus"``, by prometheus_client; or ``"opentelemetry"``, by the API of OpenTelemetry, to
-    what the process has set up for it. *alias*: the label that tells this client from others. *registry*:
-    that of a site with a registry of its own; None: the default one of prometheus_client.
+    In a site, the setting ``METRICS`` does this for each alias. *kind*: ``"prometheus"``, for
+    prometheus_client; or ``"opentelemetry"``, for the OpenTelemetry SDK that the process has set up. *alias*:
+    the label of this client. *registry*: a registry of prometheus_client; None: its default registry.
 
-    Raises `ConfigurationError` for another word, for a *registry* with OpenTelemetry, and where the extra
+    Raises `ConfigurationError` for another *kind*, for a *registry* with OpenTelemetry, and if the extra
     ``metrics`` is not installed.
 
     Example::

@@ -1,4 +1,4 @@
-"""What metrics of both kinds share: the places that locks are taken at, and the results that are counted."""
+"""What both kinds of metrics share: the places in the code that take locks, and the results to count."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from distlock.terms import shown_where
 
 T = TypeVar("T")
 
-#: More than any site has. Code that is made anew again and again is a new place each time.
+#: `Places` is emptied at this size, which only a site reaches that creates its functions again and again.
 MOST = 10_000
 
 
 class Places(Generic[T]):
-    """The results of *make*, one for each place."""
+    """A cache of what *make* returns for each place in the code."""
 
     def __init__(self, make: Callable[[str], T]) -> None:
         self._make = make
-        #: With what has that id, which keeps it from being another's.
+        #: By id. The reference to the code keeps its id from being used again.
         self._known: dict[int | str, tuple[Where, T]] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
     def at(self, where: Where) -> T:
-        # The hash of code is that of all its names and constants.
+        # The key is an id, because the hash of code is slow: it covers all names and constants.
         key = where if isinstance(where, str) else id(where)
         known = self._known.get(key)
         if known is None:
             if len(self._known) >= MOST:
                 self._known.clear()
-            # Two threads may both make one: what they count in is the same.
+            # If two threads make one each, both count in the same metrics.
             known = self._known[key] = where, self._make(shown_where(where))
         return known[1]
 
@@ -42,16 +42,16 @@ GRANTED = "granted"
 TIMED_OUT = "timed_out"
 REFUSED = "refused"
 UNAVAILABLE = "unavailable"
-#: Interrupted, cancelled, or never allowed.
+#: The acquisition was interrupted, cancelled, or an error of the caller.
 FAILED = "failed"
 RESULTS = (GRANTED, TIMED_OUT, REFUSED, UNAVAILABLE, FAILED)
 
-#: Seconds: from a free lock on the same host to the longest that anybody waits.
+#: The bounds of histograms, seconds: from a free lock on the same host to the longest wait.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 def result_of(error: BaseException | None) -> str:
-    """Return the result of an acquisition that *error* ended; None: the lock stayed taken."""
+    """Return the result of an acquisition that *error* ended; None: it timed out without an error."""
     if error is None or isinstance(error, LockTimeout):
         return TIMED_OUT
     if isinstance(error, TooManyWaiters):

@@ -1,4 +1,4 @@
-"""Metrics and spans by the API of OpenTelemetry: to what the process has set up, and to nowhere else."""
+"""Metrics and spans through the OpenTelemetry API. The process chooses and sets up the SDK."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from distlock.metrics.counting import BUCKETS, GRANTED, RESULTS, Places, result_
 class _PlaceInstruments:
     """The instruments of one place in the code.
 
-    It is only added up here, and read when somebody collects: an SDK takes ten times as long for an addition.
+    They count here, and the SDK reads the counts when it collects: its own additions take ten times as long.
     """
 
     __slots__ = ("_mutex", "about", "holding", "results", "waiting")
@@ -29,7 +29,7 @@ class _PlaceInstruments:
         self.begin()
 
     def begin(self) -> None:
-        """In a forked child, too: what its parent has counted is the parent's."""
+        """Start from 0. A forked child does so, too, because its parent reports the counts until then."""
         self._mutex = threading.Lock()
         self.waiting = 0
         self.holding = 0
@@ -101,7 +101,7 @@ _instruments = cache(_Instruments)
 
 
 class OpenTelemetryMetrics(Listener):
-    """The listener of the client that *alias* tells from others."""
+    """The listener of one client, whose label is *alias*."""
 
     def __init__(self, alias: str) -> None:
         self._alias = alias
@@ -138,7 +138,7 @@ class _Spanned(Attempt):
         self._span = self._of.tracer.start_span("lock held", attributes=self._place.about)
 
     def refused(self, error: BaseException | None, waited: float) -> None:
-        # The text of an error has the name in it.
+        # The status has no description, because the text of an error contains the lock's name.
         self._span.set_status(Status(StatusCode.ERROR))
         self._ended(result_of(error))
 

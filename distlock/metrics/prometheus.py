@@ -1,4 +1,4 @@
-"""Metrics by prometheus_client; over several processes in the way that it has."""
+"""Metrics through prometheus_client, also in its multiprocess mode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LABELS = ("alias", "where")
 
 
 class _Metrics:
-    """All of ours in *registry*."""
+    """All metrics of distlock in *registry*."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def histogram(name: str, text: str) -> Histogram:
@@ -27,7 +27,7 @@ class _Metrics:
             return Counter(name, text, labels, registry=registry)
 
         def gauge(name: str, text: str) -> Gauge:
-            # Processes that have ended do not count any more.
+            # "livesum" leaves out processes that have ended.
             return Gauge(name, text, _LABELS, registry=registry, multiprocess_mode="livesum")
 
         results = "Acquisitions by result: " + ", ".join(RESULTS)
@@ -46,7 +46,7 @@ class _Metrics:
         self.holding = gauge("distlock_holding", "Locks that were granted and are not released yet")
 
 
-#: A registry takes each name once.
+#: The metrics of each registry, which accepts each name only once.
 _known: WeakKeyDictionary[CollectorRegistry, _Metrics] = WeakKeyDictionary()
 _mutex = threading.Lock()
 
@@ -60,7 +60,7 @@ def _metrics_in(registry: CollectorRegistry) -> _Metrics:
 
 
 class _Place(Attempt):
-    """The metrics of one place in the code. It is what is told of each acquisition there, too."""
+    """The metrics of one place in the code, which also serve as the `Attempt` of each acquisition there."""
 
     __slots__ = (
         "_commit",
@@ -81,7 +81,7 @@ class _Place(Attempt):
         self._commit = metrics.commit.labels(*labels)
         self._waiting = metrics.waiting.labels(*labels)
         self._holding = metrics.holding.labels(*labels)
-        # All begin at 0: a rate can't see the first of a counter that was not there before.
+        # All counters begin at 0, because rate() does not see the first increment of a new counter.
         self.losses = metrics.losses.labels(*labels)
         self.lifts = metrics.lifts.labels(*labels)
         self.results = {result: metrics.acquisitions.labels(*labels, result) for result in RESULTS}
@@ -110,7 +110,7 @@ class _Place(Attempt):
 
 
 class PrometheusMetrics(Listener):
-    """The listener of the client that *alias* tells from others, in *registry*."""
+    """The listener of one client, whose label is *alias*, with its metrics in *registry*."""
 
     def __init__(self, alias: str, registry: CollectorRegistry = REGISTRY) -> None:
         if not isinstance(registry, CollectorRegistry):

@@ -1,4 +1,4 @@
-"""What an operator does: look at locks, list them, break one. Commands, pages and metrics are made of it."""
+"""What an operator does: look at locks, list them, request a release, break one."""
 
 from __future__ import annotations
 

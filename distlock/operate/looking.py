@@ -1,4 +1,4 @@
-"""The holder of a lock and those who wait for it, and what an operator does to them."""
+"""Show who holds a lock and who waits for it, and request a release or break a lock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LATCHES_AT_ONCE = 100
 
 
 def printable(said: str) -> str:
-    """*said* as a terminal or a log may be told it: other programs write to the lock service, too."""
+    """Return *said* with escapes for control characters: other programs write to the lock service, too."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in said)
 
 
@@ -34,25 +34,25 @@ def printable(said: str) -> str:
 class Party:
     """A process that holds a lock or waits for it, as far as is known."""
 
-    #: How the lock service calls it.
+    #: The lock service's name for it.
     process: str
-    #: "" and 0: it has said nothing of itself, because it came less than a few seconds ago, or is older.
+    #: "" and 0 if the process has not published them, as in its first few seconds.
     host: str = ""
     pid: int = 0
-    #: The view or function; "" if nothing is known of it.
+    #: The view or function; "" if it is unknown.
     where: str = ""
-    #: Since when, seconds since 1970; 0: for about a second at most, or nothing is known of it.
+    #: Since when it holds or waits, seconds since 1970; 0: for about a second at most, or it is unknown.
     since: float = 0.0
-    #: Callers that wait there.
+    #: How many of its callers wait.
     waiting: int = 0
-    #: Callers that read there, or permits that they have; 0: not known, or it has the lock as a whole.
+    #: How many of its callers read, or how many permits they have; 0: unknown, or the lock is exclusive.
     holding: int = 0
-    #: Seconds since it last said something, where that is longer than it promised: it stands still, or has
-    #: no way to the lock service. 0: it responds, as far as is known.
+    #: Seconds since it last published its status, if that is overdue: it hangs, or can't reach the lock
+    #: service. 0: it responds, as far as is known.
     silent: float = 0.0
 
     def seconds(self) -> float:
-        """For how long, as far as is known."""
+        """Return for how many seconds it holds or waits; 0 if that is unknown."""
         return max(0.0, time.time() - self.since) if self.since else 0.0
 
     def __str__(self) -> str:
@@ -66,42 +66,42 @@ class LockState:
     """One lock, semaphore or latch, as it was at one moment."""
 
     name: str
-    #: None: nobody holds it. Of several one: see *holders*.
+    #: The holder, or one of several: see *holders*. None: nobody holds it.
     holder: Party | None
-    #: The first fence of the hold. None: nobody holds it, or the lock service does not tell.
+    #: The first fence of the hold. None: nobody holds it, or the lock service does not show it.
     fence: Fence | None
-    #: What is left of the lease, seconds; ``math.inf``: it has none, and ends with its process; None: that is
-    #: not told. Of a latch: when it is gone, unless something is counted.
+    #: Seconds until the lease ends; ``math.inf``: it has none, and ends with its process; None: unknown. For
+    #: a latch, seconds until it is gone, unless something is counted.
     remaining: float | None
-    #: The processes that wait, the next one first; of a long queue the beginning.
+    #: The processes that wait, the next one first. A long queue is cut off.
     queue: tuple[Party, ...]
     #: How many processes wait.
     waiting: int
-    #: Where the hold is a transaction, what the database calls that; "" elsewhere. One that comes after a
-    #: ROLLBACK has the same fence, and is another one.
+    #: If the hold is a transaction, the database's id of it; else "". After a ROLLBACK, another transaction
+    #: may have the same fence.
     transaction: str = ""
-    #: In which mode it is held; and how many more hold it, of readers.
+    #: The mode of the hold, and how many other holds there are, of readers or permits.
     mode: Mode = EXCLUSIVE
     others: int = 0
     kind: Kind = LOCK
-    #: All that hold it, a party for each hold; of very many the beginning.
+    #: All holders, with a party for each hold. A very long list is cut off.
     holders: tuple[Party, ...] = ()
-    #: How many callers read, or how many permits are out. What a process has not said yet counts as one.
+    #: How many callers read, or how many permits are out. A process without a published number counts as one.
     inside: int = 0
     #: A semaphore's limit, as one of its holders gave it; 0 if it is unknown.
     limit: int = 0
     #: A latch's original and remaining count; None if there is no latch.
     total: int | None = None
     left: int | None = None
-    #: Where several servers decide together: how many of them have it; None: elsewhere.
+    #: If several servers decide together, how many of them have it; else None.
     quorum: Quorum | None = None
-    #: Where nobody breaks one lock: the statement that ends its session on the server, and with it all that
-    #: the session holds; "" elsewhere.
+    #: If a single lock can't be broken, the statement that ends its session on the server, with all locks of
+    #: the session; else "".
     ended_by: str = ""
 
     @property
     def servers(self) -> str:
-        """On how many of how many servers it is; "" where one server decides."""
+        """How many of how many servers have it, as a text; "" if one server decides."""
         if (seen := self.quorum) is None:
             return ""
         on = f"{seen.have} of {seen.of} servers"
@@ -109,7 +109,7 @@ class LockState:
 
     @property
     def hold(self) -> str:
-        """Names this hold, and none after it; "": nobody holds it, or nothing names it."""
+        """An id that no later hold has; "": nobody holds it, or the hold has no id."""
         if self.fence is None:
             return ""
         return f"{self.fence.number}.{self.transaction}" if self.transaction else str(self.fence.number)
@@ -117,7 +117,7 @@ class LockState:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The part of one process in one name."""
+    """One process that holds a name or waits for it."""
 
     name: str
     party: Party
@@ -134,10 +134,10 @@ class Listed:
 
 
 class InspectedNamespace(Protocol):
-    """The methods of a namespace that tell of its names."""
+    """The methods of a namespace that an operator needs."""
 
     def of_kind(self, kind: Kind) -> InspectedNamespace | None:
-        """Where the names of *kind* are; None: it has none."""
+        """Return the namespace of the names of *kind*; None: there is none."""
 
     def latch_states(self, names: Sequence[str]) -> Sequence[LatchState | None]:
         """Return the state of each of *names*."""
@@ -149,7 +149,7 @@ class InspectedNamespace(Protocol):
         """Return the latest view of *name*, and this process's own part, without asking the lock service."""
 
     def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
-        """Name, and what a process says of it."""
+        """Yield each published name that begins with *before*, with the process that has published it."""
 
     def request_release(self, name: str) -> bool: ...
 
@@ -192,13 +192,13 @@ def inspect(namespace: InspectedNamespace, name: str, kind: Kind = LOCK) -> Lock
 
 
 def _inside(holders: Sequence[Party], others: int) -> int:
-    """How many callers *holders* are, and those behind them that are not shown. A process may read once."""
+    """Return how many callers hold it: those of *holders*, and one for each other hold that is not shown."""
     shown = sum(max(1, one.holding) for one in holders)
     return shown + max(0, others + 1 - len(holders)) if holders else 0
 
 
 def _inspect_latch(namespace: InspectedNamespace, where: InspectedNamespace, name: str) -> LockState:
-    """A latch has no line: those that wait are told by their processes, the oldest first."""
+    """Inspect a latch, which has no queue: its waiters are those that processes have published."""
     (latch,) = namespace.latch_states([name])
     told = () if _is_open(latch) else where.announced(name)
     waiting = [_waits(seen, seen.row) for one, seen in told if one == name]
@@ -210,7 +210,7 @@ def _inspect_latch(namespace: InspectedNamespace, where: InspectedNamespace, nam
 
 
 def known_holder(namespace: InspectedNamespace, name: str) -> Party | None:
-    """The holder of *name* if it has held it for longer than a moment, as far as is known. Asks nobody."""
+    """Return the holder of *name* if it is known to have held it for `MOMENT` seconds. Does no I/O."""
     state, mine = namespace.known(name)
     if mine is not None and mine.held_since:
         party = Party("", socket.gethostname(), os.getpid(), mine.held_at, mine.held_since)
@@ -250,7 +250,7 @@ def _list_latches(namespace: InspectedNamespace, told: Iterator[tuple[str, SeenP
 
 
 def _is_open(latch: LatchState | None) -> bool:
-    """Then nobody waits for it, whatever a process said before that, which may have ended since."""
+    """Return whether *latch* is open, so that nobody waits for it, even if processes have published waits."""
     return latch is not None and not latch.left
 
 
@@ -269,10 +269,10 @@ def _waits(seen: SeenProcess, row: StatusRow | None) -> Party:
 
 
 def ask_back(namespace: InspectedNamespace, state: LockState, by: str) -> bool:
-    """Ask the holder of the lock that *state* shows to give it back: see `distlock.Locks.request_release`.
+    """Ask the holder of the lock that *state* shows to release it: see `distlock.Locks.request_release`.
 
     *by*: the person, for the log. Returns whether anybody holds it. Raises `BackendUnavailable`;
-    `ConfigurationError` where the lock service can't do it.
+    `ConfigurationError` if the lock service can't do it.
     """
     where = namespace.of_kind(state.kind)
     if where is None or not where.request_release(state.name):
@@ -288,12 +288,12 @@ def ask_back(namespace: InspectedNamespace, state: LockState, by: str) -> bool:
 
 
 def break_lock(namespace: InspectedNamespace, state: LockState, by: str) -> bool:
-    """Break the hold that *state* shows, and nothing after it. The next in the queue gets the lock.
+    """Break the hold that *state* shows, and no later one. The next in the queue gets the lock.
 
-    *by*: the person, for the log. Returns False, and nothing is changed, if the hold has ended meanwhile, or
-    there was none. The holder is told, at the latest at its next renewal: until then it believes that it has
-    the lock. With a fence it can't commit any more; without one it can.
-    Raises `BackendUnavailable`; `ConfigurationError` where the lock service can't do it.
+    *by*: the person, for the log. Returns False and changes nothing if the hold has ended meanwhile, or there
+    was none. The holder learns of it at its next renewal at the latest. Until then it believes that it has
+    the lock: with a fence it can't commit any more, without one it can.
+    Raises `BackendUnavailable`; `ConfigurationError` if the lock service can't do it.
     """
     where = namespace.of_kind(state.kind)
     if state.holder is None or where is None:

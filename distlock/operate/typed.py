@@ -1,19 +1,19 @@
-"""The line that an operator types next: complete, so that it can be pasted, and without a password."""
+"""The command that an operator types next: complete, so that it can be pasted, and without a password."""
 
 from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
 
-#: Where the command looks for a URL that is not to stand in the list of processes.
+#: The environment variable for a URL that must not appear in the list of processes.
 URL = "DISTLOCK_URL"
 
 
 def quoted(word: str) -> str:
-    """*word*, as a shell reads it, in characters that a terminal shows."""
+    """Return *word*, quoted for a shell, in printable characters."""
     if word.isprintable():
         return shlex.quote(word)
-    # The characters that are written as octal bytes, which bash, zsh, ksh and busybox read.
+    # Other characters are written as octal bytes, which bash, zsh, ksh and busybox read.
     shown = "".join(_escaped(one) for one in word)
     return f"$'{shown}'"
 
@@ -26,17 +26,17 @@ def _escaped(character: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """How ``distlock`` is called for the locks of one client."""
+    """How to call ``distlock`` for the locks of one client."""
 
-    #: ``python manage.py distlock``.
+    #: The command, such as ``python manage.py distlock``.
     command: str = "distlock"
-    #: The options that say which locks: pairs of an option and its value.
+    #: The options that name the client: pairs of an option and its value.
     options: tuple[tuple[str, str], ...] = ()
-    #: The URL is not among them: it may hold a password.
+    #: Whether the URL is left out of the options, because it may contain a password.
     hides_url: bool = False
 
     def line(self, word: str, name: str, *more: tuple[str, str]) -> str:
-        """Return the line that runs *word* on lock *name*. *more*: its options."""
+        """Return the command line of the subcommand *word* for the lock *name*, with the options *more*."""
         words = [part for option in (*self.options, *more) for part in option]
         # After "--" nothing is an option.
         last = ["--", name] if name.startswith("-") else [name]
@@ -47,7 +47,7 @@ class Typed:
 
 
 def typed_for(url: str | None, prefix: str | None) -> Typed:
-    """For the lock service at *url*, None: one that no URL names. *prefix*: None: the usual one."""
+    """Return the `Typed` for the lock service at *url* (None: unknown) and *prefix* (None: the default)."""
     hides = url is None or "@" in url or "?" in url
     options = [] if url is None or hides else [("--url", url)]
     if prefix is not None:

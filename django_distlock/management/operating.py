@@ -9,7 +9,7 @@ from django.db import DEFAULT_DB_ALIAS
 
 from distlock.backends.inspectable import Finding
 from distlock.cli.main import COMMANDS, HELP_OPTIONS
-from distlock.cli.output import told
+from distlock.cli.output import exits_for_errors
 from distlock.cli.site import Settings
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import told as pruned
@@ -53,7 +53,7 @@ def distlock(context: click.Context) -> None:
 @click.option("--dry-run", is_flag=True, help="Only count them.")
 def prune(older_than: float, database: str, dry_run: bool) -> None:
     """Delete the fence rows of names that nobody locks any more."""
-    with told():
+    with exits_for_errors():
         rows = prune_rows(database, older_than, dry_run)
     click.echo(pruned(rows, older_than, dry_run))
 
