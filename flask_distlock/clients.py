@@ -9,7 +9,8 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 from flask import current_app
 
@@ -50,13 +51,14 @@ class SessionAcquirer:
             return (yield from self._inner.acquire(names, parker, seconds, terms))
         if (again := kept_for(self.namespace, names)) is not None and again.kept is not None:
             refuse_upgrade(again.grant, names, terms.mode)
-            return EnteredGrant(_of_names(again.grant, names), again.kept)
+            again.kept.__enter__()
+            return BlockGrant(_of_names(again.grant, names), EnteredBlock(again.kept, {*names}))
         transactions = self._state.transactions(BLOCK, False, served_request())
         transactions.refuse_open(names, nested=inside_guard())
         refuse_kept(self.namespace, names)
         with block_waiting(self.namespace, names, seconds, terms.mode) as most:
             grant = yield from self._inner.acquire(names, parker, most, terms)
-        return None if grant is None else SessionGrant(grant, self.namespace, self._state)
+        return None if grant is None else BlockGrant(grant, SessionBlock(self.namespace, self._state))
 
 
 def _of_names(grant: Grant, names: tuple[str, ...]) -> Grant:
@@ -67,13 +69,17 @@ def _of_names(grant: Grant, names: tuple[str, ...]) -> Grant:
     return parts[0] if len(parts) == 1 else MultiGrant(parts)
 
 
-class _Ending(GrantWrapper):
-    """Wraps *grant* and changes its end. *whole*: the grant of all names, of which this is one part."""
+class BlockGrant(GrantWrapper):
+    """Wraps *grant*, and lets *block* decide what its end does.
 
-    __slots__ = ("_ended", "_whole")
+    *whole*: the grant of all names of the block, of which this is one part, which may end by itself.
+    """
 
-    def __init__(self, grant: Grant, whole: Self | None = None) -> None:
+    __slots__ = ("_block", "_ended", "_whole")
+
+    def __init__(self, grant: Grant, block: SessionBlock | EnteredBlock, whole: Self | None = None) -> None:
         super().__init__(grant)
+        self._block = block
         self._whole = whole
         self._ended = False
 
@@ -86,95 +92,68 @@ class _Ending(GrantWrapper):
         parts = self._grant.parts
         if len(parts) == 1:
             return dict.fromkeys(parts, self)
-        return {name: self._part(part) for name, part in parts.items()}
+        return {name: type(self)(part, self._block, self) for name, part in parts.items()}
 
     def remaining(self) -> float:
         return 0.0 if self._over() else self._grant.remaining()
 
     def _over(self) -> bool:
-        return self._ended or (self._whole is not None and self._whole._ended)
-
-    def _part(self, part: Grant) -> Self:
-        raise NotImplementedError
+        return self._ended or self._block.over or (self._whole is not None and self._whole._ended)
 
     def _release(self, until: float = math.inf) -> Commands[None]:
         if not self._over():
             self._ended = True
-            yield from self._end()
+            yield from self._block.end(self._grant)
 
     def _abandon(self, error: BaseException) -> None:
         if not self._over():
             self._ended = True
-            self._drop(error)
-
-    def _end(self) -> Commands[None]:
-        raise NotImplementedError
-
-    def _drop(self, error: BaseException) -> None:
-        """End the grant without I/O, for a caller that *error* interrupts."""
-        raise NotImplementedError
+            self._block.abandon(self._grant, error)
 
 
-class SessionGrant(_Ending):
-    """A grant that outlives the block until the transaction that the session has open is committed."""
+@dataclass(eq=False)
+class SessionBlock:
+    """A block whose lock is kept until the transaction that the session has open at its end is committed."""
 
-    __slots__ = ("_namespace", "_state")
+    namespace: Namespace
+    state: State
+    #: Each name ends by itself.
+    over: ClassVar[bool] = False
 
-    def __init__(self, grant: Grant, namespace: Namespace, state: State, whole: Self | None = None) -> None:
-        super().__init__(grant, whole)
-        self._namespace = namespace
-        self._state = state
-
-    def _part(self, part: Grant) -> Self:
-        return type(self)(part, self._namespace, self._state, self)
-
-    def _end(self) -> Commands[None]:
+    def end(self, grant: Grant) -> Commands[None]:
         later = None
         try:
-            held = CurrentGrant(self._namespace, self._grant, current_owner())
-            transactions = self._state.transactions(BLOCK, False, served_request())
+            held = CurrentGrant(self.namespace, grant, current_owner())
+            transactions = self.state.transactions(BLOCK, False, served_request())
             later = transactions.leave(held, failed=sys.exc_info()[0] is not None)
         finally:
             if later is None:
-                yield from self._grant._release()
+                yield from grant._release()
         if later is not None:
-            later.callback(self._grant.release)
+            later.callback(grant.release)
 
-    def _drop(self, error: BaseException) -> None:
-        self._grant._abandon(error)
+    def abandon(self, grant: Grant, error: BaseException) -> None:
+        grant._abandon(error)
 
 
-class EnteredGrant(_Ending):
-    """A grant for a lock that the request already keeps."""
+@dataclass(eq=False)
+class EnteredBlock:
+    """A block whose lock the request already keeps."""
 
-    __slots__ = ("_inside", "_kept")
+    kept: Kept
+    #: The names whose part has not ended.
+    inside: set[str]
+    over: bool = False
 
-    def __init__(self, grant: Grant, kept: Kept, whole: Self | None = None) -> None:
-        super().__init__(grant, whole)
-        self._kept = kept
-        #: The names whose part has not ended.
-        self._inside = {*grant.names}
-        if whole is None:
-            kept.__enter__()
-
-    def _part(self, part: Grant) -> Self:
-        return type(self)(part, self._kept, self)
-
-    def _end(self) -> Commands[None]:
-        self._leave()
+    def end(self, grant: Grant) -> Commands[None]:
+        self.abandon(grant)
         yield from ()
 
-    def _drop(self, error: BaseException) -> None:
-        self._leave()
-
-    def _leave(self) -> None:
-        if self._whole is None:
-            self._kept.__exit__()
-            return
-        self._whole._inside.difference_update(self.names)
-        if not self._whole._inside and not self._whole._ended:
-            self._whole._ended = True
-            self._kept.__exit__()
+    def abandon(self, grant: Grant, error: BaseException | None = None) -> None:
+        self.inside.difference_update(grant.names)
+        if not self.inside:
+            self.over = True
+            self.kept.__exit__()
 
 
 _NO_RLOCK = (

@@ -149,6 +149,6 @@ def transaction(
         with locks.lock("product_1") as grant, transaction(grant, db.session):
             db.session.get(Product, 1).stock = 100
     """
-    from flask_distlock.sql import own_transactions
+    from flask_distlock.sql import fence_row
 
-    return own_transactions.transaction(grant, session, engine)
+    return fence_row.transaction(grant, session, engine)

@@ -49,6 +49,17 @@ from flask_distlock.signals import fence_lifted, lock_lost, lock_release_request
 logger = logging.getLogger("distlock")
 
 
+#: The settings of an app, and what they are where it says nothing.
+_DEFAULTS = DEFAULTS | {
+    "DISTLOCK": None,
+    "DISTLOCK_CONTENDED_STATUS": 423,
+    RULES: None,
+    SERVER_TIMING: False,
+    REFRESH_SESSION: True,
+    STALE_WRITES: None,
+}
+
+
 class DistLock(DefaultAlias):
     """The locks of Flask apps. Its methods need an app context, and use the locks of the current app.
 
@@ -88,14 +99,8 @@ class DistLock(DefaultAlias):
             raise ConfigurationError(
                 f"DistLock serves the app {app.name!r} already: call init_app once per app."
             )
-        app.config.setdefault("DISTLOCK", None)
-        app.config.setdefault("DISTLOCK_CONTENDED_STATUS", 423)
-        app.config.setdefault(RULES, None)
-        for name, size in DEFAULTS.items():
-            app.config.setdefault(name, size)
-        app.config.setdefault(SERVER_TIMING, False)
-        app.config.setdefault(REFRESH_SESSION, True)
-        app.config.setdefault(STALE_WRITES, None)
+        for name, value in _DEFAULTS.items():
+            app.config.setdefault(name, value)
         detect_stale_writes(app)
         if app.config["DISTLOCK"] is not None:
             refuse_problems(app.config["DISTLOCK"])

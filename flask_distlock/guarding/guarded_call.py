@@ -25,10 +25,10 @@ from distlock.web.results import SkippableCall, refuse_coroutine, refuse_skippin
 from distlock.web.settings.clients import GuardTerms
 from distlock.web.stack import UpperGuard, below, refuse_unlocked, stacked, upper_guards
 from flask_distlock.exceptions import exception_for
+from flask_distlock.guarding.placement import locked_as_view
 from flask_distlock.guarding.request import FlaskRequest, observer_for, required_lock, status_of
 from flask_distlock.guarding.server_session import session_under
 from flask_distlock.guarding.state import GuardTransactions, current_state
-from flask_distlock.guarding.views import locked_as_view
 from flask_distlock.guarding.whole_request import ServedRequest, served_request
 from flask_distlock.private import views_of
 

@@ -56,8 +56,8 @@ class KeptLock(Kept):
     #: The ``db.session`` in which the call may have left a transaction open; None if it has used no session,
     #: or if the transaction belongs to a test around the request.
     session: Session | None = None
-    #: Ends the fencing, before the release; None: the transactions pass no fence.
-    fencing: ExitStack | None = None
+    #: Ends the fencing, before the release. It does nothing where the transactions pass no fence.
+    fencing: ExitStack = field(default_factory=ExitStack)
     #: Whether the call has certainly left changes.
     changed: bool = False
     #: Whether a transaction was committed during the call.
@@ -87,18 +87,18 @@ class KeptLock(Kept):
         """Release a lock that ends with its transaction, unless another call has entered it."""
         is_open = self.session is not None and self.session.in_transaction()
         if self.until_transaction and not self.entered and not is_open:
-            self._release()
+            with self.rest:
+                self.fencing.close()
 
     def end(self) -> None:
         """Roll back the open transaction and release the lock, at the end of the request."""
-        try:
-            if self.session is not None:
-                self.session.rollback()
-        except Exception:
-            # The connection is broken, and the transaction has ended with it.
-            logger.exception("db.session could not be rolled back at the end of the request.")
-        finally:
-            self._release()
+        with self.rest, self.fencing:
+            try:
+                if self.session is not None:
+                    self.session.rollback()
+            except Exception:
+                # The connection is broken, and the transaction has ended with it.
+                logger.exception("db.session could not be rolled back at the end of the request.")
 
     def problem(self) -> LockError | None:
         """Return the error that replaces the response, or None if the call's work was committed."""
@@ -108,13 +108,6 @@ class KeptLock(Kept):
             f"{self.where} returned with uncommitted changes in db.session, and nobody has committed them by "
             "the end of the request. They are rolled back: call db.session.commit() inside it."
         )
-
-    def _release(self) -> None:
-        try:
-            if self.fencing is not None:
-                self.fencing.close()
-        finally:
-            self.rest.close()
 
 
 @dataclass(eq=False)

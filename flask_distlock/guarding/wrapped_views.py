@@ -23,10 +23,16 @@ from distlock.web.decorator import Guarded, chain, guards_of, refuse_unguardable
 from distlock.web.guard_options import ALL_BUT_GET, Methods
 from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_route
 from flask_distlock.guarding.guarded_call import wrap
-from flask_distlock.guarding.placement import check_arguments, served
+from flask_distlock.guarding.placement import (
+    check_arguments,
+    class_of,
+    inherited_at,
+    is_locked,
+    served,
+    usual_methods_of,
+)
 from flask_distlock.guarding.request import requiring, status_of
 from flask_distlock.guarding.state import current_state
-from flask_distlock.guarding.views import class_of, inherited_at, is_locked, usual_methods_of
 from flask_distlock.private import has_own_as_view, may_change_arguments, views_of
 
 RULES = "DISTLOCK_RULES"

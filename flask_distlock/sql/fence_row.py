@@ -1,4 +1,4 @@
-"""Fence rows in SQLAlchemy's databases, and the fences that a session's transactions pass."""
+"""Fence rows in SQLAlchemy's databases, and the transactions of sessions that pass the fence."""
 
 from __future__ import annotations
 
@@ -13,17 +13,26 @@ from flask import has_app_context
 from flask.globals import app_ctx
 from sqlalchemy import Connection, Dialect, Engine, MetaData, event
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from distlock.backends.inspectable import Finding
 from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence.ending import Mark, commits_in_message, of_savepoint, takes_several
-from distlock.fence.passing import Again, absent_for, begin_fenced, look_again, made_by, pass_fence
+from distlock.fence.passing import (
+    Again,
+    absent_for,
+    begin_fenced,
+    look_again,
+    made_by,
+    pass_fence,
+    refuse_unfit,
+    time_left,
+)
 from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.row import RolledBack
 from distlock.fence.statements import statements_for
-from distlock.fence.trouble import ends_transaction
+from distlock.fence.trouble import ends_transaction, is_failed
 from distlock.grants.grant import Grant
 from distlock.terms import READ
 from flask_distlock.binds import DEFAULT_BIND
@@ -369,3 +378,72 @@ def beginnable(session: Session) -> Iterator[None]:
         yield
     finally:
         del session.begin
+
+
+@contextmanager
+def transaction(
+    grant: Grant, session: Session | scoped_session[Any], engine: Engine | None = None
+) -> Iterator[None]:
+    """See `flask_distlock.transaction`."""
+    refuse_unfit("transaction(grant, session)", grant)
+    names = ", ".join(map(repr, grant.names))
+    found = session() if isinstance(session, scoped_session) else session
+    if not isinstance(found, Session):
+        raise ConfigurationError(
+            f"transaction() on {names} takes a Session of SQLAlchemy, or db.session, and not a "
+            f"{type(found).__name__}."
+        )
+    if found.in_transaction():
+        raise ConfigurationError(
+            f"transaction() on {names}: the session has begun a transaction already, so that the fence "
+            "would come too late. Write session.commit() or session.rollback() before the 'with', or open "
+            "the session inside the lock."
+        )
+    grant.check()
+    left = time_left(grant)
+    bind = engine or found.get_bind()
+    if not isinstance(bind, Engine):
+        raise ConfigurationError(
+            f"transaction() on {names}: the session is bound to a connection, whose transaction others "
+            "have begun. Bind it to the engine, or write engine=."
+        )
+    connection = FenceConnection(bind, found)
+    ended: list[BaseException] = []
+
+    @contextmanager
+    def begin() -> Iterator[None]:
+        # begin_fenced() may try several times, and only the last attempt counts.
+        ended.clear()
+        with found.begin():
+            try:
+                connection.open = found.connection(bind_arguments={"bind": bind})
+                refuse_autocommit(connection.open)
+                watch(connection.open, ended.append)
+                yield
+            finally:
+                connection.open = None
+
+    def check(_session: Session) -> None:
+        # The last moment before COMMIT: nothing is written if the lock was lost.
+        grant.check()
+        if ended:
+            raise RolledBack(grant.names) from ended[0]
+        if connection.open is not None and is_failed(connection.open.connection.dbapi_connection):
+            raise ConfigurationError(
+                f"transaction() on {names}: the block has caught an error of the database, which rolls "
+                "back all of the transaction then: nothing of it is written. Write 'with "
+                "session.begin_nested():' inside the try, around what may fail, or let the error out."
+            )
+
+    with begin_fenced(begin, connection, grant, left, make_table(DEFAULT_BIND)):
+        # The loaded objects may have been read before the lock.
+        found.expire_all()
+        event.listen(found, "before_commit", check)
+        try:
+            yield
+            # Flush and check here, because the end of begin_fenced() commits what the block has left.
+            found.flush()
+            check(found)
+        finally:
+            event.remove(found, "before_commit", check)
+    grant._vouch()

@@ -300,7 +300,7 @@ class SessionTransactions:
         kept = KeptLock(
             self.where,
             None if session is None or (joins(session) and not self._changed) else session,
-            self._open,
+            self._open or ExitStack(),
             changed=self._changed,
             committed_inside=current.grant in self.sessions.committed,
             until_transaction=not by_request,
