@@ -364,8 +364,9 @@ def loaded_object(value: object) -> object:
 
 
 def loaded_by_session(request: HttpRequest) -> object:
-    """Return the user that Django loaded for ``request.user``, which may be another one by now; else None."""
-    return loaded_object(vars(request).get("_cached_user"))
+    """Return what ``request.user`` has loaded for the session, if it has; somebody may have replaced it."""
+    user = vars(request).get("_cached_user")
+    return None if user is None else loaded_object(user)
 
 
 def loaded_by_auser(request: HttpRequest) -> object:

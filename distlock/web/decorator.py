@@ -193,11 +193,9 @@ class Guarded:
         self.wrapper: Callable[..., Any] | None = None
         #: The guard directly below, if the two form a stack: see `distlock.web.stack`.
         self.below: Guarded | None = None
-        #: Whether another guard has it as `below`.
-        self.is_below = False
-        #: Whether it locks a request, by the view and the HTTP method. A face keeps here what it has found.
-        self.locks_at: dict[tuple[object, str], bool | None] = {}
-        #: The views whose streamed responses were logged.
+        #: Whether a guard may stand directly on it, and leave its lock to it.
+        self.has_upper = False
+        #: The views that were warned of because they return a streamed response.
         self.streams_told: set[str] = set()
 
     def locks_method(self, method: str | None) -> bool:

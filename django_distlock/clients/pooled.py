@@ -30,16 +30,11 @@ _USED = """
 """
 
 
-def giving_back(parker: Parker) -> Parker:
-    """Return a parker like *parker* that gives pooled connections back before it sleeps."""
-    if isinstance(parker, ThreadParker):
-        parker.before_sleep = give_back
-        return parker
-    return _InTask(parker) if isinstance(parker, TaskParker) else parker
-
-
 class _InTask:
-    """Parks a task, and gives back the connections of the thread where `sync_to_async` runs its queries."""
+    """The parker of a task, which gives pooled connections back before it sleeps.
+
+    They are those of the thread where `sync_to_async` runs the database work of the task.
+    """
 
     __slots__ = ("_gate", "_given", "owner")
 
@@ -130,7 +125,10 @@ class Waiting:
         self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
     ) -> Commands[Grant | None]:
         if self._gives_back:
-            parker = giving_back(parker)
+            if isinstance(parker, ThreadParker):
+                parker.before_sleep = give_back
+            elif isinstance(parker, TaskParker):
+                parker = _InTask(parker)
         if parker.may_stall:
             # While a task waits, its thread does not.
             return (yield from self._inner.acquire(names, parker, seconds, terms))

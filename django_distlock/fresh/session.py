@@ -20,7 +20,7 @@ from django.conf import settings
 from django.core.cache import caches
 from django.core.exceptions import BadRequest, PermissionDenied, SuspiciousOperation
 from django.db import DatabaseError, connections, router, transaction
-from django.http import Http404
+from django.http import Http404, HttpRequest
 from django.http.multipartparser import MultiPartParserError
 from django.utils import timezone
 from django.utils.module_loading import import_string
@@ -31,7 +31,7 @@ from distlock.web.batch import Batch
 from distlock.web.decorator import Guarded
 from distlock.web.sessions import merge
 from distlock.web.stack import UpperGuard, serialises_session
-from django_distlock import private, private_of_others
+from django_distlock import private
 from django_distlock.conf import refreshes_session
 
 #: Exceptions that Django answers with a status below 500, for which SessionMiddleware saves the session.
@@ -41,15 +41,18 @@ _ANSWERED = (Http404, PermissionDenied, BadRequest, SuspiciousOperation, MultiPa
 _MARK = "_distlock"
 
 
-def session_under(guarded: Guarded, request: Any, uppers: Sequence[UpperGuard] = ()) -> GuardedSession | None:
-    """Return the session that a call of *guarded* has to compare and save, or None.
+def session_under(
+    guarded: Guarded, request: HttpRequest, uppers: Sequence[UpperGuard]
+) -> GuardedSession | None:
+    """Return the session that a call of *guarded* has to compare and to save; None where there is none.
 
     It is not None if the setting is on, all requests of one session take the lock, the store of the session
     can be read again, and no guard around this one handles the session.
     """
-    if request is None or not refreshes_session() or not serialises_session(guarded, uppers):
+    is_kept_apart = serialises_session(guarded, uppers) if uppers else guarded.told.serialises_session
+    session: Any = getattr(request, "session", None)
+    if session is None or not is_kept_apart or not refreshes_session():
         return None
-    session: Any = getattr(private_of_others.django_request(request), "session", None)
     if not _is_session(session) or session.session_key is None:
         # No other request has a session that has no key yet.
         return None

@@ -42,15 +42,15 @@ def watch_users() -> None:
             rows.watch(related)
 
 
-def loaded_users(request: Any) -> list[Model]:
+def loaded_users(request: Any, django_request: HttpRequest) -> list[Model]:
     """Return the users that *request* has loaded before the innermost lock of the running code. Loads none.
 
     A second call for the same request and lock returns [].
 
     Args:
-        request: Django's request, or REST framework's wrapper around it.
+        request: *django_request*, or that of REST framework around it.
+        django_request: Django's request.
     """
-    django_request = private_of_others.django_request(request)
     values = vars(django_request)
     of_session = private.loaded_by_session(django_request)
     if request is django_request and of_session is None and "user" not in values and "auth" not in values:

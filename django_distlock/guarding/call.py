@@ -27,7 +27,7 @@ from django_distlock.guarding.observers import observer_for
 from django_distlock.guarding.open_transactions import give_up_failed, refuse_left
 from django_distlock.guarding.placement import Standing
 from django_distlock.guarding.request import DjangoBody, DjangoRequest, answer_to, response_of
-from django_distlock.guarding.transactions import AsyncTransactions, SyncTransactions, has_sqlite
+from django_distlock.guarding.transactions import AsyncTransactions, SyncTransactions
 from django_distlock.private import makes_content_later, post_render_callbacks
 
 #: Marks a request for which a framework below the guard has turned an exception into an answer.
@@ -48,42 +48,42 @@ def run(
 ) -> Any:
     """Run *body* under the locks that the guard names for a call with *args* and *kwargs*."""
     warn_without_checks()
-    request, told, uppers = standing.request, guarded.told, upper_guards(guarded)
+    request, http, told = standing.request, standing.http, guarded.told
+    uppers = upper_guards(guarded) if guarded.has_upper else ()
     terms = clients.terms(guarded)
-    names = guarded.names.of_call(
-        args,
-        kwargs,
-        terms.max_names,
-        request=None if request is None else DjangoRequest(request),
-        is_method=standing.is_method,
-    )
-
-    if guard.leaves_to_below(guarded, names, transactions, uppers, clients.terms):
-        if request is not None:
-            read_before_lock(DjangoBody(request), terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
-        with stacked(guarded, names, terms, observer_for(guarded, request), uppers):
+    parts = DjangoRequest(http, request) if http is not None and guarded.names.needs_request else None
+    names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
+    if http is not None and (sent := DjangoBody(http)).length:
+        if told.batch is None:
+            read_before_lock(sent, terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
+        else:
+            read_for_batch(sent, terms, names, told.timeout, body_size(BATCH_MAX_BODY))
+    if guarded.below is not None and guard.leaves_to_below(
+        guarded, names, transactions, uppers, clients.terms
+    ):
+        with stacked(guarded, names, terms, observer_for(guarded, http), uppers):
             return body()
 
-    session = session_under(guarded, request, uppers)
-    refreshes = request is not None and conf.refreshes_user()
+    session = None if http is None else session_under(guarded, http, uppers)
+    refreshes = conf.refreshes_user()
 
     def compare_first(grant: Grant) -> None:
         try:
             if session is not None:
                 session.begun(grant)
-            if refreshes:
-                compare(request, loaded_users(request))
+            if http is not None and refreshes:
+                compare(request, loaded_users(request, http))
         except BaseException as error:
             if session is not None:
                 session.raised(error)
             raise
 
-    if (refreshes or session is not None) and has_sqlite():
-        transactions = transactions.comparing_first(compare_first)
+    if refreshes or session is not None:
+        transactions.compare_first = compare_first
 
     def finished() -> Any:
         try:
-            if refreshes and (users := loaded_users(request)):
+            if http is not None and refreshes and (users := loaded_users(request, http)):
                 compare(request, users)
             result = body()
         except BaseException as error:
@@ -93,21 +93,16 @@ def run(
         if not isinstance(result, HttpResponseBase):
             refuse_coroutine(guarded.where, result)
         elif result.status_code >= 400:
-            give_up_failed(raised=hasattr(request, _RAISED))
-        else:
+            give_up_failed(raised=hasattr(http, _RAISED))
+        elif not getattr(result, "is_rendered", True):
             refuse_callbacks(guarded.where, result)
         if session is not None:
             session.returned(getattr(result, "status_code", 200))
         return result
 
+    observer = observer_for(guarded, http)
     if told.batch is not None:
-        if request is not None:
-            read_for_batch(DjangoBody(request), terms, names, told.timeout, body_size(BATCH_MAX_BODY))
-        return run_in_batch(
-            guarded, terms, names, finished, transactions, session, observer_for(guarded, request)
-        )
-    if request is not None:
-        read_before_lock(DjangoBody(request), terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
+        return run_in_batch(guarded, terms, names, finished, transactions, session, observer)
     return guard.run(
         terms.client,
         names,
@@ -117,7 +112,7 @@ def run(
         terms=terms.lock,
         fenced_in=terms.fenced_in,
         standby=terms.standby,
-        observer=observer_for(guarded, request),
+        observer=observer,
         companion=session,
         uppers=uppers,
     )
@@ -132,26 +127,29 @@ async def arun(
 ) -> Any:
     """`run`, for an async *body*."""
     warn_without_checks()
-    request, told, uppers = standing.request, guarded.told, upper_guards(guarded)
-    parts = None if request is None else await DjangoRequest(request).prepare(guarded.names)
+    request, http, told = standing.request, standing.http, guarded.told
+    uppers = upper_guards(guarded) if guarded.has_upper else ()
+    parts = None if http is None else await DjangoRequest(http, request).prepare(guarded.names)
     terms = clients.terms(guarded)
     if terms.fenced_in is not None:
         row_is_lock = clients.settings(told.alias).row_is_lock
         raise ConfigurationError(async_with_fence(guarded, row_is_lock=row_is_lock))
     names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
-    if request is not None:
-        # Reading may block. Only WSGI has an unread body, and its event loop serves this request alone.
-        read_before_lock(DjangoBody(request), terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
+    if http is not None and (sent := DjangoBody(http)).length:
+        # Under WSGI the event loop serves this request alone.
+        read_before_lock(sent, terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
     transactions = await AsyncTransactions.look_around(guarded.where)
-    if guard.leaves_to_below(guarded, names, transactions, uppers, clients.terms):
-        with stacked(guarded, names, terms, observer_for(guarded, request), uppers):
+    if guarded.below is not None and guard.leaves_to_below(
+        guarded, names, transactions, uppers, clients.terms
+    ):
+        with stacked(guarded, names, terms, observer_for(guarded, http), uppers):
             return await body()
 
-    session = session_under(guarded, request, uppers)
+    session = None if http is None else session_under(guarded, http, uppers)
 
     async def finished() -> Any:
         try:
-            if request is not None and conf.refreshes_user() and (users := loaded_users(request)):
+            if http is not None and conf.refreshes_user() and (users := loaded_users(request, http)):
                 await sync_to_async(compare)(request, users)
             result = await body()
         except BaseException as error:
@@ -171,7 +169,7 @@ async def arun(
         transactions,
         timeout=told.timeout,
         terms=terms.lock,
-        observer=observer_for(guarded, request),
+        observer=observer_for(guarded, http),
         companion=session,
         uppers=uppers,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase
 
@@ -12,7 +11,7 @@ from distlock.web.observer import Observer, Signals, Stopwatch, add_header, toge
 from django_distlock import conf
 from django_distlock.guarding.placement import bound_method
 from django_distlock.guarding.viewclasses import view_class
-from django_distlock.private_of_others import django_request, is_api_view
+from django_distlock.private_of_others import is_api_view
 from django_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released
 
 #: The attribute of a rule's wrapper with the view that it wraps, which is the one that can be imported.
@@ -36,10 +35,10 @@ def sender_of(guarded: Guarded) -> object:
     return view if cls is None or is_api_view(cls) else cls
 
 
-def observer_for(guarded: Guarded, request: Any) -> Observer | None:
-    """Return the observer of this call of *guarded*, or None if it needs none.
+def observer_for(guarded: Guarded, request: HttpRequest | None) -> Observer | None:
+    """Return the observer of this call of *guarded*, or None if there is none.
 
-    *request* is Django's, or REST framework's wrapper around it; None for a plain function.
+    *request*: None for a plain function.
     """
     heard = (
         lock_acquired.receivers
@@ -50,7 +49,6 @@ def observer_for(guarded: Guarded, request: Any) -> Observer | None:
     timed = request is not None and conf.server_timing()
     if not heard and not timed:
         return None
-    request = None if request is None else django_request(request)
     return together(_signals(guarded, request) if heard else None, _stopwatch(request) if timed else None)
 
 

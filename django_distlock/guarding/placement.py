@@ -45,6 +45,8 @@ class Standing:
     kind: Literal["function", "view", "dispatch", "handler"]
     #: Django's request, or REST framework's wrapper around it; None for a function without one.
     request: Any = None
+    #: Django's, which may be inside of *request*.
+    http: HttpRequest | None = None
     view: View | None = None
     #: Whether the first of the call's arguments is the ``self`` or ``cls`` of a method.
     is_method: bool = False
@@ -71,15 +73,16 @@ class Standing:
             # The most frequent call needs no search.
             match = first.resolver_match
             if (match is not None and outermost(match.func) is guarded) or _is_the_view(guarded, first, None):
-                return cls("view", first)
+                return cls("view", first, first)
             if match is not None and kwargs == match.kwargs and args[1:] == match.args:
                 refuse_hidden(guarded, match.func)
             guarded.refuse_methods()
-            return cls("function", first)
+            return cls("function", first, first)
         is_method = owner is None and bool(args) and (takes_self or _is_method_of(guarded, args))
         if is_method:
             owner, first = first, args[1] if len(args) > 1 else kwargs.get("request")
-        request = first if is_request(first) else None
+        http = _django_request(first)
+        request = None if http is None else first
         if request is not None and isinstance(owner, View):
             name = getattr(guarded.function, "__name__", "")
             if name in TOO_EARLY:
@@ -88,20 +91,16 @@ class Standing:
                 if never_awaited(type(owner), handlers(owner)):
                     raise ConfigurationError(async_in_rest(guarded.told, type(owner)))
                 refuse_useless(guarded, type(owner), methods_of_view(owner), usual_methods_in(owner))
-                return cls("dispatch", request, owner, is_method)
+                return cls("dispatch", request, http, owner, is_method)
             if name in handlers(owner):
                 refuse_useless_method(guarded, handlers(owner)[name])
-                return cls("handler", request, owner, is_method)
+                return cls("handler", request, http, owner, is_method)
         elif request is not None and _is_the_view(guarded, request, owner):
             if not isinstance(request, HttpRequest):
                 raise ConfigurationError(below_api_view(guarded))
-            return cls("view", request, None, is_method)
+            return cls("view", request, http, None, is_method)
         guarded.refuse_methods()
-        return cls("function", request, None, is_method)
-
-    def is_locked_by(self, guarded: Guarded) -> bool:
-        """Return whether *guarded* locks the method of the request."""
-        return self.locks_method(guarded, self.request.method)
+        return cls("function", request, http, None, is_method)
 
     def locks_method(self, guarded: Guarded, method: str) -> bool:
         """Return whether *guarded* locks requests with *method* in these circumstances."""
@@ -141,9 +140,10 @@ class Standing:
         return EveryAlias({*every, *opted_out(type(self.view).dispatch)})
 
 
-def is_request(value: object) -> bool:
-    """Return whether *value* is Django's request, or REST framework's wrapper around it."""
-    return isinstance(value, HttpRequest) or isinstance(django_request(value), HttpRequest)
+def _django_request(value: object) -> HttpRequest | None:
+    """Return *value* if it is Django's request, or the one inside of REST framework's; else None."""
+    inner: object = django_request(value)
+    return inner if isinstance(inner, HttpRequest) else None
 
 
 def bound_method(function: Callable[..., Any]) -> Any:
@@ -154,8 +154,8 @@ def bound_method(function: Callable[..., Any]) -> Any:
 def _is_method_of(guarded: Guarded, args: tuple[Any, ...]) -> bool:
     """Return whether the first of *args*, with which *guarded* is called, is its ``self`` or ``cls``."""
     first = args[0]
-    if isinstance(first, View) and len(args) > 1 and is_request(args[1]):
-        # This holds even if a decorator above the guard hides what it wraps.
+    if isinstance(first, View) and len(args) > 1 and _django_request(args[1]) is not None:
+        # Also where a decorator that does not say what it wraps stands above the guard.
         return True
     return _has_method(first if isinstance(first, type) else type(first), guarded)
 

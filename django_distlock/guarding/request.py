@@ -23,7 +23,6 @@ from distlock.web.names.sources import BoundNames, where_of
 from django_distlock import private
 from django_distlock.conf import status
 from django_distlock.private import put_stream, unread_stream
-from django_distlock.private_of_others import django_request
 
 
 def keep_body(request: HttpRequest, names: BoundNames) -> None:
@@ -46,18 +45,15 @@ class _Sent:
 
 
 class DjangoBody:
-    """A `distlock.web.bodies.Body`. *request*: Django's, or that of REST framework around it."""
+    """A `distlock.web.bodies.Body`."""
 
-    def __init__(self, request: Any) -> None:
-        self._request = django_request(request)
-
-    @property
-    def length(self) -> int:
-        # Like Django, take a body without a length to be empty.
+    def __init__(self, request: HttpRequest) -> None:
+        self._request = request
+        # As Django reads it: a body without a length is none.
         try:
-            return int(self._request.META.get("CONTENT_LENGTH") or 0)
+            self.length = int(request.META.get("CONTENT_LENGTH") or 0)
         except ValueError:
-            return 0
+            self.length = 0
 
     def unread(self) -> Stream | None:
         stream = unread_stream(self._request)
@@ -68,11 +64,11 @@ class DjangoBody:
 
 
 class DjangoRequest:
-    """A `distlock.web.names.request.Request`. *request*: Django's, or that of REST framework around it."""
+    """A `distlock.web.names.request.Request`. *outer*: REST framework's around it; None: there is none."""
 
-    def __init__(self, request: Any) -> None:
-        self._outer = request
-        self._request = request if isinstance(request, HttpRequest) else django_request(request)
+    def __init__(self, request: HttpRequest, outer: Any = None) -> None:
+        self._outer = request if outer is None else outer
+        self._request = request
         self._user: Any = None
 
     async def prepare(self, names: BoundNames) -> DjangoRequest:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from typing import Any
 
 from django.db import connections, transaction
@@ -125,7 +126,7 @@ def run_dispatch(
 ) -> Any:
     """Run *body*, the guarded dispatch() of a view."""
     with ExitStack() as stack:
-        if standing.is_locked_by(guarded):
+        if standing.locks_method(guarded, standing.request.method):
             refuse_own_dispatch(guarded, type(standing.view))
         elif not hasattr(standing.view, _GUARDED):
             stack.enter_context(transactions.unlocked())
@@ -159,7 +160,10 @@ def _guard_handlers(
     is_method = standing is not None and standing.is_method
 
     def is_locked() -> bool:
-        return guarded.locks_method(request.method) if standing is None else standing.is_locked_by(guarded)
+        method = request.method
+        if standing is None:
+            return guarded.locks_method(method)
+        return standing.locks_method(guarded, method or "")
 
     method = request.method
     if is_locked():
@@ -244,9 +248,10 @@ def _guard_handler(
                     return body()
             return body()
         with refusing(guarded, view):
-            standing = Standing("handler", rest_request, view, is_method)
+            standing = Standing("handler", rest_request, request, view, is_method)
             seen = (view, *given) if is_method else given
-            return run(guarded, transactions, body, standing, seen, kwargs)
+            # Those of this call, which may have something to compare first.
+            return run(guarded, copy(transactions), body, standing, seen, kwargs)
 
     call_handler_through(view, name, guarded_handler)
 

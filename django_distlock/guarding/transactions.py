@@ -8,12 +8,11 @@ This module opens its transactions after the lock and before the view.
 from __future__ import annotations
 
 import asyncio
-import copy
 import functools
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -76,9 +75,9 @@ def opened_around(view: Callable[..., Any]) -> list[str]:
 
 
 @functools.cache
-def has_sqlite() -> bool:
-    """Return whether one of the site's databases is SQLite."""
-    return any(connection.vendor == "sqlite" for connection in connections.all())
+def _sqlite() -> frozenset[str]:
+    """Return the site's databases that are SQLite."""
+    return frozenset(connection.alias for connection in connections.all() if connection.vendor == "sqlite")
 
 
 class SyncTransactions:
@@ -102,20 +101,10 @@ class SyncTransactions:
         self._every = every
         self._inner = inner
         self._line = line
-        self._compare: Callable[[Grant], object] | None = None
-
-    def comparing_first(self, compare: Callable[[Grant], object]) -> SyncTransactions:
-        """Return a copy for one call, which on SQLite calls *compare* under the lock and before BEGIN.
-
-        A transaction of SQLite that begins with a read fails at its first write, without a wait, if another
-        connection has written since. A fenced one begins with a write, so *compare* is not called for it.
-        """
-        atomic = [] if self._every is None else self._every.atomic_requests()
-        if "sqlite" not in [connections[alias].vendor for alias in atomic]:
-            return self
-        mine = copy.copy(self)
-        mine._compare = compare
-        return mine
+        #: Reads under the lock what the request had read before. It is called before BEGIN on SQLite, where a
+        #: transaction that begins with a read fails at its first write, without a wait, if another connection
+        #: has written since. Behind a fence a transaction begins with a write.
+        self.compare_first: Callable[[Grant], object] | None = None
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         if (found := find_open()) is not None:
@@ -126,12 +115,22 @@ class SyncTransactions:
         atomic = [] if self._every is None else self._every.atomic_requests()
         return atomic if fenced_in is None or fenced_in in atomic else [*atomic, fenced_in]
 
-    def begin(
-        self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
-    ) -> AbstractContextManager[bool]:
-        if self._compare is not None and fenced_in is None:
-            self._compare(grant)
-        return _begun([] if self._every is None else self._every.atomic_requests(), grant, fenced_in, left)
+    @contextmanager
+    def begin(self, grant: Grant, fenced_in: str | None, left: Callable[[], float]) -> Iterator[bool]:
+        aliases = [] if self._every is None else self._every.atomic_requests()
+        if self.compare_first is not None and fenced_in is None and not _sqlite().isdisjoint(aliases):
+            self.compare_first(grant)
+        try:
+            if fenced_in is None and not aliases:
+                yield False
+            else:
+                with _committed(aliases, grant, fenced_in, left):
+                    yield True
+        except BaseException:
+            roll_back()
+            raise
+        if (alias := roll_back()) is not None:
+            raise left_open(grant.names, alias)
 
     @contextmanager
     def unlocked(self) -> Iterator[None]:
@@ -199,23 +198,6 @@ class AsyncTransactions:
     @contextmanager
     def begin(self, grant: Grant, fenced_in: str | None, left: Callable[[], float]) -> Iterator[bool]:
         yield False
-
-
-@contextmanager
-def _begun(
-    aliases: list[str], grant: Grant, fenced_in: str | None, left: Callable[[], float]
-) -> Iterator[bool]:
-    try:
-        if fenced_in is None and not aliases:
-            yield False
-        else:
-            with _committed(aliases, grant, fenced_in, left):
-                yield True
-    except BaseException:
-        roll_back()
-        raise
-    if (alias := roll_back()) is not None:
-        raise left_open(grant.names, alias)
 
 
 @contextmanager

@@ -162,19 +162,20 @@ def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Argumen
             if attempt.is_skipped(error):
                 return None
             raise
-    refuse_skipping_view(guarded)
+    if guarded.told.skips:
+        refuse_skipping_view(guarded)
     if standing.kind == "dispatch" and standing.is_rest:
         from django_distlock.guarding import rest
 
         return rest.run_dispatch(guarded, transactions, body, standing)
-    if not standing.is_locked_by(guarded):
+    if not standing.locks_method(guarded, standing.request.method):
         refuse_unlocked(guarded)
         with (
             unlocked(standing.request, guarded, functools.partial(standing.locks_method, guarded)),
             transactions.unlocked(),
         ):
             return body()
-    if not _wanted(guarded, standing, args, kwargs):
+    if guarded.when is not None and not guarded.when(*args[standing.is_method :], **kwargs):
         with transactions.unlocked():
             return body()
     if standing.view is not None and standing.is_rest:
@@ -203,16 +204,17 @@ async def _acall(
             if attempt.is_skipped(error):
                 return None
             raise
-    refuse_skipping_view(guarded)
+    if guarded.told.skips:
+        refuse_skipping_view(guarded)
     if standing.kind != "handler":
         on_class = view_class(guarded.wrapper) is not None or standing.view is not None
         for problem in async_in_transaction(guarded, standing.opted_out(every), on_class):
             raise ConfigurationError(problem)
-    if not standing.is_locked_by(guarded):
+    if not standing.locks_method(guarded, standing.request.method):
         refuse_unlocked(guarded)
         with unlocked(standing.request, guarded, functools.partial(standing.locks_method, guarded)):
             return await body()
-    if not _wanted(guarded, standing, args, kwargs):
+    if guarded.when is not None and not guarded.when(*args[standing.is_method :], **kwargs):
         return await body()
     try:
         response = await arun(guarded, body, standing, args, kwargs)
@@ -221,8 +223,3 @@ async def _acall(
     if getattr(response, "streaming", False):
         warn_if_made_later(guarded, response)
     return response
-
-
-def _wanted(guarded: Guarded, standing: Standing, args: Arguments, kwargs: Keywords) -> bool:
-    """Return whether ``when`` of the rule, if there is one, wants this request locked."""
-    return guarded.when is None or bool(guarded.when(*args[standing.is_method :], **kwargs))

@@ -56,6 +56,13 @@ class BoundNames:
         self._from_arguments = [(template, p) for template, p in found if not p.in_request]
         self._wanted = frozenset(p.source for _, p in self._from_arguments)
         self._from_request = [(template, p) for template, p in found if p.in_request]
+        heads = {p.place.head for _, p in self._from_request}
+        #: Whether a name takes something from the request.
+        self.needs_request = bool(heads)
+        #: Whether a name takes the user, who may have to be loaded: async views do that beforehand.
+        self.needs_user = "user" in heads
+        #: Whether a name takes something from the request's body.
+        self.needs_body = not heads.isdisjoint({"form", "json"})
         # A partial made by Django's method_decorator claims to wrap the method, which has one more argument.
         follow = not isinstance(function, functools.partial)
         try:
@@ -71,16 +78,6 @@ class BoundNames:
         self._defaults = {p.name for p in parameters if p.default is not p.empty}
         if self._open is None:
             self._refuse_unknown()
-
-    @property
-    def needs_user(self) -> bool:
-        """Whether a name uses the user. For async views the user has to be loaded before."""
-        return any(placeholder.place.head == "user" for _, placeholder in self._from_request)
-
-    @property
-    def needs_body(self) -> bool:
-        """Whether a name uses the body of the request."""
-        return any(placeholder.place.head in {"form", "json"} for _, placeholder in self._from_request)
 
     def required(self) -> list[tuple[Template, str]]:
         """Return each argument that has to come with the call, with the template that names it."""
@@ -107,7 +104,7 @@ class BoundNames:
         Raises `Malformed` for client data that gives no name, or more than *maximum* names;
         `ConfigurationError` for arguments that the template never takes; TypeError for a wrong call.
         """
-        parts = self._parts(request) if self._from_request else None
+        parts = self._parts(request) if self.needs_request else None
         arguments = kwargs
         # Views get all arguments by keyword, which saves the binding.
         if self.templates and not self._wanted <= kwargs.keys():

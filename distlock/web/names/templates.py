@@ -45,36 +45,18 @@ class Placeholder:
         """Whether its value comes from the request, and not from the arguments of the call."""
         return self.place.head != "argument"
 
-    def value(self, arguments: Mapping[str, object], parts: Parts | None) -> str:
-        """Return the text that replaces it in the name.
-
-        Raises `Malformed` if the client has sent a wrong value, `Unfit` if the site has passed one.
-        """
-        try:
-            place = self.place
-            if place.head == "argument":
-                found = arguments[place.text]
-            else:
-                assert parts is not None  # `BoundNames.of_call` has seen to that.
-                found = next(iter(parts.values(place)))
-            if found is None:
-                raise Malformed("is missing")
-            return self.convert(found)
-        except (Malformed, Unfit) as error:
-            raise self._told(error) from None
-
     def values(self, parts: Parts) -> Iterator[str]:
-        """Yield the text for each element of its list."""
+        """Yield the text for each element of the list that it goes through."""
         try:
             for found in parts.values(self.place):
                 if found is None:
                     raise Malformed("is missing")
                 yield self.convert(found)
         except (Malformed, Unfit) as error:
-            raise self._told(error) from None
+            raise self.told(error) from None
 
-    def _told(self, error: Malformed | Unfit) -> Malformed | Unfit:
-        """Return *error*; if the client is to blame, with the placeholder. Types in JSON are the client's."""
+    def told(self, error: Malformed | Unfit) -> Malformed | Unfit:
+        """Return *error*, or the client's error for it. Clients choose the types in a JSON body, too."""
         if isinstance(error, Malformed) or self.place.head == "json":
             return Malformed(f"{self.text} {error}")
         return error
@@ -94,41 +76,36 @@ class Template:
         return (part for part in self.parts if isinstance(part, Placeholder))
 
     def names(self, arguments: Mapping[str, object], parts: Parts | None = None) -> Iterable[str]:
-        """Return the name for these arguments and parts of the request; of a cart, one for each element.
+        """Yield the name for these arguments and parts of the request; of a cart, one for each element.
 
         The names are not checked yet. Raises `Malformed` if the client has sent a wrong value, and
         `ConfigurationError`, with the template to write, for arguments of a type that this one never takes.
         """
-        if self.is_cart:
-            return self._cart(arguments, parts)
-        texts = []
-        for part in self.parts:
-            try:
-                texts.append(part if isinstance(part, str) else part.value(arguments, parts))
-            except Unfit as error:
-                raise self._unfit(part, arguments, error) from None
-        return ("".join(texts),)
-
-    def _cart(self, arguments: Mapping[str, object], parts: Parts | None) -> Iterator[str]:
-        assert parts is not None  # Arguments have no lists.
         columns: list[Iterator[str]] = []
         for part in self.parts:
-            if isinstance(part, Placeholder) and part.place.each is not None:
-                columns.append(part.values(parts))
+            if isinstance(part, str):
+                columns.append(itertools.repeat(part))
                 continue
+            place = part.place
             try:
-                text = part if isinstance(part, str) else part.value(arguments, parts)
-            except Unfit as error:
-                raise self._unfit(part, arguments, error) from None
-            columns.append(itertools.repeat(text))
-        for row in zip(*columns, strict=False):
-            yield "".join(row)
-
-    def _unfit(
-        self, part: str | Placeholder, arguments: Mapping[str, object], error: Unfit
-    ) -> ConfigurationError:
-        assert isinstance(part, Placeholder)  # Text fits as it is.
-        return ConfigurationError(self._remedy(part, arguments, error))
+                if place.head == "argument":
+                    found = arguments[place.text]
+                else:
+                    assert parts is not None  # `BoundNames.of_call` has seen to that.
+                    if place.each is not None:
+                        columns.append(part.values(parts))
+                        continue
+                    found = next(iter(parts.values(place)))
+                if found is None:
+                    raise Malformed("is missing")
+                columns.append(itertools.repeat(part.convert(found)))
+            except (Malformed, Unfit) as error:
+                told = part.told(error)
+                if isinstance(told, Unfit):
+                    raise ConfigurationError(self._remedy(part, arguments, told)) from None
+                raise told from None
+        rows = map("".join, zip(*columns, strict=False))
+        return rows if self.is_cart else itertools.islice(rows, 1)
 
     def _remedy(self, placeholder: Placeholder, arguments: Mapping[str, object], error: Unfit) -> str:
         problem = f"{placeholder.text} in the lock's name {self.text!r} {error}."
