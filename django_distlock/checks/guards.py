@@ -29,8 +29,15 @@ from django_distlock.checks.placement import (
 )
 from django_distlock.conf import refuse_without_middleware
 from django_distlock.fresh.session import keeps_sessions_in_cookies
-from django_distlock.guarding.usual_methods import calls_super, overriding, usual_methods_of
-from django_distlock.guarding.viewclasses import methods_of, on_method, view_class
+from django_distlock.guarding.viewclasses import (
+    answering,
+    calls_super,
+    methods_of,
+    on_method,
+    overriding,
+    usual_methods_of,
+    view_class,
+)
 from django_distlock.private import required_methods
 from django_distlock.private_of_others import is_api_view
 from django_distlock.rules.applying import make_plan
@@ -221,8 +228,8 @@ def _of_function(view: Any, cls: Any, guarded: Guarded, locked: set[str]) -> Ite
 
 
 def _of_class(view: Any, cls: Any, guarded: Guarded, locked: set[str]) -> Iterator[str]:
-    usual = usual_methods_of(view, cls)
-    names = _handlers(view, cls)
+    usual = usual_methods_of(view)
+    names = {method: name for name, methods in answering(view).items() for method in methods}
     theirs = [names[method] for method in sorted(locked & names.keys())]
     writes = [*theirs, *(one for one in _WRITING if any(one in reached(cls, name) for name in theirs))]
     for method in sorted(names.keys() - locked):
@@ -244,18 +251,11 @@ def _alias(cls: Any, names: Mapping[str, str], method: str, locked: Iterable[str
     return [names[one] for one in locked if one in names and getattr(cls, names[one]) is function]
 
 
-def _handlers(view: Any, cls: Any) -> dict[str, str]:
-    """Return the names of the methods of *cls* that answer requests to *view*, by HTTP method."""
-    actions: Mapping[str, str] = getattr(view, "actions", None) or {}
-    handled = {method: method.lower() for method in methods_of(view) or ()}
-    return handled | {method.upper(): action for method, action in actions.items()}
-
-
 def _taken(view: Any, cls: Any) -> frozenset[str] | None:
     """Return the HTTP methods of requests that reach the code of *view*; None: all."""
     taken: frozenset[str] | None = None
     if cls is not None:
-        usual = usual_methods_of(view, cls)
+        usual = usual_methods_of(view)
         taken = frozenset(method for method in methods_of(view) or () if method in usual)
     for one in chain(view):
         required = required_methods(one)

@@ -28,8 +28,6 @@ from django_distlock.guarding.advice import (
     too_early,
 )
 from django_distlock.guarding.transactions import EveryAlias, opened_around
-from django_distlock.guarding.usual_methods import overriding, usual_methods_of
-from django_distlock.guarding.usual_methods import passed_by as overridden
 from django_distlock.guarding.viewclasses import (
     TOO_EARLY,
     answering,
@@ -38,9 +36,12 @@ from django_distlock.guarding.viewclasses import (
     methods_of,
     never_awaited,
     on_method,
+    overridden,
+    overriding,
     refuse_own_dispatch,
     refuse_useless,
     refuse_useless_method,
+    usual_methods_of,
     view_class,
 )
 from django_distlock.private import decorators_of, opted_out
@@ -74,7 +75,7 @@ def guards_at(route: Route) -> Iterator[PlacedGuard]:
     for guarded in guards_of(view):
         if guarded not in on_dispatch:
             yield PlacedGuard(guarded, "", guarded.wrapper is view)
-    for name in ("dispatch", *answering(view, cls)):
+    for name in ("dispatch", *answering(view)):
         function = getattr(cls, name)
         for guarded in guards_of(function):
             yield PlacedGuard(
@@ -90,7 +91,7 @@ def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
     around = list(
         dict.fromkeys(guards_of(view) if cls is None else guards_of(view) + guards_of(cls.dispatch))
     )
-    methods = [] if cls is None else [guards_of(getattr(cls, name)) for name in answering(view, cls)]
+    methods = [] if cls is None else [guards_of(getattr(cls, name)) for name in answering(view)]
     stacks = [[*around, *inner] for inner in methods or [[]]]
     for outer, below in dict.fromkeys(pair for guards in stacks for pair in pairwise(guards)):
         for refused in refused_below(outer, [below], view, outer.below):
@@ -118,7 +119,7 @@ def misplaced(route: Route) -> Iterator[str]:
             yield from async_in_transaction(placed.guarded, every, cls is not None)
     if cls is None:
         return
-    if never_awaited(cls, methods := answering(view, cls)):
+    if never_awaited(cls, methods := answering(view)):
         yield from (
             async_in_rest(guarded.told, cls)
             for name in ("dispatch", *methods)
@@ -142,7 +143,7 @@ def passed_by(route: Route) -> Iterator[str]:
     if cls is None:
         return
     present = {placed.method for placed in guards_at(route)}
-    for name in ("dispatch", *answering(view, cls)):
+    for name in ("dispatch", *answering(view)):
         if not present.isdisjoint({"", "dispatch", name}):
             continue
         for hiding, base, guarded in overridden(cls, name):
@@ -193,7 +194,7 @@ def runs_before(route: Route) -> Iterator[str]:
         found = [(one, "dispatch") for one in overriding(cls, ["dispatch"]) if one in above]
         yield from _each_before(found, guarded, above_the_class(guarded.told, cls, "", None))
         return
-    for name, methods in answering(view, cls).items():
+    for name, methods in answering(view).items():
         found = [(one, early) for early in ("setup", "dispatch") for one in overriding(cls, [early])]
         for _, guarded in list(guards_on(cls, name))[:1] if found else ():
             yield from _each_before(found, guarded, above_the_class(guarded.told, cls, min(methods), None))
@@ -212,8 +213,8 @@ def _before(base: type, name: str, guarded: Guarded, line: str) -> str:
 
 
 def _useless(view: Any, cls: Any) -> Iterator[str]:
-    """Yield the errors for guards that lock only HTTP methods which their methods don't answer."""
-    for name, answers in {"dispatch": set[str](), **answering(view, cls)}.items():
+    """Guards that are told to lock what never comes."""
+    for name, answers in {"dispatch": set[str](), **answering(view)}.items():
         for guarded in guards_of(getattr(cls, name)):
             try:
                 if name != "dispatch":
@@ -222,7 +223,7 @@ def _useless(view: Any, cls: Any) -> Iterator[str]:
                 if is_rest(cls):
                     refuse_own_dispatch(on_method(guarded, cls, name), cls)
                 if not hasattr(view, "actions"):
-                    usual = usual_methods_of(view, cls)
+                    usual = usual_methods_of(view)
                     refuse_useless(on_method(guarded, cls, name), cls, methods_of(view), usual)
             except ConfigurationError as error:
                 yield str(error)
@@ -265,8 +266,8 @@ def below_atomic(route: Route) -> Iterator[str]:
             yield _below(guarded)
     if cls is None or outermost:
         return
-    for name, methods in answering(view, cls).items():
-        # An override may call a guarded method of a base.
+    for name, methods in answering(view).items():
+        # A subclass's own method may call it.
         passed = [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
         for index, function in enumerate(passed):
             for guarded in guards_of(function)[:1]:
@@ -319,7 +320,7 @@ def on_methods(route: Route) -> Iterator[str]:
     cls = view_class(view)
     if cls is None or not (opened := opened_around(view)):
         return
-    for name, methods in {"dispatch": set[str](), **answering(view, cls)}.items():
+    for name, methods in {"dispatch": set[str](), **answering(view)}.items():
         for _, guarded in guards_on(cls, name):
             on_action = hasattr(view, "actions") and name != "dispatch"
             line = above_the_class(

@@ -22,15 +22,16 @@ from django_distlock.guarding.advice import (
     too_early,
 )
 from django_distlock.guarding.transactions import EveryAlias
-from django_distlock.guarding.usual_methods import locks_usually, usual_methods_in
 from django_distlock.guarding.viewclasses import (
     TOO_EARLY,
     guards_below_api_view,
     handlers,
+    locks_usually,
     methods_of_view,
     never_awaited,
     refuse_useless,
     refuse_useless_method,
+    usual_methods_in,
 )
 from django_distlock.private import is_bound_by_method_decorator, opted_out
 from django_distlock.private_of_others import django_request, is_rest

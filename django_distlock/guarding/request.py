@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, Any
 
 from django.conf import settings
@@ -18,6 +20,7 @@ from django.http.multipartparser import MultiPartParserError
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import QUEUE_FULL, Answer, answered, render
 from distlock.web.bodies import Stream
+from distlock.web.decorator import Guarded
 from distlock.web.names.converters import Malformed
 from distlock.web.names.sources import BoundNames, where_of
 from django_distlock import private
@@ -127,6 +130,53 @@ class DjangoRequest:
                 raise NotAuthenticated
             raise PermissionDenied("A lock's name needs a user who is logged in.")
         return user.pk
+
+
+#: Where a request keeps the guards that do not lock it, each with a function: does it lock this method?
+_EXEMPT = "_distlock_exempt"
+
+
+@contextmanager
+def unlocked(request: object, guarded: Guarded, locks: Callable[[str], bool]) -> Iterator[None]:
+    """Have *request* refuse, in the block, a method that *locks* is true for, by `ConfigurationError`."""
+    if not isinstance(request, HttpRequest) or "method" not in vars(request):
+        yield
+        return
+    cls, exempt = type(request), vars(request).setdefault(_EXEMPT, [])
+    if not exempt:
+        request.__class__ = _watched(cls)  # type: ignore[arg-type]
+    exempt.append((guarded, locks))
+    try:
+        yield
+    finally:
+        exempt.pop()
+        request.__class__ = cls
+
+
+@functools.cache
+def _watched(cls: type[HttpRequest]) -> type[HttpRequest]:
+    """Return *cls* whose instances look at each change of their method."""
+
+    def get(request: HttpRequest) -> Any:
+        return vars(request)["method"]
+
+    def change(request: HttpRequest, method: Any) -> None:
+        for guarded, locks in vars(request).get(_EXEMPT, ()):
+            if isinstance(method, str) and locks(method):
+                raise ConfigurationError(
+                    f"{guarded.where} was not locked, because the request came as {request.method}, and code "
+                    f"below the lock makes it a {method}, which is locked. Change the method above the lock, "
+                    'in a middleware, or lock every method with methods=["*"].'
+                )
+        vars(request)["method"] = method
+
+    attributes = {
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "method": property(get, change),
+    }
+    watched: type[HttpRequest] = type(cls.__name__, (cls,), attributes)
+    return watched
 
 
 logger = logging.getLogger("distlock")

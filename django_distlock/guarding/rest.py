@@ -26,8 +26,13 @@ from django_distlock.guarding.call import run
 from django_distlock.guarding.placement import Standing
 from django_distlock.guarding.request import answer_to, keep_body
 from django_distlock.guarding.transactions import SyncTransactions, take_over
-from django_distlock.guarding.usual_methods import is_of_framework_in, overriding
-from django_distlock.guarding.viewclasses import guarded_callback, refuse_own_dispatch, view_class
+from django_distlock.guarding.viewclasses import (
+    guarded_callback,
+    is_of_framework_in,
+    overriding,
+    refuse_own_dispatch,
+    view_class,
+)
 from django_distlock.private_of_others import call_handler_through, dispatch_through, handle_exceptions_by
 
 #: The attribute of a request with its guards until dispatch() of the view begins, the outermost first.

@@ -1,10 +1,18 @@
-"""Inspects class-based views: their kind, their handlers, the HTTP methods that they answer."""
+"""What is known of a class-based view: its kind, which HTTP methods it answers, and which a guard locks.
+
+Unless a guard names methods, every handler is locked, except those that only read by convention: `get`, a
+`head` that is `get`, and the ``options()`` of the framework. A method without a handler gets the framework's
+405 without a lock, so that a client can't hold the lock with a method that it made up.
+"""
 
 from __future__ import annotations
 
+import dis
 import inspect
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from types import CodeType
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
@@ -12,10 +20,9 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, Told, When, guards_of
-from distlock.web.guard_options import Methods, written
-from django_distlock.guarding.usual_methods import calls_super, usual_methods_of
-from django_distlock.private import is_dummy, opt_out, opted_out
+from distlock.web.decorator import Guarded, Told, When, chain, enclosed, guards_of
+from distlock.web.guard_options import ALL_BUT_GET, Methods, written
+from django_distlock.private import decorators_of, is_dummy, opt_out, opted_out
 from django_distlock.private_of_others import function_of_api_view, is_api_view, is_rest
 
 #: Methods of a view that return before its handler runs.
@@ -23,37 +30,27 @@ TOO_EARLY = ("setup", "initial", "initialize_request", "check_permissions", "che
 
 
 def view_class(callback: Any) -> Any:
-    """Return the view class behind *callback*, or None if ``as_view()`` did not make it.
-
-    REST framework's view sets have only the attribute ``cls``.
-    """
+    """Return the class behind *callback*, if ``as_view()`` gave it; else None."""
+    # View sets of REST framework say only ``cls``.
     cls = getattr(callback, "view_class", None) or getattr(callback, "cls", None)
-    return cls if is_view_class(cls) else None
-
-
-def is_view_class(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, View)
+    return cls if isinstance(cls, type) and issubclass(cls, View) else None
 
 
 def never_awaited(cls: Any, names: Iterable[str]) -> bool:
-    """Return whether REST framework's dispatch() of *cls* calls async methods of *names* without await."""
+    """Return whether *cls* has REST framework's own dispatch(), which awaits none of the methods *names*."""
     own = is_rest(cls) and inspect.unwrap(cls.dispatch).__module__.startswith("rest_framework.")
     return own and any(iscoroutinefunction(getattr(cls, name, None)) for name in names)
 
 
 def guarded_callback(
-    callback: Callable[..., Any],
-    told: Told,
-    *,
-    methods: Methods | None,
-    when: When | None,
+    callback: Callable[..., Any], told: Told, *, methods: Methods | None, when: When | None
 ) -> Guarded:
     """Return the guard of *callback*. Raises `ConfigurationError` if it would never lock.
 
     *methods*: what to lock if *told* names no methods. None: all; any other value: the class's usual ones.
     """
     cls = view_class(callback)
-    usual = None if methods is None else usual_methods_of(callback, cls)
+    usual = None if methods is None else usual_methods_of(callback)
 
     def view(request: Any, *args: Any, **kwargs: Any) -> Any:
         # Names are bound by this function's signature. *callback* shows that of dispatch(), which it wraps.
@@ -97,10 +94,8 @@ def methods_of(view: Callable[..., Any]) -> set[str] | None:
     cls = view_class(view)
     if cls is None:
         return None
-    initkwargs = getattr(view, "view_initkwargs", None) or getattr(view, "initkwargs", None) or {}
-    known = initkwargs.get("http_method_names", cls.http_method_names)
-    # REST framework's view sets: {"post": "reduce_stock"}.
-    handled = getattr(view, "actions", None) or [name for name in known if hasattr(cls, name)]
+    known = _method_names(view, cls)
+    handled = _actions(view) or [name for name in known if hasattr(cls, name)]
     return _if_known({name.upper() for name in handled if name in known})
 
 
@@ -121,20 +116,30 @@ def handlers(view: View) -> dict[str, set[str]]:
     return found
 
 
-def answering(view: Any, cls: Any) -> dict[str, set[str]]:
-    """Return the methods of *cls* that may answer requests to *view*: name -> HTTP methods."""
-    actions: dict[str, str] = getattr(view, "actions", None) or {
-        method.lower(): method.lower() for method in methods_of(view) or ()
-    }
+def answering(view: Any) -> dict[str, set[str]]:
+    """Return the methods of the class of *view* that may answer requests to it: name -> HTTP methods."""
+    actions = _actions(view) or {method: method.lower() for method in methods_of(view) or ()}
     found: dict[str, set[str]] = {}
     for method, name in actions.items():
-        if hasattr(cls, name):
+        if hasattr(view_class(view), name):
             found.setdefault(name, set()).add(method.upper())
     return found
 
 
+def _method_names(view: Any, cls: Any) -> Sequence[str]:
+    """Return the HTTP methods that *view*, made of *cls*, looks for a handler for, in lower case."""
+    initkwargs = getattr(view, "view_initkwargs", None) or getattr(view, "initkwargs", None) or {}
+    names: Sequence[str] = initkwargs.get("http_method_names", cls.http_method_names)
+    return names
+
+
+def _actions(view: Any) -> dict[str, str]:
+    """Return the actions of a view set of REST framework, such as ``{"post": "reduce_stock"}``; else {}."""
+    return getattr(view, "actions", None) or {}
+
+
 def on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
-    """Return the guard that *guarded* will be once `method_decorator` puts it on the method, not a dummy."""
+    """Return *guarded* as it will be on the method: `method_decorator` has tried it on a dummy so far."""
     if not is_dummy(guarded.function):
         return guarded
     on_class = Guarded(getattr(cls, name), guarded.told)
@@ -153,10 +158,7 @@ def guards_on(cls: Any, name: str) -> Iterator[tuple[type, Guarded]]:
 def refuse_useless(
     guarded: Guarded, cls: type, taken: Collection[str] | None, usual: Methods | None = None
 ) -> None:
-    """Raise `ConfigurationError` if *guarded* locks none of the methods *taken*, which *cls* answers.
-
-    *usual*: the methods that it locks if it names none.
-    """
+    """Raise `ConfigurationError` if *guarded* locks nothing that *cls* takes. *usual*: if it names none."""
     methods = usual if guarded.methods is None else guarded.methods
     if taken is None or methods is None:
         return
@@ -206,3 +208,183 @@ def without_methods(told: Told) -> str:
 def _if_known(methods: set[str]) -> set[str] | None:
     # A class that answers in its own `dispatch` may have no handlers.
     return methods if methods - {"OPTIONS", "HEAD"} else None
+
+
+#: The packages whose code does nothing but what their documentation says.
+_FRAMEWORKS = (
+    "django",
+    "rest_framework",
+    "distlock",
+    "django_distlock",
+    "asgiref",
+    "functools",
+    "contextlib",
+)
+
+#: The methods that may answer requests before a handler is looked up.
+_DECIDING = ("dispatch", "http_method_not_allowed")
+
+#: The methods that may give a view handlers which its class does not show.
+_ADDING = ("setup", "__init__", "__getattr__", "__getattribute__")
+
+
+def usual_methods_of(callback: Any) -> Methods:
+    """Return what a guard around *callback*, which ``as_view()`` has made, locks if it names no methods."""
+    cls = view_class(callback)
+    handlers = {name: getattr(cls, name) for name in _method_names(callback, cls) if hasattr(cls, name)}
+    handlers |= {method: getattr(cls, action, None) for method, action in _actions(callback).items()}
+    return _usual(cls, handlers, shown=all(map(is_of_framework, chain(callback))))
+
+
+def locks_usually(view: View, method: str) -> bool:
+    """Tell whether a guard on ``dispatch()`` of *view* locks requests with *method*."""
+    name = method.lower()
+    if method not in {"GET", "HEAD", "OPTIONS"} and name in view.http_method_names and hasattr(view, name):
+        return True
+    return method in usual_methods_in(view)
+
+
+def usual_methods_in(view: View) -> Methods:
+    """Return what a guard on ``dispatch()`` of *view* locks."""
+    names = view.http_method_names
+    return _usual(type(view), {name: getattr(view, name) for name in names if hasattr(view, name)})
+
+
+def overriding(cls: type, names: Iterable[str]) -> list[type]:
+    """Return the classes of the MRO of *cls*, outside the frameworks, that define one of *names*."""
+    bases = cls.__mro__[:-1]
+    return [
+        base
+        for number, base in enumerate(bases)
+        if any(name in vars(base) and not _is_of_framework_at(bases[number:], name) for name in names)
+    ]
+
+
+def _is_of_framework_at(bases: Sequence[type], name: str) -> bool:
+    """Tell whether the first of *bases* adds no code of the site to what the later ones have as *name*."""
+    inherited = [vars(base).get(name) for base in bases[1:]]
+    member = vars(bases[0])[name]
+    return callable(member) and all(
+        map(is_of_framework, takewhile(lambda one: one not in inherited, chain(member)))
+    )
+
+
+def is_of_framework_in(member: object) -> bool:
+    """Tell whether all that a call of *member*, of a class, runs is code of the frameworks, or ours."""
+    return callable(member) and all(map(is_of_framework, chain(member)))
+
+
+def is_of_framework(function: Any) -> bool:
+    """Tell whether *function* itself, apart from what it wraps, is code of the frameworks, or ours."""
+    # functools.wraps() copies __module__, but not the globals.
+    code = getattr(function, "__globals__", None)
+    module = type(function).__module__ if code is None else code.get("__name__", "")
+    if not is_framework(module):
+        return False
+    return all(map(is_of_framework, decorators_of(function)))
+
+
+def is_framework(module: str) -> bool:
+    """Tell whether *module* is of Django, REST framework or this library."""
+    return module.partition(".")[0] in _FRAMEWORKS
+
+
+def _usual(cls: Any, handlers: Mapping[str, object], *, shown: bool = True) -> Methods:
+    """Return what a guard locks. *handlers*: by method. *shown*: no code of the site is around the view."""
+    if not shown or overriding(cls, (*_DECIDING, *_ADDING)):
+        return ALL_BUT_GET
+    exempt = {"GET"}
+    head, get = (getattr(one, "__func__", one) for one in (handlers.get("head"), handlers.get("get")))
+    # The function under @api_view may tell HEAD from GET.
+    if head in (None, get) and not is_api_view(cls):
+        exempt.add("HEAD")
+    if is_of_framework_in(handlers.get("options")):
+        exempt.add("OPTIONS")
+    return frozenset(name.upper() for name in handlers) - exempt
+
+
+_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER")
+
+
+def overridden(cls: type, name: str) -> Iterator[tuple[type, type, Guarded]]:
+    """Yield the guards on the method *name* of bases of *cls* that an override does not call.
+
+    Each comes after the class whose method does not call the next one, and the class that has the guard.
+    """
+    mro = cls.__mro__
+    above: list[int] = []
+    for number, base in enumerate(mro):
+        if name not in vars(base):
+            continue
+        if guards := guards_of(vars(base)[name]):
+            for one in above:
+                if not calls_super(vars(mro[one])[name], name, mro[one + 1 : number + 1]):
+                    yield from ((mro[one], base, guarded) for guarded in guards)
+                    return
+            # A guard further up is overridden by this one, on purpose.
+            return
+        above.append(number)
+
+
+def calls_super(function: Any, name: str, bases: Sequence[type]) -> bool:
+    """Return whether *function* seems to call the method *name* of one of *bases*, which are in their order.
+
+    ``super().render()`` is no call of ``post``, and ``super(Last, self)`` goes past the last one.
+    """
+    codes = list(_codes(function, set()))
+    # Code that was compiled in another way can't be read.
+    if not any(code.co_code for code in codes):
+        return True
+    known = {word for code in codes for word in code.co_names}
+    return any(_calls(code, name, bases, name in known) for code in codes)
+
+
+def _codes(function: Callable[..., Any], seen: set[int]) -> Iterator[CodeType]:
+    """Yield the code of *function*, of all that it wraps, and of the functions inside of them."""
+    for one in chain(function):
+        code = getattr(one, "__code__", None)
+        if not isinstance(code, CodeType) or id(code) in seen:
+            continue
+        seen.add(id(code))
+        yield from _within(code)
+        for inner in enclosed(one):
+            yield from _codes(inner, seen)
+
+
+def _within(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _within(constant)
+
+
+def _calls(code: CodeType, name: str, bases: Sequence[type], later: bool) -> bool:
+    names = [base.__name__ for base in bases]
+    # A class may have the name of its base.
+    last = names[-1] if f".{names[-1]}." not in f".{code.co_qualname}" else None
+    #: Whether the next attribute is one of a base, and whether ``super`` stands before it.
+    of_base = of_super = False
+    for step in dis.get_instructions(code):
+        word = step.argval
+        if step.opname.startswith(_ATTRIBUTE):
+            if of_base and word == name:
+                return True
+            of_base = word in names and not (of_super and word == last)
+            of_super = of_super and of_base
+        elif step.opname.startswith("STORE_"):
+            if of_base and later:
+                # parent = super(), and then parent.post().
+                return True
+            of_base = of_super = False
+        elif step.opname == "LOAD_CONST":
+            if of_super and word == name:
+                # getattr(super(), "post")
+                return True
+        elif step.opname.startswith("LOAD_") and isinstance(word, str):
+            if word == "super":
+                of_base = of_super = True
+            elif word in names:
+                of_base = not (of_super and word == last)
+            elif not of_super:
+                of_base = False
+    return False

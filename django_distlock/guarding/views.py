@@ -9,6 +9,7 @@ from typing import Any
 
 from asgiref.sync import iscoroutinefunction
 from django.utils.decorators import classonlymethod
+from django.views import View
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import Guarded, Told, When
@@ -27,9 +28,9 @@ from django_distlock.guarding.call import (
     warn_if_made_later,
 )
 from django_distlock.guarding.placement import Standing, bound_method
+from django_distlock.guarding.request import unlocked
 from django_distlock.guarding.transactions import EveryAlias, SyncTransactions, take_over
-from django_distlock.guarding.usual_methods import unlocked, usual_methods_of
-from django_distlock.guarding.viewclasses import guarded_callback, is_view_class, methods_of, view_class
+from django_distlock.guarding.viewclasses import guarded_callback, methods_of, usual_methods_of, view_class
 from django_distlock.private_of_others import is_ninja_operation, is_rest, note_ninja_exceptions
 
 
@@ -57,8 +58,8 @@ def guard_view(
 
 
 def guard_class(cls: type, told: Told) -> type:
-    """Make ``as_view()`` of *cls* and of its subclasses return guarded views. Return *cls*."""
-    if not is_view_class(cls):
+    """*cls*, whose ``as_view()`` gives guarded views; so does that of its subclasses."""
+    if not issubclass(cls, View):
         raise ConfigurationError(
             f"{cls.__module__}.{cls.__qualname__} is a class, and no view: write @{told} above one of its "
             "methods."
@@ -69,7 +70,7 @@ def guard_class(cls: type, told: Told) -> type:
     def as_view(klass: type, *args: Any, **initkwargs: Any) -> Callable[..., Any]:
         callback: Callable[..., Any] = inherited.__get__(None, klass)(*args, **initkwargs)
         if hasattr(callback, "actions"):
-            usual = usual_methods_of(callback, view_class(callback))
+            usual = usual_methods_of(callback)
             if (told.locked_methods(usual) or usual).isdisjoint(frozenset(methods_of(callback) or ())):
                 # This route of a view set only reads.
                 return callback
@@ -81,7 +82,7 @@ def guard_class(cls: type, told: Told) -> type:
         return guard_view(callback, told, methods=ALL_BUT_GET)
 
     functools.update_wrapper(as_view, inherited.__func__)
-    cls.as_view = classonlymethod(as_view)  # type: ignore[attr-defined]
+    cls.as_view = classonlymethod(as_view)  # type: ignore[assignment,method-assign]
     return cls
 
 

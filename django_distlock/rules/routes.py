@@ -23,8 +23,7 @@ from distlock.web.stack import below as stack_below
 from django_distlock import private
 from django_distlock.conf import clients
 from django_distlock.guarding.transactions import EveryAlias
-from django_distlock.guarding.usual_methods import is_framework, usual_methods_of
-from django_distlock.guarding.viewclasses import methods_of, view_class
+from django_distlock.guarding.viewclasses import is_framework, methods_of, usual_methods_of, view_class
 
 #: The converter of each argument, by name; None if it is unknown.
 Arguments = Mapping[str, object]
@@ -224,7 +223,7 @@ def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:
         if methods is None:
             return  # The methods of this view are unknown.
         taken |= methods
-        usual: Methods = usual_methods_of(view, view_class(view))
+        usual: Methods = usual_methods_of(view)
         locked = locked or not (rule.told.locked_methods(usual) or usual).isdisjoint(frozenset(methods))
     told = rule.told.methods
     useless = frozenset() if told is None or isinstance(told, AllBut) else told - taken - {"HEAD"}
