@@ -9,8 +9,8 @@ class DistlockConfig(AppConfig):
     verbose_name = "Distlock"
 
     def ready(self) -> None:
-        # Importing these modules registers their checks.
-        from django_distlock.checks import fences, guards, settings  # noqa: F401
+        # Importing registers them.
+        from django_distlock.checks import guards, settings  # noqa: F401
         from django_distlock.conf import refuse_without_middleware
         from django_distlock.fresh.session import watch_sessions
         from django_distlock.fresh.stale_writes import follow_settings
@@ -20,5 +20,5 @@ class DistlockConfig(AppConfig):
         watch_sessions()
         # Servers don't run checks, and a missing middleware can't say so itself.
         refuse_without_middleware()
-        fences.look_at_first_request()
+        settings.look_at_first_request()
         follow_settings()

@@ -13,9 +13,9 @@ from distlock.errors import LockError
 from distlock.locks.self_deadlock import apart
 from distlock.web.names.sources import where_of
 from django_distlock.conf import warn_without_checks
-from django_distlock.guarding.observers import add_server_timing
+from django_distlock.guarding.call import add_server_timing
 from django_distlock.guarding.request import answer_to, response_of
-from django_distlock.rules.applying import applied, current_plan
+from django_distlock.rules import applied, current_plan
 
 
 class DistlockMiddleware:

@@ -40,8 +40,7 @@ from django_distlock.guarding.viewclasses import (
 )
 from django_distlock.private import required_methods
 from django_distlock.private_of_others import is_api_view
-from django_distlock.rules.applying import make_plan
-from django_distlock.rules.routes import Route, misfits, routes
+from django_distlock.rules import Route, make_plan, misfits, routes
 
 
 @register(Tags.urls)

@@ -19,7 +19,7 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, around, chain, guards_of, unused
 from distlock.web.results import skipping_view
 from distlock.web.stack import STACK
-from django_distlock.guarding.advice import (
+from django_distlock.guarding.placement import (
     above_the_class,
     as_rule,
     async_in_rest,
@@ -46,7 +46,7 @@ from django_distlock.guarding.viewclasses import (
 )
 from django_distlock.private import decorators_of, opted_out
 from django_distlock.private_of_others import is_rest
-from django_distlock.rules.routes import Route, refused_below
+from django_distlock.rules import Route, refused_below
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from distlock.locks.lock import Lock
 from distlock.locks.rlock import RLock
 from distlock.web.settings.clients import DefaultAlias
 from distlock.web.settings.problems import DEFAULT_ALIAS
-from django_distlock.clients.blocks import RowClient
-from django_distlock.clients.client import Client
+from django_distlock.clients.client import Client, RowClient
 from django_distlock.conf import clients
 from django_distlock.guarding.fence import database_of
 

@@ -1,34 +1,51 @@
 """The client ``locks["alias"]``, whose locks have to be acquired before a transaction, not inside one.
 
-It reports to the debug toolbar, as guards do. Without the toolbar that costs one look at a context variable.
+No transaction that begins under a lock outlives it. Where the lock is a row of the database, the block is the
+transaction. What a client does is reported to the debug toolbar, as guards do; otherwise an acquisition pays
+one look at a variable for that.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core import mail
 
 from distlock.clock import now
-from distlock.engine.commands import Commands, Parker
-from distlock.errors import LockError, LockTimeout
+from distlock.engine.commands import Commands, NewParker, Park, Parker
+from distlock.engine.drivers import TaskParker
+from distlock.errors import ConfigurationError, LockError, LockTimeout
 from distlock.grants.grant import Fence, Grant, GrantWrapper
 from distlock.locks.client import Locks
 from distlock.locks.lock import Lock, Semaphore
-from distlock.locks.namespace import Acquirer, Namespace
+from distlock.locks.namespace import Acquirer, AtEnd, Namespace
 from distlock.locks.rlock import RLock
+from distlock.owner import Owner, current_owner, in_event_loop
 from distlock.terms import Terms
+from distlock.web.nesting import block_waiting
 from distlock.web.observer import Observer
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client, warn_if_alone
-from distlock.web.settings.rows import RowAcquirer
-from django_distlock.clients.blocks import BlockAcquirer, roll_back_left
-from django_distlock.clients.pooled import Waiting
-from django_distlock.guarding.fence import looking
+from distlock.web.settings.rows import RowAcquirer, RowLocks
+from django_distlock.clients.pooled import Waiting, wait_for_us, watched
+from django_distlock.guarding.fence import fenced, looking
+from django_distlock.guarding.open_transactions import (
+    give_up,
+    refuse_early,
+    refuse_failed,
+    refuse_left,
+    refuse_open,
+    roll_back,
+)
+from django_distlock.private_of_others import has_thread_of_its_own, request_threads
 from django_distlock.signals import fence_lifted, lock_lost, lock_release_requested
 
 _LINE = (
@@ -164,3 +181,152 @@ class ObservedGrant(GrantWrapper):
         observer, self._observer = self._observer, None
         if observer is not None:
             observer.released(self._grant, now() - self._since)
+
+
+class BlockAcquirer:
+    """*inner*, outside of every transaction. *line*: what to write where one is open."""
+
+    def __init__(self, inner: Acquirer, line: str) -> None:
+        self.namespace = inner.namespace
+        self._inner = inner
+        self._line = line
+
+    def acquire(
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
+        refuse_open(names, self._line)
+        with block_waiting(self.namespace, names, seconds, terms.mode) as most:
+            grant = yield from self._inner.acquire(names, parker, most, terms)
+        return None if grant is None else EnclosingGrant(grant, current_owner(), self.namespace)
+
+
+def roll_back_left(namespace: Namespace) -> AtEnd:
+    """At the end of a ``with`` block what is open is rolled back: its COMMIT would come after the release."""
+
+    def at_end(names: tuple[str, ...]) -> Commands[LockError | None]:
+        left = yield from _where_it_runs(roll_back, namespace, names)
+        try:
+            refuse_left(names, left)
+        except ConfigurationError as error:
+            return error
+        return None
+
+    return at_end
+
+
+class EnclosingGrant(GrantWrapper):
+    """A grant whose release is an error inside a transaction that its owner has begun under it."""
+
+    __slots__ = ("_namespace", "_owner")
+
+    def __init__(self, grant: Grant, owner: Owner, namespace: Namespace) -> None:
+        super().__init__(grant)
+        self._owner = owner
+        self._namespace = namespace
+
+    def __eq__(self, other: object) -> bool:
+        # The signals tell of that of the lock service.
+        return self._grant == (other._grant if isinstance(other, EnclosingGrant) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._grant)
+
+    @property
+    def parts(self) -> Mapping[str, Grant]:
+        parts = self._grant.parts
+        if len(parts) == 1:
+            return dict.fromkeys(parts, self)
+        return {name: EnclosingGrant(part, self._owner, self._namespace) for name, part in parts.items()}
+
+    def _release(self, until: float = math.inf) -> Commands[None]:
+        early: str | None = None
+        try:
+            # Another thread has transactions of its own, and a lock that is lost is not given back.
+            if not self.released and not self.lost and self._owner == current_owner():
+                early = yield from _where_it_runs(give_up, self._namespace, self.names)
+        finally:
+            yield from self._grant._release(until)
+        if isinstance(sys.exc_info()[1], Exception | None):
+            refuse_early(self.names, early)
+
+
+def _where_it_runs(
+    look: Callable[[], str | None], namespace: Namespace, names: Sequence[str]
+) -> Commands[str | None]:
+    """Call *look* in the thread that does the database work of the running code, which holds *names*."""
+    if not in_event_loop():
+        return look()
+    parker = yield NewParker()
+    if isinstance(parker, TaskParker):
+        return (yield from _when_idle(look, parker, lambda: wait_for_us(request_threads(), namespace, names)))
+    return look()
+
+
+def _when_idle(
+    look: Callable[[], str | None], parker: TaskParker, waits_for_us: Callable[[], bool]
+) -> Commands[str | None]:
+    """Wait until the thread of this request's `sync_to_async` is idle, and call *look* there.
+
+    Where the client goes away, what runs there goes on, and would be committed after the release. Work that
+    waits for this very lock is not waited for: it would wait in vain, and so would we.
+    """
+    if not has_thread_of_its_own():
+        return None  # Not in a request: all tasks share one thread.
+    idle = asyncio.ensure_future(sync_to_async(look)())
+    idle.add_done_callback(lambda _: parker.wake())
+    cancelled: asyncio.CancelledError | None = None
+    # Any thread's wait: that of the request may be started only now.
+    with watched(parker):
+        while not (idle.done() or waits_for_us()):
+            try:
+                yield Park(parker, math.inf)
+            except asyncio.CancelledError as error:
+                cancelled = error
+    left = None if idle.cancel() else idle.result()
+    if cancelled is not None:
+        raise cancelled
+    return left
+
+
+_ROW_LINE = (
+    "Write 'with locks.lock(…):' outside of every transaction: its block is one, committed at its end. "
+    "For a view write @distributed_lock(…) on the view."
+)
+
+
+class _Outside:
+    """*inner*, outside of every transaction: the block begins its own."""
+
+    def __init__(self, inner: Acquirer) -> None:
+        self.namespace = inner.namespace
+        self._inner = inner
+
+    def acquire(
+        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
+    ) -> Commands[Grant | None]:
+        refuse_open(names, _ROW_LINE)
+        return (yield from self._inner.acquire(names, parker, seconds, terms))
+
+
+class RowClient(RowLocks):
+    """The client ``locks["alias"]`` if the lock is a row of the database *using*."""
+
+    def __init__(self, guards: Locks, using: str) -> None:
+        """*guards*: the client of the same alias that guards use."""
+        no_rlock = f"A lock that is a row can't be an rlock: it is one transaction. {_ROW_LINE}"
+        at_end = roll_back_left(guards.namespace)
+        super().__init__(_Outside(guards.acquirer), guards.timeout, self._transaction, no_rlock, at_end)
+        self._using = using
+
+    def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
+        """A lock whose ``with`` block is a transaction: committed at its end, rolled back on errors."""
+        if in_transaction:
+            raise ConfigurationError(f"in_transaction=True, and the lock is a row. {_ROW_LINE}")
+        return super().lock(*names, **options)
+
+    @contextmanager
+    def _transaction(self, grant: Grant, left: Callable[[], float]) -> Iterator[None]:
+        with fenced(grant, self._using, left):
+            yield
+            refuse_failed([self._using])
+            grant.check()

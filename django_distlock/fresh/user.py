@@ -1,14 +1,24 @@
 """Compares the user of a request with the user's row under the lock.
 
-A lock's name, a decorator or a middleware may load ``request.user`` before the lock. While the request waits,
-another one may change the user's row. So the guard reads the row again once it has the lock, and sets the
-changed fields in the objects that the request has. One query reads the row, and those related rows that the
-user has cached, such as a profile.
+A lock's name, a decorator or a middleware loads ``request.user`` before the lock. The request may then wait
+while another one changes the user's row. So the guard reads the row again once it has the lock, and sets the
+fields that have changed, in the very objects that the request has. One query reads it, with the rows that the
+user has cached (a profile).
+
+An instance of a watched model keeps a copy of the values that it was loaded with, or last saved. Under the
+lock three values of each field are compared: the copy, the instance's own, and the row's. So a value that
+another request has written is told from one that this request has set and not saved yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import copy
+import datetime
+import functools
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 from weakref import WeakSet
 
@@ -17,14 +27,228 @@ from django.conf import settings
 from django.contrib import auth
 from django.core.exceptions import PermissionDenied
 from django.db import router
-from django.db.models import Model
+from django.db.models import DateField, Field, FileField, Model, TimeField
+from django.db.models.fields.files import FieldFile
 from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare
 
+from distlock.errors import ConfigurationError
 from distlock.grants.current import current_grants
 from distlock.grants.grant import Grant
 from django_distlock import private, private_of_others
-from django_distlock.fresh import rows
+from django_distlock.fresh.stale_writes import note_read
+
+#: Where ``_state`` of an instance keeps the copy of its values.
+_LOADED = "distlock_loaded"
+
+#: Where it keeps the values that were set before the lock and that another request has written meanwhile.
+_CONFLICTS = "distlock_conflicts"
+
+_WATCHED = "_distlock_watched"
+
+_MISSING = object()
+
+#: Values of these types need no copy.
+_IMMUTABLE = frozenset(
+    {
+        type(None),
+        bool,
+        bytes,
+        datetime.date,
+        datetime.datetime,
+        datetime.time,
+        datetime.timedelta,
+        Decimal,
+        float,
+        int,
+        str,
+        uuid.UUID,
+    }
+)
+
+_mutex = threading.Lock()
+
+
+def watch(model: type[Model]) -> None:
+    """Let instances of *model* and of its subclasses keep a copy of the values that they are loaded with."""
+    with _mutex:
+        if not hasattr(model, _WATCHED):
+            setattr(model, _WATCHED, True)
+            _wrap(model)
+
+
+def _wrap(model: Any) -> None:
+    from_db, refresh = model.from_db.__func__, model.refresh_from_db
+
+    @functools.wraps(from_db)
+    def from_db_and_copy(cls: type[Model], *args: Any, **kwargs: Any) -> Model:
+        instance: Model = from_db(cls, *args, **kwargs)
+        _copy_all(instance)
+        return instance
+
+    @functools.wraps(refresh)
+    def refresh_and_copy(self: Model, *args: Any, **kwargs: Any) -> None:
+        refresh(self, *args, **kwargs)
+        _copy_values(self, args[1] if len(args) > 1 else kwargs.get("fields"))
+
+    model.from_db = classmethod(from_db_and_copy)
+    model.refresh_from_db = refresh_and_copy
+    private.save_through(model, _saving)
+
+
+def _saving(save: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(save)
+    def save_and_copy(self: Model, *args: Any, **kwargs: Any) -> None:
+        _refuse_overwriting(self, kwargs.get("update_fields"))
+        save(self, *args, **kwargs)
+        _copy_values(self, kwargs.get("update_fields"))
+
+    return save_and_copy
+
+
+def changes(instance: Model, row: Model) -> Callable[[], None] | None:
+    """Return what sets the fields of *instance* that another request has written; None: there are none.
+
+    All others count as read just now.
+
+    A field that this request has set and not saved keeps its value. Where another request has written it,
+    too, saving it under the lock is refused.
+
+    Args:
+        instance: What was loaded before the lock.
+        row: What was read under the lock.
+    """
+    mine, theirs = vars(instance), vars(row)
+    loaded: dict[str, Any] = getattr(instance._state, _LOADED, {})
+    conflicts: dict[str, Any] = getattr(instance._state, _CONFLICTS, {})
+    written: list[Field[Any, Any]] = []
+    for field in private.concrete_fields(instance):
+        name = field.attname
+        if name not in mine or name not in theirs:
+            continue
+        if _is_same(field, mine[name], theirs[name]):
+            conflicts.pop(name, None)
+            continue
+        before = loaded.get(name, _MISSING)
+        if hasattr(mine[name], "resolve_expression") and before is not mine[name]:
+            # The database computes it from the row, when it is saved.
+            continue
+        if before is _MISSING or _is_same(field, before, mine[name]):
+            written.append(field)
+        elif not (_is_same(field, before, theirs[name]) or isinstance(field, DateField | TimeField)):
+            # A moment, such as that of the last visit, depends on nothing that another request has written.
+            conflicts[name] = _copied(field, mine[name])
+    if conflicts:
+        setattr(instance._state, _CONFLICTS, conflicts)
+    watch(type(instance))
+    if not hasattr(row._state, _LOADED):
+        _copy_all(row)
+    setattr(instance._state, _LOADED, loaded | getattr(row._state, _LOADED))
+    stale = {*conflicts, *(field.attname for field in written)}
+    note_read(instance, [name for name in getattr(row._state, _LOADED) if name in mine and name not in stale])
+    return functools.partial(_set, instance, row, written) if written else None
+
+
+def _set(instance: Model, row: Model, fields: Iterable[Field[Any, Any]]) -> None:
+    for field in fields:
+        mine, theirs = vars(instance)[field.attname], vars(row)[field.attname]
+        if isinstance(field, FileField):
+            # Not by setattr(): it opens an image whose size has columns, as the row has them already.
+            vars(instance)[field.attname] = theirs.name if isinstance(theirs, FieldFile) else theirs
+        elif not _set_content(mine, theirs):
+            setattr(instance, field.attname, getattr(row, field.attname))
+    note_read(instance, [field.attname for field in fields])
+
+
+def _set_content(mine: Any, theirs: Any) -> bool:
+    """Give the list or dict *mine* the content of *theirs*. Return False if they are nothing of the kind.
+
+    Lists and dicts inside of them stay the same objects, too, where they stand in the same place.
+    """
+    if type(mine) is not type(theirs) or not isinstance(mine, dict | list):
+        return False
+    if isinstance(mine, dict):
+        items = {key: _merged(mine.get(key), value) for key, value in theirs.items()}
+        mine.clear()
+        mine.update(items)
+    else:
+        before = [*mine, *[None] * len(theirs)]
+        mine[:] = [_merged(one, value) for one, value in zip(before, theirs, strict=False)]
+    return True
+
+
+def _merged(mine: Any, theirs: Any) -> Any:
+    return mine if _set_content(mine, theirs) else theirs
+
+
+def _copy_all(instance: Model) -> None:
+    values = vars(instance).copy()
+    state = values.pop("_state")
+    if not _IMMUTABLE.issuperset(map(type, values.values())):
+        fields = private.concrete_fields(instance)
+        copies = {one.attname: _copied(one, values[one.attname]) for one in fields if one.attname in values}
+        values = {name: value for name, value in copies.items() if value is not _MISSING}
+    setattr(state, _LOADED, values)
+
+
+def _copy_values(instance: Model, names: Collection[str] | None) -> None:
+    """Copy the values of the fields *names* of *instance*; None: of all."""
+    values = vars(instance)
+    loaded: dict[str, Any] = getattr(instance._state, _LOADED, {})
+    conflicts: dict[str, Any] = getattr(instance._state, _CONFLICTS, {})
+    for field in private.concrete_fields(instance):
+        name = field.attname
+        if name in values and (names is None or name in names or field.name in names):
+            conflicts.pop(name, None)
+            loaded[name] = _copied(field, values[name])
+            if loaded[name] is _MISSING:
+                del loaded[name]
+    setattr(instance._state, _LOADED, loaded)
+
+
+def _copied(field: Field[Any, Any], value: Any) -> Any:
+    """Return a copy of *value*; `_MISSING` if no copy of it can be compared with it."""
+    if type(value) in _IMMUTABLE:
+        return value
+    if isinstance(value, FieldFile):
+        return value.name
+    if isinstance(value, memoryview):
+        return bytes(value)
+    if hasattr(value, "resolve_expression"):
+        return value
+    try:
+        copied = copy.deepcopy(value)
+    except Exception:
+        return _MISSING
+    return copied if _is_same(field, copied, value) else _MISSING
+
+
+def _is_same(field: Field[Any, Any], one: Any, other: Any) -> bool:
+    """Return whether *one* and *other* are one value in the database."""
+    try:
+        return one is other or bool(one == other) or field.get_prep_value(one) == field.get_prep_value(other)
+    except Exception:
+        # A field of the site's own may fail on a value that nobody has validated yet.
+        return False
+
+
+def _refuse_overwriting(instance: Model, names: Collection[str] | None) -> None:
+    """Raise `ConfigurationError` if the fields *names* of *instance* overwrite what another request wrote."""
+    conflicts: dict[str, Any] = getattr(instance._state, _CONFLICTS, {})
+    if not conflicts or not current_grants():
+        return
+    for field in private.concrete_fields(instance):
+        name = field.attname
+        if name not in conflicts or not (names is None or name in names or field.name in names):
+            continue
+        if _is_same(field, conflicts[name], vars(instance).get(name)):
+            model = type(instance).__name__
+            raise ConfigurationError(
+                f"{model}.{field.name} was set before the lock and not saved, and another request has "
+                "written that field while this one waited: to save it now would overwrite that. Set it "
+                f"under the lock, or save it where it is set: save(update_fields=[{field.name!r}])."
+            )
+
 
 #: The attribute of a request with the grants under which its user was compared.
 _COMPARED = "_distlock_compared"
@@ -35,11 +259,11 @@ def watch_users() -> None:
     if not apps.is_installed("django.contrib.auth") or not getattr(settings, "DISTLOCK_REFRESH_USER", True):
         return
     model = auth.get_user_model()
-    rows.watch(model)
+    watch(model)
     for relation in model._meta.get_fields():
         related = relation.related_model
         if (relation.one_to_one or relation.many_to_one) and isinstance(related, type):
-            rows.watch(related)
+            watch(related)
 
 
 def loaded_users(request: Any, django_request: HttpRequest) -> list[Model]:
@@ -133,10 +357,10 @@ def _read(instance: Model, alias: str, relations: Iterable[Any]) -> Model | None
 
 
 def _compare(request: Any, user: Model, row: Model) -> None:
-    update = rows.update(user, row)
-    if update is not None:
+    set_changes = changes(user, row)
+    if set_changes is not None:
         valid = _is_of_session(request, user) and _may_log_in(request, user)
-        update()
+        set_changes()
         if valid and not _may_log_in(request, user):
             raise PermissionDenied("Your account was changed while this request waited: log in again.")
     for relation in private.cached_relations(user):
@@ -151,8 +375,8 @@ def _compare_related(user: Model, row: Model, relation: Any) -> None:
     if mine is not None and not private.has_cached(row, relation):
         theirs = _read(mine, router.db_for_write(type(mine), instance=mine), ())
     if mine is not None and theirs is not None and mine.pk == theirs.pk:
-        if (update := rows.update(mine, theirs)) is not None:
-            update()
+        if (set_changes := changes(mine, theirs)) is not None:
+            set_changes()
     elif relation.auto_created and mine is not theirs:
         # The related row was deleted, or replaced by another one.
         private.forget_row(user, relation)

@@ -1,13 +1,13 @@
-"""Runs one call under a guard: fills in the names, acquires the lock, and answers lock errors."""
+"""One call under a guard: its names, the lock, who observes it, and what becomes of errors."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.http import HttpResponse
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.asyncio import async_unsafe
 
 from distlock.errors import ConfigurationError, LockError
@@ -15,20 +15,22 @@ from distlock.grants.grant import Grant
 from distlock.web import guard
 from distlock.web.bodies import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
 from distlock.web.decorator import Guarded
+from distlock.web.observer import Observer, Signals, Stopwatch, add_header, together
 from distlock.web.results import refuse_coroutine, warn_of_stream
 from distlock.web.stack import stacked, upper_guards
 from django_distlock import conf
 from django_distlock.conf import body_size, clients, warn_without_checks
 from django_distlock.fresh.session import session_under
 from django_distlock.fresh.user import compare, loaded_users
-from django_distlock.guarding.advice import async_with_fence
 from django_distlock.guarding.batches import run_in_batch
-from django_distlock.guarding.observers import observer_for
 from django_distlock.guarding.open_transactions import give_up_failed, refuse_left
-from django_distlock.guarding.placement import Standing
+from django_distlock.guarding.placement import Standing, async_with_fence, bound_method
 from django_distlock.guarding.request import DjangoBody, DjangoRequest, answer_to, response_of
 from django_distlock.guarding.transactions import AsyncTransactions, SyncTransactions
+from django_distlock.guarding.viewclasses import view_class
 from django_distlock.private import makes_content_later, post_render_callbacks
+from django_distlock.private_of_others import is_api_view
+from django_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released
 
 #: Marks a request for which a framework below the guard has turned an exception into an answer.
 _RAISED = "_distlock_raised"
@@ -203,3 +205,58 @@ def warn_if_made_later(guarded: Guarded, response: Any) -> None:
     """Warn if code of the site makes the content of *response* after the lock is released."""
     if makes_content_later(response):
         warn_of_stream(guarded.where, guarded.streams_told)
+
+
+#: Where a rule's wrapper keeps the view that it stands around: the site knows no other.
+BEHIND_RULE = "__distlock_view__"
+
+#: The signals of guards, in the order of `Signals`.
+_SIGNALS = (lock_acquired, lock_contended, lock_refused, lock_released)
+
+#: Where a request keeps the stopwatches of its guards.
+_STOPWATCHES = "_distlock_stopwatches"
+
+
+def sender_of(guarded: Guarded) -> object:
+    """Return the function or class that *guarded* is on, as the site's modules name it."""
+    if (bound := bound_method(guarded.function)) is not None:
+        # `method_decorator` makes a guard for each call, and the class has one name for all of them.
+        return getattr(type(bound.func.__self__), bound.func.__name__)
+    view = getattr(guarded.wrapper, BEHIND_RULE, guarded.wrapper)
+    cls = view_class(view)
+    # The class that @api_view makes has no importable name.
+    return view if cls is None or is_api_view(cls) else cls
+
+
+def observer_for(guarded: Guarded, request: HttpRequest | None) -> Observer | None:
+    """Return the observer of this call of *guarded*, or None if there is none.
+
+    *request*: None for a plain function.
+    """
+    heard = (
+        lock_acquired.receivers
+        or lock_contended.receivers
+        or lock_refused.receivers
+        or lock_released.receivers
+    )
+    timed = request is not None and conf.server_timing()
+    if not heard and not timed:
+        return None
+    return together(_signals(guarded, request) if heard else None, _stopwatch(request) if timed else None)
+
+
+def add_server_timing(request: HttpRequest, response: HttpResponseBase) -> None:
+    """Let *response* say how long the guards of *request* waited for their locks, and held them."""
+    add_header(getattr(request, _STOPWATCHES, ()), response.headers)
+
+
+def _signals(guarded: Guarded, request: HttpRequest | None) -> Observer:
+    sender = sender_of(guarded)
+    sends = [partial(signal.send_robust, sender) for signal in _SIGNALS]
+    return Signals(*sends, where=guarded.where, alias=guarded.told.alias, request=request)
+
+
+def _stopwatch(request: HttpRequest | None) -> Observer:
+    stopwatch = Stopwatch()
+    request.__dict__.setdefault(_STOPWATCHES, []).append(stopwatch)
+    return stopwatch

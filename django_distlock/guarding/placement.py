@@ -1,9 +1,13 @@
-"""Finds out what a guard is on: a plain function, a view, a class's ``dispatch``, or a handler."""
+"""Where a guard stands: on a function, on a view, on a class's ``dispatch``, on one of its methods.
+
+Where it can't hold there what it promises, the errors and the checks say what to write instead.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any, Literal
@@ -13,14 +17,11 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, chain, guards_of, outermost, refuse_hidden
-from django_distlock.guarding.advice import (
-    above_the_class,
-    around_everything,
-    async_in_rest,
-    below_api_view,
-    too_early,
-)
+from distlock.web.decorator import Guarded, Told, chain, guards_of, outermost, refuse_hidden
+from distlock.web.guard_options import EVERY, READING_METHODS, AllBut
+from distlock.web.settings.problems import DEFAULT_ALIAS
+from django_distlock.conf import MIDDLEWARE
+from django_distlock.guarding.open_transactions import ABOVE
 from django_distlock.guarding.transactions import EveryAlias
 from django_distlock.guarding.viewclasses import (
     TOO_EARLY,
@@ -32,6 +33,9 @@ from django_distlock.guarding.viewclasses import (
     refuse_useless,
     refuse_useless_method,
     usual_methods_in,
+    view_class,
+    with_methods,
+    without_methods,
 )
 from django_distlock.private import is_bound_by_method_decorator, opted_out
 from django_distlock.private_of_others import django_request, is_rest
@@ -181,3 +185,110 @@ def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
     if match is None:
         return owner is None
     return guarded in guards_of(match.func) or guarded in guards_below_api_view(match.func)
+
+
+def above_the_class(told: Told, cls: type, method: str, route: str | None) -> str:
+    """Instead of on one of its methods. *method*: what that answers; '' for ``dispatch``.
+
+    *route*: the name of the route, if it leads to an action of a view set.
+    """
+    if route:
+        # Above the class it would lock the other actions, too, and their routes may not have the arguments.
+        return (
+            f'Leave it out there, and write DISTLOCK_RULES = [{{"route": {route!r}, '
+            f'{_every_if_get(told, method)}"lock": …}}].'
+        )
+    return f"Write @{_on_class(told, method)} above the class {cls.__name__}."
+
+
+def _on_class(told: Told, method: str) -> str:
+    """The guard for all of a class that locks what it locked on the handler of *method*, and no less."""
+    if not method:
+        return str(told)
+    if told.mode == READ:
+        return str(told) if method in READING_METHODS else with_methods(told, method)
+    # Another handler may call this one, so no method is left out.
+    return with_methods(told, EVERY) if method in READING_METHODS else without_methods(told)
+
+
+def _every_if_get(told: Told, method: str) -> str:
+    """Return what a rule needs to lock *method*, for a guard that names no methods."""
+    return f'"methods": ["{EVERY}"], ' if told.mode != READ and method in READING_METHODS else ""
+
+
+def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) -> Iterator[str]:
+    """For the async view that Django would refuse under ``ATOMIC_REQUESTS``, did our mark not keep it."""
+    line = "@transaction.non_atomic_requests above it"
+    if on_class:
+        line = '@method_decorator(transaction.non_atomic_requests, name="dispatch") above the class'
+    for alias in every.atomic_requests():
+        yield (
+            f"{guarded.where} is async, and the database {alias!r} has ATOMIC_REQUESTS, which Django can't "
+            f"do for async views. Write {line}, and open transactions in functions that sync_to_async() runs."
+        )
+
+
+def async_with_fence(guarded: Guarded, *, row_is_lock: bool = False) -> str:
+    """*row_is_lock*: the fence is that of the backend 'database', and was not asked for."""
+    why = "is locked by a row, with the backend 'database'" if row_is_lock else "has a fence"
+    return (
+        f"{guarded.where} is async and {why}, and Django opens no transactions around async code. "
+        "Write a plain 'def', or write the guard on the function that sync_to_async() runs."
+    )
+
+
+def async_in_rest(told: Told, cls: type) -> str:
+    return (
+        f"{cls.__module__}.{cls.__qualname__} is an async view of REST framework, which @{told} does not "
+        "guard: write 'def', or 'async with locks.lock(…):' in its methods if its dispatch() awaits them."
+    )
+
+
+def below_api_view(guarded: Guarded) -> str:
+    return f"@distributed_lock stands below @api_view on {guarded.where}: write it above."
+
+
+def too_early(guarded: Guarded, cls: type) -> str:
+    """For a method that has returned before the view does its work."""
+    return (
+        f"{guarded.where} returns before the view runs, and gives the lock back: write @{guarded.told} above "
+        f"the class {cls.__name__}."
+    )
+
+
+def around_everything(told: Told, request: Any) -> str:
+    """For a guard inside a transaction that other code has begun, on what *request* was led to."""
+    if (match := getattr(request, "resolver_match", None)) is None:
+        return ABOVE
+    rule = as_rule(told, match.view_name, on_class=view_class(match.func) is not None)
+    return f"{ABOVE} Or lock the route, around all of them. {rule}"
+
+
+def as_rule(told: Told, route: str | None, *, on_class: bool = False) -> str:
+    """Return the line that locks the *route* of this name as *told*, around everything.
+
+    *on_class*: whether the guard stands on a class. On a function it locks every method.
+    """
+    # The site has to write what a function makes names of.
+    names = [json.dumps(text) if (text := getattr(one, "text", "")) else "…" for one in told.names.sources]
+    written: dict[str, object] = {"route": route or "…"}
+    if isinstance(told.methods, AllBut) or (told.methods is None and told.mode != READ and not on_class):
+        written["methods"] = [EVERY]
+    elif told.methods is not None:
+        written["methods"] = sorted(told.methods)
+    if told.alias != DEFAULT_ALIAS:
+        written["alias"] = told.alias
+    written |= {
+        word: value
+        for word in ("timeout", "ttl", "max_hold", "fence", "batch", "limit")
+        if (value := getattr(told, word)) is not None
+    }
+    if told.mode == READ:
+        written["mode"] = "shared"
+    line = json.dumps(written, ensure_ascii=False).replace("true", "True").replace("false", "False")
+    lock = names[0] if len(names) == 1 else f"[{', '.join(names)}]"
+    name = "" if route else " Give the route a name, and write that in it."
+    return (
+        f'Write DISTLOCK_RULES = [{line[:-1]}, "lock": {lock}}}] instead of the decorator, with '
+        f"{MIDDLEWARE!r} in MIDDLEWARE.{name}"
+    )

@@ -21,9 +21,8 @@ from distlock.web.answers import Answer
 from distlock.web.decorator import Guarded, Told, When
 from distlock.web.guard_options import Methods
 from distlock.web.stack import below
-from django_distlock.guarding.advice import async_in_rest
 from django_distlock.guarding.call import run
-from django_distlock.guarding.placement import Standing
+from django_distlock.guarding.placement import Standing, async_in_rest
 from django_distlock.guarding.request import answer_to, keep_body
 from django_distlock.guarding.transactions import SyncTransactions, take_over
 from django_distlock.guarding.viewclasses import (

@@ -17,7 +17,6 @@ from distlock.web.guard_options import ALL_BUT_GET, Methods
 from distlock.web.names.sources import where_of
 from distlock.web.results import SkippableCall, refuse_skipping_view
 from distlock.web.stack import below, refuse_unlocked
-from django_distlock.guarding.advice import async_in_transaction
 from django_distlock.guarding.call import (
     Arguments,
     Keywords,
@@ -27,7 +26,7 @@ from django_distlock.guarding.call import (
     run,
     warn_if_made_later,
 )
-from django_distlock.guarding.placement import Standing, bound_method
+from django_distlock.guarding.placement import Standing, async_in_transaction, bound_method
 from django_distlock.guarding.request import unlocked
 from django_distlock.guarding.transactions import EveryAlias, SyncTransactions, take_over
 from django_distlock.guarding.viewclasses import guarded_callback, methods_of, usual_methods_of, view_class

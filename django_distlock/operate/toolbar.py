@@ -1,22 +1,34 @@
 """The panel *Locks* of django-debug-toolbar: the locks of a request, and the SQL that ran under them.
 
-Add its dotted path to ``DEBUG_TOOLBAR_PANELS``. Without the panel nothing is recorded.
+Its dotted path goes into ``DEBUG_TOOLBAR_PANELS``. Nothing is recorded without it. A statement belongs to the
+request whose context its thread has. The statements of a thread that a view starts by itself count for all
+requests of that time.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+from weakref import WeakSet
 
+from django.db import connections
+from django.db.backends.signals import connection_created
+
+from distlock.clock import now
+from distlock.errors import LockError
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace
-from distlock.terms import Terms, shown_where
+from distlock.operate.looking import Party
+from distlock.terms import EXCLUSIVE, PERMIT, Terms, shown_where
 from django_distlock.clients.client import watching
 from django_distlock.conf import clients
-from django_distlock.operate import record as record_module
-from django_distlock.operate.record import RequestRecord, Taken
+from django_distlock.private import wrappers_of
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
 
 try:
@@ -25,6 +37,199 @@ except ImportError as error:
     raise ImportError(
         "The panel of locks needs django-debug-toolbar. Run: pip install django-debug-toolbar"
     ) from error
+
+#: How many locks, and how many statements, are shown.
+MOST = 500
+#: How much of a statement is shown.
+LONGEST = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class Taken:
+    """One lock that the request asked for: the observer of its guard or its block."""
+
+    alias: str
+    where: str
+    names: tuple[str, ...] = ()
+    waited: float = 0.0
+    #: None: it is held still, or was never granted.
+    held: float | None = None
+    grant: Grant | None = None
+    fences: str = ""
+    #: "" for a whole lock.
+    mode: str = ""
+    #: Why it was not granted, or how it was lost.
+    trouble: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        return self.grant is not None and self.held is None and not self.grant.released
+
+    def acquired(self, grant: Grant, waited: float) -> None:
+        self.grant, self.names, self.waited = grant, grant.names, waited
+        self.mode = "" if grant.mode == EXCLUSIVE else grant.mode
+        if grant.mode == PERMIT:
+            # Permits have no fence.
+            return
+        # A row's database is known when its transaction has begun.
+        self.fences = ", ".join(f"{fence.epoch}:{fence.number}" for fence in grant.fences.values())
+
+    def contended(self, names: Sequence[str], holder: Party | None) -> None: ...
+
+    def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
+        self.names, self.waited, self.trouble = tuple(names), waited, str(error)
+
+    def released(self, grant: Grant, held: float) -> None:
+        self.held, self.trouble = held, grant.why_lost or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement of SQL."""
+
+    #: Seconds after the beginning of the request.
+    at: float
+    took: float
+    database: str
+    sql: str
+    #: The names that were held.
+    under: tuple[str, ...]
+    in_transaction: bool
+    #: "" for the thread that began the request.
+    thread: str = ""
+
+
+@dataclass(eq=False)
+class RequestRecord:
+    """One request."""
+
+    began: float = field(default_factory=now)
+    locks: list[Taken] = field(default_factory=list)
+    statements: list[Statement] = field(default_factory=list)
+    #: How many statements are not kept.
+    left_out: int = 0
+    #: How many were sent meanwhile from threads of which nobody knows the request.
+    strangers: int = 0
+    thread: threading.Thread = field(default_factory=threading.current_thread)
+
+    def take(self, alias: str, where: str) -> Taken:
+        """A lock is asked for."""
+        taken = Taken(alias, where)
+        if len(self.locks) < MOST:
+            self.locks.append(taken)
+        return taken
+
+    def find(self, grant: Grant) -> Taken | None:
+        """Return the record of *grant*, or None."""
+        return next((one for one in self.locks if one.grant is grant), None)
+
+    def execute(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+        """A wrapper of statements: see `django.db.connection.execute_wrapper`."""
+        under = tuple(name for taken in self.locks if taken.is_open for name in taken.names)
+        connection, before = context["connection"], now()
+        try:
+            return execute(sql, params, many, context)
+        finally:
+            if len(self.statements) < MOST:
+                took, thread = now() - before, threading.current_thread()
+                statement = Statement(
+                    before - self.began,
+                    took,
+                    connection.alias,
+                    str(sql)[:LONGEST],
+                    under,
+                    connection.in_atomic_block,
+                    "" if thread is self.thread else thread.name,
+                )
+                self.statements.append(statement)
+            else:
+                self.left_out += 1
+
+    def told(self) -> dict[str, Any]:
+        """Return what the toolbar stores, in JSON's types only. Times are in milliseconds."""
+        return {
+            "locks": [
+                {
+                    "names": list(one.names),
+                    "alias": one.alias,
+                    "where": one.where,
+                    "waited": _milliseconds(one.waited),
+                    "held": _milliseconds(one.held),
+                    "fences": one.fences,
+                    "mode": one.mode,
+                    "granted": one.grant is not None,
+                    "trouble": one.trouble,
+                }
+                for one in self.locks
+            ],
+            "statements": [
+                {
+                    "at": _milliseconds(one.at),
+                    "took": _milliseconds(one.took),
+                    "database": one.database,
+                    "sql": one.sql,
+                    "under": list(one.under),
+                    "in_transaction": one.in_transaction,
+                    "thread": one.thread,
+                }
+                for one in self.statements
+            ],
+            "left_out": self.left_out,
+            "strangers": self.strangers,
+            "elsewhere": sum(bool(one.thread) for one in self.statements),
+            "waited": _milliseconds(sum(one.waited for one in self.locks)),
+            "outside": sum(not one.under for one in self.statements),
+        }
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 2)
+
+
+#: The statements of the running request.
+recording: ContextVar[RequestRecord | None] = ContextVar("distlock_record", default=None)
+_running: WeakSet[RequestRecord] = WeakSet()
+#: Has the cursor whose statement is under way.
+_thread = threading.local()
+
+
+def begin(record: RequestRecord) -> None:
+    """The running request is recorded in *record*."""
+    recording.set(record)
+    _running.add(record)
+    for connection in connections.all(initialized_only=True):
+        _watch(connection)
+
+
+def end(record: RequestRecord) -> None:
+    """It is recorded no more."""
+    recording.set(None)
+    _running.discard(record)
+
+
+def _execute(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
+    if getattr(_thread, "cursor", None) is context["cursor"]:
+        # In a batch the wrappers of two connections are around it.
+        return execute(sql, params, many, context)
+    _thread.cursor = context["cursor"]
+    try:
+        if (record := recording.get()) is not None:
+            return record.execute(execute, sql, params, many, context)
+        for other in list(_running):
+            other.strangers += 1
+        return execute(sql, params, many, context)
+    finally:
+        _thread.cursor = None
+
+
+def _watch(connection: Any, **_: Any) -> None:
+    wrappers = wrappers_of(connection)
+    if _execute not in wrappers:
+        # In front, and for good: who has one for a while takes away the last one.
+        wrappers.insert(0, _execute)
+
+
+connection_created.connect(_watch, dispatch_uid="distlock.toolbar")
 
 
 class LocksPanel(Panel):  # type: ignore[misc]
@@ -48,11 +253,11 @@ class LocksPanel(Panel):  # type: ignore[misc]
 
     def enable_instrumentation(self) -> None:
         self.record = RequestRecord()
-        record_module.begin(self.record)
+        begin(self.record)
         watching.set(self._watch)
 
     def disable_instrumentation(self) -> None:
-        record_module.end(self.record)
+        end(self.record)
         watching.set(None)
 
     def generate_stats(self, request: Any, response: Any) -> None:
@@ -74,17 +279,17 @@ def line_of(where: str | CodeType | None) -> str:
 
 
 def _acquired(*, alias: str, where: str, grant: Grant, waited: float, **_: Any) -> None:
-    if (record := record_module.recording.get()) is not None:
+    if (record := recording.get()) is not None:
         record.take(alias, where).acquired(grant, waited)
 
 
 def _refused(*, alias: str, where: str, names: Any, error: Any, waited: float, **_: Any) -> None:
-    if (record := record_module.recording.get()) is not None:
+    if (record := recording.get()) is not None:
         record.take(alias, where).refused(names, error, waited)
 
 
 def _released(*, grant: Grant, held: float, **_: Any) -> None:
-    if (record := record_module.recording.get()) is not None and (taken := record.find(grant)) is not None:
+    if (record := recording.get()) is not None and (taken := record.find(grant)) is not None:
         taken.released(grant, held)
 
 

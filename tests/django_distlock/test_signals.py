@@ -17,7 +17,7 @@ from distlock.errors import LockTimeout
 from distlock.web.decorator import Guarded, Told
 from django_distlock import distributed_lock, locks
 from django_distlock.clients.client import Client as LockClient
-from django_distlock.guarding.observers import observer_for
+from django_distlock.guarding.call import observer_for
 from django_distlock.signals import (
     lock_acquired,
     lock_contended,

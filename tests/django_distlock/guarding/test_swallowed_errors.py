@@ -18,7 +18,7 @@ from sqlalchemy import make_url
 
 from distlock.errors import ConfigurationError
 from django_distlock import atomic, distributed_lock, locks
-from django_distlock.clients.blocks import RowClient
+from django_distlock.clients.client import RowClient
 from tests.databases import Databases
 
 ALIAS = "shop"

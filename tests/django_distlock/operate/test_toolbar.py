@@ -24,7 +24,7 @@ from django.urls import include, path
 from distlock.testing import lose
 from django_distlock import distributed_lock, locks
 from django_distlock.clients.client import watching
-from django_distlock.operate import record as record_module
+from django_distlock.operate import toolbar as toolbar_module
 from tests.demo_shop.accessibility import grave_faults
 from tests.demo_shop.browser import Page
 
@@ -71,7 +71,7 @@ async def in_async(request: HttpRequest) -> HttpResponse:
 
 
 def watched_twice(request: HttpRequest) -> HttpResponse:
-    with connection.execute_wrapper(record_module._execute):
+    with connection.execute_wrapper(toolbar_module._execute):
         list(Group.objects.all())
     return HttpResponse("<body>sold</body>")
 

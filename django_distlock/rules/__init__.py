@@ -1,3 +1,0 @@
-"""``DISTLOCK_RULES``: guards from settings alone."""
-
-from __future__ import annotations
