@@ -239,15 +239,22 @@ def mark(connection: Any) -> None:
 
 
 def set_rollback_by(connection: Any, set_rollback: Callable[[bool], None]) -> Callable[[], None]:
-    """Replace the ``set_rollback`` of *connection*. Return a function that restores the previous one."""
-    before = vars(connection).get("set_rollback")
+    """Replace the method of *connection* that asks for a rollback. Return what undoes that."""
+    undo = _undoing(connection, "set_rollback")
     connection.set_rollback = set_rollback
+    return undo
+
+
+def _undoing(connection: Any, name: str) -> Callable[[], None]:
+    """Return what gives *connection* back the method *name* that it has now."""
+    before = vars(connection).get(name)
 
     def undo() -> None:
         if before is None:
-            del connection.set_rollback
+            delattr(connection, name)
         else:
-            connection.set_rollback = before
+            # Other code around us has replaced it, too.
+            setattr(connection, name, before)
 
     return undo
 
@@ -307,38 +314,19 @@ def is_outermost(connection: Any) -> bool:
 
 
 def send_commit_by(connection: Any, send: Callable[[Function], None]) -> Callable[[], None]:
-    """Call *send* in place of the function that sends COMMIT on *connection*, with that function.
-
-    Return a function that restores the previous behaviour.
-    """
-    commit = connection._commit
-    before = vars(connection).get("_commit")
+    """Have *send* called with the method that sends COMMIT on *connection*. Return what undoes that."""
+    commit, undo = connection._commit, _undoing(connection, "_commit")
     connection._commit = lambda: send(commit)
-
-    def undo() -> None:
-        if before is None:
-            del connection._commit
-        else:
-            connection._commit = before
-
     return undo
 
 
 def begin_and_end_by(connection: Any, set_autocommit: Callable[..., None]) -> Callable[[], None]:
-    """Replace the ``set_autocommit`` of *connection*. Return a function that restores the previous one.
+    """Replace the method of *connection* in which each outermost transaction begins and ends.
 
-    Every outermost transaction begins and ends by a call of ``set_autocommit``; Django sends no signal.
+    No signal tells of that. Return what undoes it.
     """
-    before = vars(connection).get("set_autocommit")
+    undo = _undoing(connection, "set_autocommit")
     connection.set_autocommit = set_autocommit
-
-    def undo() -> None:
-        if before is None:
-            del connection.set_autocommit
-        else:
-            # Other code had replaced it before.
-            connection.set_autocommit = before
-
     return undo
 
 

@@ -7,7 +7,6 @@ one look at a variable for that.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,12 +14,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core import mail
 
 from distlock.clock import now
-from distlock.engine.commands import Commands, NewParker, Park, Parker
+from distlock.engine.commands import Commands, NewParker, Parker
 from distlock.engine.drivers import TaskParker
 from distlock.errors import ConfigurationError, LockError, LockTimeout
 from distlock.grants.grant import Fence, Grant, GrantWrapper
@@ -35,7 +33,7 @@ from distlock.web.observer import Observer
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client, warn_if_alone
 from distlock.web.settings.rows import RowAcquirer, RowLocks
-from django_distlock.clients.pooled import Waiting, wait_for_us, watched
+from django_distlock.clients.pooled import Waiting, wait_for_us, when_idle
 from django_distlock.guarding.fence import fenced, looking
 from django_distlock.guarding.open_transactions import (
     give_up,
@@ -254,38 +252,13 @@ def _where_it_runs(
     look: Callable[[], str | None], namespace: Namespace, names: Sequence[str]
 ) -> Commands[str | None]:
     """Call *look* in the thread that does the database work of the running code, which holds *names*."""
-    if not in_event_loop():
+    parker = (yield NewParker()) if in_event_loop() else None
+    if not isinstance(parker, TaskParker):
         return look()
-    parker = yield NewParker()
-    if isinstance(parker, TaskParker):
-        return (yield from _when_idle(look, parker, lambda: wait_for_us(request_threads(), namespace, names)))
-    return look()
-
-
-def _when_idle(
-    look: Callable[[], str | None], parker: TaskParker, waits_for_us: Callable[[], bool]
-) -> Commands[str | None]:
-    """Wait until the thread of this request's `sync_to_async` is idle, and call *look* there.
-
-    Where the client goes away, what runs there goes on, and would be committed after the release. Work that
-    waits for this very lock is not waited for: it would wait in vain, and so would we.
-    """
     if not has_thread_of_its_own():
         return None  # Not in a request: all tasks share one thread.
-    idle = asyncio.ensure_future(sync_to_async(look)())
-    idle.add_done_callback(lambda _: parker.wake())
-    cancelled: asyncio.CancelledError | None = None
-    # Any thread's wait: that of the request may be started only now.
-    with watched(parker):
-        while not (idle.done() or waits_for_us()):
-            try:
-                yield Park(parker, math.inf)
-            except asyncio.CancelledError as error:
-                cancelled = error
-    left = None if idle.cancel() else idle.result()
-    if cancelled is not None:
-        raise cancelled
-    return left
+    # Any thread's wait counts: that of the request may be started only now.
+    return (yield from when_idle(look, parker, lambda: wait_for_us(request_threads(), namespace, names)))
 
 
 _ROW_LINE = (

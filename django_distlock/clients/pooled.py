@@ -6,24 +6,25 @@ The module also records which threads wait for which locks, so that no holder wa
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import connections
 
-from distlock.engine.commands import Commands, Parker
+from distlock.engine.commands import Commands, Park, Parker
 from distlock.engine.drivers import TaskParker, ThreadParker
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Acquirer, Namespace
 from distlock.locks.self_deadlock import is_held_around
 from distlock.terms import Terms
 
-#: Asks whether the session has an open cursor, as while a queryset is iterated, or an advisory lock. Both
-#: belong to the connection, so it can't be given back.
+T = TypeVar("T")
+
+#: A queryset that is being iterated reads on from its cursor; a lock of the session would go to another.
 _USED = """
     SELECT EXISTS (SELECT FROM pg_cursors WHERE is_holdable)
         OR EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
@@ -110,11 +111,12 @@ def _is_pooled(connection: Any) -> bool:
 
 # No mutex: every thread writes to one dict before it reads the other, so of two at least one sees the other.
 _waits: dict[int, tuple[Namespace, Sequence[str]]] = {}
+#: The parkers that are woken whenever the thread, or any at all, begins to wait.
 _watched: dict[Parker, int | None] = {}
 
 
 class Waiting:
-    """Acquires locks of *inner*. Records what the thread waits for, and gives its idle connections back."""
+    """The acquirer *inner*; a thread that waits is known by what it waits for, and keeps no connection."""
 
     def __init__(self, inner: Acquirer, *, gives_back: bool = True) -> None:
         self.namespace = inner.namespace
@@ -143,20 +145,39 @@ class Waiting:
             _waits.pop(me, None)
 
 
-@contextmanager
-def watched(parker: Parker, thread: int | None = None) -> Iterator[None]:
-    """Wake *parker* whenever *thread* begins to wait for a lock during the block; None: any thread."""
+def when_idle(
+    look: Callable[[], T], parker: TaskParker, waits_for_us: Callable[[], bool], thread: int | None = None
+) -> Commands[T | None]:
+    """Call *look* in the thread of this request's `sync_to_async`, when that thread is idle.
+
+    A client that goes away, or a time-out in the view, ends the wait for what the thread does and not the
+    work itself, which would be committed after the release. So a cancellation waits, too. Work that waits for
+    this very lock, as *waits_for_us* tells, is not waited for: it would wait in vain, and so would we.
+
+    Returns what *look* returns; None if it was not called. *thread*: the thread, if it is known.
+    """
+    idle = asyncio.ensure_future(sync_to_async(look)())
+    idle.add_done_callback(lambda _: parker.wake())
+    cancelled: asyncio.CancelledError | None = None
     _watched[parker] = thread
     try:
-        yield
+        while not (idle.done() or waits_for_us()):
+            try:
+                yield Park(parker, math.inf)
+            except asyncio.CancelledError as error:
+                cancelled = error
     finally:
         del _watched[parker]
+    found = None if idle.cancel() else idle.result()
+    if cancelled is not None:
+        raise cancelled
+    return found
 
 
 def wait_for_us(
     threads: Sequence[int], namespace: Namespace | None = None, names: Sequence[str] = ()
 ) -> bool:
-    """Return whether one of *threads* waits for a lock that the running code or code around it holds.
+    """Return whether one of *threads* waits for a lock of the running code, or of what that runs in.
 
     *names* of *namespace* count as held, too: the code that releases them may run elsewhere.
     """

@@ -7,9 +7,7 @@ This module opens its transactions after the lock and before the view.
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,10 +16,10 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
-from distlock.engine.drivers import TaskParker
+from distlock.engine.drivers import TaskParker, arun
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Grant
-from django_distlock.clients.pooled import give_back, wait_for_us, watched
+from django_distlock.clients.pooled import give_back, wait_for_us, when_idle
 from django_distlock.guarding.fence import fenced, leaving_no_unused_row
 from django_distlock.guarding.open_transactions import (
     Open,
@@ -168,27 +166,11 @@ class AsyncTransactions:
     async def finish(self) -> str | None:
         """Wait until the `sync_to_async` thread is idle, and roll back what is left open there.
 
-        Return the alias of the database whose transaction was rolled back, or None.
-
-        If the client disconnects, or a time-out in the view expires, the thread's work goes on, and would be
-        committed after the release. So a cancellation is raised only after the wait. Don't wait for a thread
-        that itself waits for this lock: without a `ThreadSensitiveContext` all requests share one thread, and
-        it works for another one.
+        Return the database whose transaction was open, and was rolled back. Without a
+        `ThreadSensitiveContext` all requests share one thread, which may do another one's work.
         """
-        idle = asyncio.ensure_future(sync_to_async(roll_back)())
-        cancelled: asyncio.CancelledError | None = None
-        parker = TaskParker()
-        idle.add_done_callback(lambda _: parker.wake())
-        with watched(parker, self._thread):
-            while not (idle.done() or wait_for_us([self._thread])):
-                try:
-                    await parker.wait(math.inf)
-                except asyncio.CancelledError as error:
-                    cancelled = error
-        left = None if idle.cancel() else idle.result()
-        if cancelled is not None:
-            raise cancelled
-        return left
+        waits_for_us = functools.partial(wait_for_us, [self._thread])
+        return await arun(when_idle(roll_back, TaskParker(), waits_for_us, self._thread))
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         # The event loop's thread may have one, too, if DJANGO_ALLOW_ASYNC_UNSAFE is set.
