@@ -98,7 +98,7 @@ class Plan:
             rules = self._rules.get(route.name or "")
             if rules is None or route.pattern in self.views:
                 continue
-            view = behind = route.pattern.callback
+            view = behind = route.view
             # The first of several rules is the outermost.
             for rule in reversed(rules):
                 try:
@@ -185,6 +185,10 @@ class Route:
     #: Whether the view gets the groups of a regular expression as positional arguments, and none by name.
     unnamed: bool = False
 
+    @property
+    def view(self) -> Callable[..., Any]:
+        return self.pattern.callback
+
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
@@ -213,6 +217,11 @@ def routes(
         elif pattern.callback is not None:
             name = ":".join((*namespaces, pattern.name)) if pattern.name else None
             yield Route(pattern, name, path, own, unnamed=groups and not own)
+
+
+def site_routes() -> list[Route]:
+    """Return the routes of the site; none where the settings name no URLconf."""
+    return list(routes(get_resolver().url_patterns)) if getattr(settings, "ROOT_URLCONF", None) else []
 
 
 def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({})") -> Iterator[Misfit]:
@@ -246,8 +255,8 @@ def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({}
 
 
 def _elsewhere(route: Route) -> str:
-    """Return the remedy for a view set, only some of whose routes have the argument; else ''."""
-    if not hasattr(route.pattern.callback, "actions"):
+    """Return what to write for a view set of which only one of two routes has the argument."""
+    if not hasattr(route.view, "actions"):
         return ""
     return (
         " Of a view set lock the routes that have it: write the decorator on its methods, "
@@ -303,11 +312,11 @@ def _other_routes(
     """Yield an error for each route without a rule whose view is locked by the rule of another route."""
     patterns = {route.pattern for name in rules for route in by_name.get(name, ())}
     for rule in (one for here in rules.values() for one in here if not one.only_this_route):
-        views = [route.pattern.callback for route in by_name.get(rule.route, ())]
+        views = [route.view for route in by_name.get(rule.route, ())]
         ruled = {served for view in views for served in _served(view, rule)}
         guards = {guard for view in views for guard in guards_of(view)}
         for route in found:
-            view = route.pattern.callback
+            view = route.view
             if route.pattern in patterns or ruled.isdisjoint(_served(view, rule)):
                 continue
             if not guards.issuperset(guards_of(view)):
@@ -342,9 +351,9 @@ def _of_rule(rule: Rule, routes: Sequence[Route]) -> Iterator[str]:
         clients.settings(rule.told.alias)
     except ConfigurationError as error:
         yield str(error)
-    yield from _methods_not_taken(rule, [route.pattern.callback for route in routes])
+    yield from _methods_not_taken(rule, [route.view for route in routes])
     for route in routes:
-        view = route.pattern.callback
+        view = route.view
         try:
             guarded = Guarded(view, rule.told, methods=ALL_BUT_GET)
         except ConfigurationError as error:

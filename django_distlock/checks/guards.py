@@ -7,67 +7,49 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from django.apps.config import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.checks import Warning as Caution
-from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
 from distlock.web.decorator import Guarded, Told, chain, guards_of, reached, unused
 from distlock.web.names.templates import joined
 from distlock.web.settings.problems import DEFAULT_ALIAS, by_alias, find_problems
-from django_distlock.checks.placement import (
-    PlacedGuard,
-    guards_at,
-    logs_in_late,
-    misplaced,
-    passed_by,
-    reads_early,
-    runs_before,
-)
+from django_distlock.checks import placement
 from django_distlock.conf import refuse_without_middleware
 from django_distlock.fresh.session import keeps_sessions_in_cookies
-from django_distlock.guarding.viewclasses import (
-    answering,
-    calls_super,
-    methods_of,
-    on_method,
-    overriding,
-    usual_methods_of,
-    view_class,
-)
+from django_distlock.guarding import viewclasses
 from django_distlock.private import required_methods
 from django_distlock.private_of_others import is_api_view
-from django_distlock.rules import Route, make_plan, misfits, routes
+from django_distlock.rules import Route, make_plan, misfits, site_routes
 
 
 @register(Tags.urls)
-def check_names(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Check the guards of views: their placement, and their names against the arguments of the routes."""
-    if not getattr(settings, "ROOT_URLCONF", None):
-        return []
+def check_names(**kwargs: object) -> list[CheckMessage]:
+    """Check where the guards of views stand, and their names against the routes that lead to them."""
     aliases = _aliases()
     found: list[CheckMessage] = []
-    for route in routes(get_resolver().url_patterns):
-        if (problem := unused(route.pattern.callback)) is not None:
-            found.append(Error(problem, hint=f"The route is {route.path!r}.", id="distlock.E008"))
+    for route in site_routes():
+        hint = f"The route is {route.path!r}."
+        if (problem := unused(route.view)) is not None:
+            found.append(Error(problem, hint=hint, id="distlock.E008"))
         try:
-            guards = list(guards_at(route))
+            guards = list(placement.guards_at(route))
         except ConfigurationError as error:
-            found.append(Error(str(error), hint=f"The route is {route.path!r}.", id="distlock.E005"))
+            found.append(Error(str(error), hint=hint, id="distlock.E005"))
             continue
         found.extend(_check_aliases(route, guards, aliases))
         found.extend(_check_names(route, guards))
-        found.extend(_check_placement(route))
-        hint = f"The route is {route.path!r}."
-        found.extend(Caution(problem, hint=hint, id="distlock.W010") for problem in logs_in_late(guards))
+        found.extend(_check_placement(route, hint))
+        found.extend(
+            Caution(problem, hint=hint, id="distlock.W010") for problem in placement.logs_in_late(guards)
+        )
     return found
 
 
 @register(Tags.urls)
-def check_rules(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
+def check_rules(**kwargs: object) -> list[CheckMessage]:
     """Check what `DistlockMiddleware` refuses at the start of a server, and that it is installed."""
     found: list[CheckMessage] = []
     try:
@@ -82,11 +64,9 @@ def check_rules(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: obj
 
 
 @register(Tags.urls)
-def check_sessions(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Warn if guards lock each user, and sessions are in cookies, which clients may send twice."""
-    if not getattr(settings, "ROOT_URLCONF", None) or not keeps_sessions_in_cookies():
-        return []
-    for where, told in _guarded():
+def check_sessions(**kwargs: object) -> list[CheckMessage]:
+    """Check that no lock of the user is to serialise a session that its client keeps, and sends itself."""
+    for where, told in _guarded() if keeps_sessions_in_cookies() else ():
         if any(one.place.head == "user" for name in told.names.templates for one in name.placeholders):
             return [
                 Caution(
@@ -102,11 +82,11 @@ def check_sessions(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
 
 
 def _guarded() -> Iterator[tuple[str, Told]]:
-    """Yield the options of each guard and rule, with the text that names it in messages."""
-    for route in routes(get_resolver().url_patterns):
-        # `check_names` reports guards that can never work.
+    """Yield every guard of a view and every rule, with where it stands."""
+    for route in site_routes():
+        # `check_names` says what is wrong with a guard.
         with suppress(ConfigurationError):
-            for found in guards_at(route):
+            for found in placement.guards_at(route):
                 yield found.guarded.where, found.guarded.told
     if (plan := make_plan()) is not None:
         for told in plan.told():
@@ -114,15 +94,13 @@ def _guarded() -> Iterator[tuple[str, Told]]:
 
 
 @register(Tags.urls)
-def check_methods(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Warn of guards and rules that name methods, if other methods reach the same code unlocked."""
-    if not getattr(settings, "ROOT_URLCONF", None):
-        return []
+def check_methods(**kwargs: object) -> list[CheckMessage]:
+    """Check guards and rules that name methods: no other one may reach the same code without the lock."""
     ruled = {} if (plan := make_plan()) is None else plan.views
     return [
         Caution(problem, hint=f"The route is {route.path!r}.", id="distlock.W009")
-        for route in routes(get_resolver().url_patterns)
-        for problem in open_methods(ruled.get(route.pattern, route.pattern.callback))
+        for route in site_routes()
+        for problem in open_methods(ruled.get(route.pattern, route.view))
     ]
 
 
@@ -136,7 +114,7 @@ def _aliases() -> list[str] | None:
 
 
 def _check_aliases(
-    route: Route, guards: Sequence[PlacedGuard], aliases: list[str] | None
+    route: Route, guards: Sequence[placement.PlacedGuard], aliases: list[str] | None
 ) -> Iterator[CheckMessage]:
     for found in guards:
         alias = found.guarded.told.alias
@@ -149,36 +127,30 @@ def _check_aliases(
             )
 
 
-def _check_names(route: Route, guards: Sequence[PlacedGuard]) -> Iterator[CheckMessage]:
+def _check_names(route: Route, guards: Sequence[placement.PlacedGuard]) -> Iterator[CheckMessage]:
     for found in guards:
+        # A decorator in between may add the argument.
+        missing = (Error, "distlock.E005") if found.direct else (Caution, "distlock.W003")
         for misfit in misfits(found.guarded, route):
-            if misfit.kind == "text":
-                yield Error(misfit.message, hint=misfit.hint, id="distlock.E006")
-            elif found.direct:
-                yield Error(misfit.message, hint=misfit.hint, id="distlock.E005")
-            else:
-                # A decorator above the guard may add the argument.
-                yield Caution(misfit.message, hint=misfit.hint, id="distlock.W003")
+            kind, number = (Error, "distlock.E006") if misfit.kind == "text" else missing
+            yield kind(misfit.message, hint=misfit.hint, id=number)
         yield from _check_joined(found.guarded.told)
 
 
 def _check_joined(told: Told) -> Iterator[CheckMessage]:
-    for problem in joined(told.names.templates):
-        yield Caution(problem, id="distlock.W005")
+    return (Caution(problem, id="distlock.W005") for problem in joined(told.names.templates))
 
 
-def _check_placement(route: Route) -> Iterator[CheckMessage]:
-    hint = f"The route is {route.path!r}."
-    errors = list(misplaced(route))
-    for problem in errors:
-        yield Error(problem, hint=hint, id="distlock.E011")
-    for problem in passed_by(route):
-        yield Error(problem, hint=hint, id="distlock.E012")
-    for problem in reads_early(route):
-        yield Caution(problem, hint=hint, id="distlock.W004")
-    # `misplaced` reports views whose requests are never locked.
-    for problem in () if errors else runs_before(route):
-        yield Caution(problem, hint=hint, id="distlock.W011")
+def _check_placement(route: Route, hint: str) -> Iterator[CheckMessage]:
+    errors = list(placement.misplaced(route))
+    yield from (Error(problem, hint=hint, id="distlock.E011") for problem in errors)
+    yield from (Error(problem, hint=hint, id="distlock.E012") for problem in placement.passed_by(route))
+    yield from (Caution(problem, hint=hint, id="distlock.W004") for problem in placement.reads_early(route))
+    # A call that passes the lock by altogether is reported above.
+    if not errors:
+        yield from (
+            Caution(problem, hint=hint, id="distlock.W011") for problem in placement.runs_before(route)
+        )
 
 
 #: The methods that write, in generic views of Django and REST framework.
@@ -190,10 +162,10 @@ def open_methods(view: Any) -> Iterator[str]:
 
     GET is left out, because by convention it only reads.
     """
-    cls = view_class(view)
+    cls = viewclasses.view_class(view)
     guards = guards_of(view)
     if cls is not None:
-        guards += (on_method(guarded, cls, "dispatch") for guarded in guards_of(cls.dispatch))
+        guards += (viewclasses.on_method(guarded, cls, "dispatch") for guarded in guards_of(cls.dispatch))
     guards = [guarded for guarded in guards if guarded.told.mode != READ]
     named = [guarded for guarded in guards if guarded.told.methods is not None]
     locked: set[str] = set()
@@ -205,7 +177,7 @@ def open_methods(view: Any) -> Iterator[str]:
         return
     if cls is None or is_api_view(cls):
         yield from _of_function(view, cls, named[0], locked)
-    elif any(not _calls_the_frameworks(cls, base) for base in overriding(cls, ["dispatch"])):
+    elif any(not _calls_the_frameworks(cls, base) for base in viewclasses.overriding(cls, ["dispatch"])):
         yield from _of_function(view, None, named[0], locked)
     else:
         yield from _of_class(view, cls, named[0], locked)
@@ -227,8 +199,8 @@ def _of_function(view: Any, cls: Any, guarded: Guarded, locked: set[str]) -> Ite
 
 
 def _of_class(view: Any, cls: Any, guarded: Guarded, locked: set[str]) -> Iterator[str]:
-    usual = usual_methods_of(view)
-    names = {method: name for name, methods in answering(view).items() for method in methods}
+    usual = viewclasses.usual_methods_of(view)
+    names = {method: name for name, methods in viewclasses.answering(view).items() for method in methods}
     theirs = [names[method] for method in sorted(locked & names.keys())]
     writes = [*theirs, *(one for one in _WRITING if any(one in reached(cls, name) for name in theirs))]
     for method in sorted(names.keys() - locked):
@@ -254,8 +226,8 @@ def _taken(view: Any, cls: Any) -> frozenset[str] | None:
     """Return the HTTP methods of requests that reach the code of *view*; None: all."""
     taken: frozenset[str] | None = None
     if cls is not None:
-        usual = usual_methods_of(view)
-        taken = frozenset(method for method in methods_of(view) or () if method in usual)
+        usual = viewclasses.usual_methods_of(view)
+        taken = frozenset(method for method in viewclasses.methods_of(view) or () if method in usual)
     for one in chain(view):
         required = required_methods(one)
         if required is not None:
@@ -266,4 +238,4 @@ def _taken(view: Any, cls: Any) -> frozenset[str] | None:
 def _calls_the_frameworks(cls: Any, base: type) -> bool:
     """Return whether ``dispatch()`` of *base*, in the MRO of *cls*, calls the framework's."""
     later = cls.__mro__[cls.__mro__.index(base) + 1 :]
-    return calls_super(vars(base)["dispatch"], "dispatch", later)
+    return viewclasses.calls_super(vars(base)["dispatch"], "dispatch", later)

@@ -19,31 +19,8 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, around, chain, guards_of, unused
 from distlock.web.results import skipping_view
 from distlock.web.stack import STACK
-from django_distlock.guarding.placement import (
-    above_the_class,
-    as_rule,
-    async_in_rest,
-    async_in_transaction,
-    below_api_view,
-    too_early,
-)
+from django_distlock.guarding import placement, viewclasses
 from django_distlock.guarding.transactions import EveryAlias, opened_around
-from django_distlock.guarding.viewclasses import (
-    TOO_EARLY,
-    answering,
-    guards_below_api_view,
-    guards_on,
-    methods_of,
-    never_awaited,
-    on_method,
-    overridden,
-    overriding,
-    refuse_own_dispatch,
-    refuse_useless,
-    refuse_useless_method,
-    usual_methods_of,
-    view_class,
-)
 from django_distlock.private import decorators_of, opted_out
 from django_distlock.private_of_others import is_rest
 from django_distlock.rules import Route, refused_below
@@ -61,12 +38,9 @@ class PlacedGuard:
 
 
 def guards_at(route: Route) -> Iterator[PlacedGuard]:
-    """Yield the guards that requests for *route* pass.
-
-    Raises `ConfigurationError` for a guard that can never work.
-    """
-    view = route.pattern.callback
-    cls = view_class(view)
+    """All guards that requests for *route* pass. Raises `ConfigurationError` for one that can never work."""
+    view = route.view
+    cls = viewclasses.view_class(view)
     if cls is None:
         for guarded in guards_of(view):
             yield PlacedGuard(guarded, "", guarded.wrapper is view)
@@ -75,11 +49,13 @@ def guards_at(route: Route) -> Iterator[PlacedGuard]:
     for guarded in guards_of(view):
         if guarded not in on_dispatch:
             yield PlacedGuard(guarded, "", guarded.wrapper is view)
-    for name in ("dispatch", *answering(view)):
+    for name in ("dispatch", *viewclasses.answering(view)):
         function = getattr(cls, name)
         for guarded in guards_of(function):
             yield PlacedGuard(
-                on_method(guarded, cls, name), name, name == "dispatch" or not _has_own(cls, "dispatch")
+                viewclasses.on_method(guarded, cls, name),
+                name,
+                name == "dispatch" or not _has_own(cls, "dispatch"),
             )
 
 
@@ -91,7 +67,7 @@ def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
     around = list(
         dict.fromkeys(guards_of(view) if cls is None else guards_of(view) + guards_of(cls.dispatch))
     )
-    methods = [] if cls is None else [guards_of(getattr(cls, name)) for name in answering(view)]
+    methods = [] if cls is None else [guards_of(getattr(cls, name)) for name in viewclasses.answering(view)]
     stacks = [[*around, *inner] for inner in methods or [[]]]
     for outer, below in dict.fromkeys(pair for guards in stacks for pair in pairwise(guards)):
         for refused in refused_below(outer, [below], view, outer.below):
@@ -103,9 +79,9 @@ def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
 
 
 def misplaced(route: Route) -> Iterator[str]:
-    """Yield the errors that guards at *route* would raise at the first call."""
-    view = route.pattern.callback
-    cls = view_class(view)
+    """Guards at *route* that would be refused when they are first called, with the line to write."""
+    view = route.view
+    cls = viewclasses.view_class(view)
     around = [placed for placed in guards_at(route) if placed.method in {"", "dispatch"}]
     yield from filter(None, (skipping_view(placed.guarded) for placed in guards_at(route)))
     yield from below_atomic(route)
@@ -116,12 +92,12 @@ def misplaced(route: Route) -> Iterator[str]:
             if placed.method == "" and not iscoroutinefunction(placed.guarded.wrapper):
                 continue  # sync_to_async() wraps a guard of sync code, which opens its own transactions.
             every = EveryAlias(opted_out(view))
-            yield from async_in_transaction(placed.guarded, every, cls is not None)
+            yield from placement.async_in_transaction(placed.guarded, every, cls is not None)
     if cls is None:
         return
-    if never_awaited(cls, methods := answering(view)):
+    if viewclasses.never_awaited(cls, methods := viewclasses.answering(view)):
         yield from (
-            async_in_rest(guarded.told, cls)
+            placement.async_in_rest(guarded.told, cls)
             for name in ("dispatch", *methods)
             for guarded in guards_of(getattr(cls, name))
         )
@@ -130,23 +106,23 @@ def misplaced(route: Route) -> Iterator[str]:
     if not around and not iscoroutinefunction(view):
         # A guard around the view would open the transactions after its lock.
         yield from on_methods(route)
-    for name in TOO_EARLY:
-        for _, guarded in guards_on(cls, name):
-            yield too_early(guarded, cls)
-    yield from map(below_api_view, guards_below_api_view(view))
+    for name in viewclasses.TOO_EARLY:
+        for _, guarded in viewclasses.guards_on(cls, name):
+            yield placement.too_early(guarded, cls)
+    yield from map(placement.below_api_view, viewclasses.guards_below_api_view(view))
 
 
 def passed_by(route: Route) -> Iterator[str]:
-    """Yield the errors for inherited guards that the class of *route* overrides without calling them."""
-    view = route.pattern.callback
-    cls = view_class(view)
+    """Guards that the class of *route* inherits, and does not call: its requests would not be locked."""
+    view = route.view
+    cls = viewclasses.view_class(view)
     if cls is None:
         return
     present = {placed.method for placed in guards_at(route)}
-    for name in ("dispatch", *answering(view)):
+    for name in ("dispatch", *viewclasses.answering(view)):
         if not present.isdisjoint({"", "dispatch", name}):
             continue
-        for hiding, base, guarded in overridden(cls, name):
+        for hiding, base, guarded in viewclasses.overridden(cls, name):
             yield (
                 f"{hiding.__module__}.{hiding.__qualname__}.{name}() does not call that of its base "
                 f"{base.__qualname__}, which is locked: requests would pass the lock by. Write "
@@ -155,8 +131,8 @@ def passed_by(route: Route) -> Iterator[str]:
 
 
 def reads_early(route: Route) -> Iterator[str]:
-    """Yield a warning if the class of *route* has its own ``setup()`` or ``initial()`` before the lock."""
-    cls = view_class(route.pattern.callback)
+    """Classes that do something of their own before they are locked."""
+    cls = viewclasses.view_class(route.view)
     if cls is None:
         return
     rest = is_rest(cls)
@@ -172,32 +148,36 @@ def reads_early(route: Route) -> Iterator[str]:
 
 
 def runs_before(route: Route) -> Iterator[str]:
-    """Yield a warning for each ``dispatch()`` or ``setup()`` of the site that runs before the lock."""
-    view = route.pattern.callback
-    cls = view_class(view)
+    """Classes of the site whose ``dispatch()`` or ``setup()`` runs before a handler that is locked."""
+    view = route.view
+    cls = viewclasses.view_class(view)
     if cls is None:
         return
     placed = list(guards_at(route))
     if is_rest(cls):
-        # `reads_early` reports other methods that run before the handler.
-        for early in overriding(cls, ["dispatch"]) if placed else ():
+        # The function `reads_early` tells what else may run before the handler.
+        for early in viewclasses.overriding(cls, ["dispatch"]) if placed else ():
             yield _before(early, "dispatch", placed[0].guarded, "Read it in the method that answers.")
         return
     if any(not one.method for one in placed):
         return
-    locked = list(guards_on(cls, "dispatch"))[:1]
+    locked = list(viewclasses.guards_on(cls, "dispatch"))[:1]
     if locked:
-        if any(overridden(cls, "dispatch")):
-            return  # An override does not call the locked dispatch(): `passed_by` reports it.
+        if any(viewclasses.overridden(cls, "dispatch")):
+            return  # It does not call the locked one, which `passed_by` tells.
         base, guarded = locked[0]
         above = cls.__mro__[: cls.__mro__.index(base)]
-        found = [(one, "dispatch") for one in overriding(cls, ["dispatch"]) if one in above]
-        yield from _each_before(found, guarded, above_the_class(guarded.told, cls, "", None))
+        found = [(one, "dispatch") for one in viewclasses.overriding(cls, ["dispatch"]) if one in above]
+        yield from _each_before(found, guarded, placement.above_the_class(guarded.told, cls, "", None))
         return
-    for name, methods in answering(view).items():
-        found = [(one, early) for early in ("setup", "dispatch") for one in overriding(cls, [early])]
-        for _, guarded in list(guards_on(cls, name))[:1] if found else ():
-            yield from _each_before(found, guarded, above_the_class(guarded.told, cls, min(methods), None))
+    for name, methods in viewclasses.answering(view).items():
+        found = [
+            (one, early) for early in ("setup", "dispatch") for one in viewclasses.overriding(cls, [early])
+        ]
+        for _, guarded in list(viewclasses.guards_on(cls, name))[:1] if found else ():
+            yield from _each_before(
+                found, guarded, placement.above_the_class(guarded.told, cls, min(methods), None)
+            )
 
 
 def _each_before(found: Iterable[tuple[type, str]], guarded: Guarded, line: str) -> Iterator[str]:
@@ -214,17 +194,19 @@ def _before(base: type, name: str, guarded: Guarded, line: str) -> str:
 
 def _useless(view: Any, cls: Any) -> Iterator[str]:
     """Guards that are told to lock what never comes."""
-    for name, answers in {"dispatch": set[str](), **answering(view)}.items():
+    for name, answers in {"dispatch": set[str](), **viewclasses.answering(view)}.items():
         for guarded in guards_of(getattr(cls, name)):
             try:
                 if name != "dispatch":
-                    refuse_useless_method(guarded, answers)
+                    viewclasses.refuse_useless_method(guarded, answers)
                     continue
                 if is_rest(cls):
-                    refuse_own_dispatch(on_method(guarded, cls, name), cls)
+                    viewclasses.refuse_own_dispatch(viewclasses.on_method(guarded, cls, name), cls)
                 if not hasattr(view, "actions"):
-                    usual = usual_methods_of(view)
-                    refuse_useless(on_method(guarded, cls, name), cls, methods_of(view), usual)
+                    usual = viewclasses.usual_methods_of(view)
+                    viewclasses.refuse_useless(
+                        viewclasses.on_method(guarded, cls, name), cls, viewclasses.methods_of(view), usual
+                    )
             except ConfigurationError as error:
                 yield str(error)
 
@@ -255,10 +237,10 @@ def _module_of(function: object) -> str:
 
 
 def below_atomic(route: Route) -> Iterator[str]:
-    """Yield the errors for guards at *route* inside ``@transaction.atomic``."""
-    view = route.pattern.callback
-    cls = view_class(view)
-    # The decorators of dispatch() are searched, too: as_view() copies only the attributes that they set.
+    """Guards at *route* inside of ``@transaction.atomic``."""
+    view = route.view
+    cls = viewclasses.view_class(view)
+    # The result of as_view() has the marks of dispatch(), and is not decorated itself.
     functions = [view] if cls is None else [view, cls.dispatch]
     outermost = {guarded: function for function in functions for guarded in guards_of(function)[:1]}
     for guarded, function in outermost.items():
@@ -266,7 +248,7 @@ def below_atomic(route: Route) -> Iterator[str]:
             yield _below(guarded)
     if cls is None or outermost:
         return
-    for name, methods in answering(view).items():
+    for name, methods in viewclasses.answering(view).items():
         # A subclass's own method may call it.
         passed = [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
         for index, function in enumerate(passed):
@@ -274,7 +256,7 @@ def below_atomic(route: Route) -> Iterator[str]:
                 if _opens_transaction(around(function, guarded)):
                     yield _below(guarded)
                 elif any(_opens_transaction(chain(above)) for above in (cls.dispatch, *passed[:index])):
-                    line = above_the_class(guarded.told, cls, min(methods), None)
+                    line = placement.above_the_class(guarded.told, cls, min(methods), None)
                     yield (
                         f"@transaction.atomic in {cls.__module__}.{cls.__qualname__} opens a transaction "
                         f"before the lock of {guarded.where}. {line}"
@@ -301,13 +283,13 @@ def _opens_transaction(wrappers: Iterable[object]) -> bool:
 
 
 def hidden_from_django(route: Route) -> Iterator[str]:
-    """Yield the error if a decorator hides a guard, so that Django opens a transaction before its lock."""
-    view = route.pattern.callback
+    """Guards of functions behind what does not hand on their marks, so that Django opens a transaction."""
+    view = route.view
     opened = opened_around(view)
-    if not opened or view_class(view) is not None or iscoroutinefunction(view):
+    if not opened or viewclasses.view_class(view) is not None or iscoroutinefunction(view):
         return
     for guarded in guards_of(view)[:1]:
-        rule = as_rule(guarded.told, route.name)
+        rule = placement.as_rule(guarded.told, route.name)
         yield (
             f"{_shown(view)} hides the guard of {guarded.where} from Django, so that ATOMIC_REQUESTS opens "
             f"the transaction of the database {opened[0]!r} before the lock. {rule}"
@@ -315,15 +297,15 @@ def hidden_from_django(route: Route) -> Iterator[str]:
 
 
 def on_methods(route: Route) -> Iterator[str]:
-    """Yield the errors for guards on methods, if Django opens a transaction around the view."""
-    view = route.pattern.callback
-    cls = view_class(view)
+    """Guards on methods that are called inside the transaction that Django opens around the view."""
+    view = route.view
+    cls = viewclasses.view_class(view)
     if cls is None or not (opened := opened_around(view)):
         return
-    for name, methods in {"dispatch": set[str](), **answering(view)}.items():
-        for _, guarded in guards_on(cls, name):
+    for name, methods in {"dispatch": set[str](), **viewclasses.answering(view)}.items():
+        for _, guarded in viewclasses.guards_on(cls, name):
             on_action = hasattr(view, "actions") and name != "dispatch"
-            line = above_the_class(
+            line = placement.above_the_class(
                 guarded.told, cls, min(methods, default=""), route.name if on_action else None
             )
             yield (

@@ -9,14 +9,12 @@ from contextlib import suppress
 from functools import partial
 
 from asgiref.sync import iscoroutinefunction
-from django.apps.config import AppConfig
 from django.conf import settings
 from django.core import mail
 from django.core.checks import CheckMessage, Error, Info, Tags, register
 from django.core.checks import Warning as Caution
 from django.core.signals import request_started
 from django.db import connections
-from django.urls import get_resolver
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.fence.row import TABLE
@@ -34,7 +32,7 @@ from django_distlock.guarding.fence import check_database, database_of, make_tab
 from django_distlock.guarding.placement import async_with_fence
 from django_distlock.guarding.transactions import EveryAlias, SyncTransactions
 from django_distlock.private import opted_out
-from django_distlock.rules import make_plan, routes
+from django_distlock.rules import make_plan, site_routes
 
 IDS: dict[Kind, str] = {
     "shape": "distlock.E001",
@@ -45,8 +43,8 @@ IDS: dict[Kind, str] = {
 
 
 @register("distlock")
-def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Check ``DISTLOCK`` and the settings beside it. Does not connect."""
+def check_settings(**kwargs: object) -> list[CheckMessage]:
+    """The shape of ``DISTLOCK``. Connects to nothing."""
     setting = getattr(settings, "DISTLOCK", None)
     problems = [*misspelled(dir(settings)), *([] if setting is None else find_problems(setting))]
     found: list[CheckMessage] = [
@@ -65,8 +63,8 @@ def check_settings(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: 
 
 
 @register("distlock", deploy=True)
-def check_capacity(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Report, for ``check --deploy``, that the number of waiting requests is unlimited, which is no error."""
+def check_capacity(**kwargs: object) -> list[CheckMessage]:
+    """Check how much a rush may take from other views. For ``check --deploy``: a decision, and no fault."""
     setting = getattr(settings, "DISTLOCK", None)
     if setting is None or any(find_problems(setting)):
         return []
@@ -133,19 +131,14 @@ _THIS_HOST = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
 
 @register(Tags.urls)
-def check_fences(*, app_configs: Sequence[AppConfig] | None = None, **kwargs: object) -> list[CheckMessage]:
+def check_fences(**kwargs: object) -> list[CheckMessage]:
     """That each fence names a database that can have one. Connects to nothing."""
     found = dict.fromkeys(_problems(_settings()))
     return [Error(problem, id="distlock.E013") for problem in found]
 
 
 @register(Tags.database)
-def check_tables(
-    *,
-    app_configs: Sequence[AppConfig] | None = None,
-    databases: Sequence[str] | None = None,
-    **kwargs: object,
-) -> list[CheckMessage]:
+def check_tables(*, databases: Sequence[str] | None = None, **kwargs: object) -> list[CheckMessage]:
     """That the fence's table is there: ``check --database default``. Asks these databases only."""
     fenced = set(_databases(_settings())) if databases else set()
     return [
@@ -156,12 +149,7 @@ def check_tables(
 
 
 @register(Tags.urls)
-def check_tables_at_hand(
-    *,
-    app_configs: Sequence[AppConfig] | None = None,
-    databases: Sequence[str] | None = None,
-    **kwargs: object,
-) -> list[CheckMessage]:
+def check_tables_at_hand(*, databases: Sequence[str] | None = None, **kwargs: object) -> list[CheckMessage]:
     """That the fence's table is there, in databases that are asked cheaply: a plain ``check`` names none."""
     at_hand = [] if databases else [using for using in set(_databases(_settings())) if _is_at_hand(using)]
     return [_no_table(using) for using in sorted(at_hand) if _lacks_table(using)]
@@ -227,12 +215,10 @@ def _databases(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
     fences = [one.fence for one in by_alias.values()]
     fences += [guarded.told.fence for guarded in _guards() if guarded.told.fence is not None]
     for fence in fences:
-        try:
-            using = database_of(fence)
-        except ConfigurationError:
-            continue  # `check_fences` says so.
-        if using is not None:
-            yield using
+        # `check_fences` says what is wrong with a fence.
+        with suppress(ConfigurationError):
+            if (using := database_of(fence)) is not None:
+                yield using
 
 
 def _problems(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
@@ -289,13 +275,10 @@ def _problem(where: str, fence: bool | str) -> Iterator[str]:
 
 
 def _guards() -> Iterator[Guarded]:
-    if not getattr(settings, "ROOT_URLCONF", None):
-        return
-    for route in routes(get_resolver().url_patterns):
-        try:
+    for route in site_routes():
+        # `check_names` says what is wrong with a guard.
+        with suppress(ConfigurationError):
             yield from (found.guarded for found in guards_at(route))
-        except ConfigurationError:
-            continue  # `check_names` says so.
     if (plan := make_plan()) is not None:
         for view in plan.views.values():
             yield from guards_of(view)

@@ -34,15 +34,8 @@ from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client, warn_if_alone
 from distlock.web.settings.rows import RowAcquirer, RowLocks
 from django_distlock.clients.pooled import Waiting, wait_for_us, when_idle
+from django_distlock.guarding import open_transactions
 from django_distlock.guarding.fence import fenced, looking
-from django_distlock.guarding.open_transactions import (
-    give_up,
-    refuse_early,
-    refuse_failed,
-    refuse_left,
-    refuse_open,
-    roll_back,
-)
 from django_distlock.private_of_others import has_thread_of_its_own, request_threads
 from django_distlock.signals import fence_lifted, lock_lost, lock_release_requested
 
@@ -192,7 +185,7 @@ class BlockAcquirer:
     def acquire(
         self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
     ) -> Commands[Grant | None]:
-        refuse_open(names, self._line)
+        open_transactions.refuse_open(names, self._line)
         with block_waiting(self.namespace, names, seconds, terms.mode) as most:
             grant = yield from self._inner.acquire(names, parker, most, terms)
         return None if grant is None else EnclosingGrant(grant, current_owner(), self.namespace)
@@ -202,9 +195,9 @@ def roll_back_left(namespace: Namespace) -> AtEnd:
     """At the end of a ``with`` block what is open is rolled back: its COMMIT would come after the release."""
 
     def at_end(names: tuple[str, ...]) -> Commands[LockError | None]:
-        left = yield from _where_it_runs(roll_back, namespace, names)
+        left = yield from _where_it_runs(open_transactions.roll_back, namespace, names)
         try:
-            refuse_left(names, left)
+            open_transactions.refuse_left(names, left)
         except ConfigurationError as error:
             return error
         return None
@@ -241,11 +234,11 @@ class EnclosingGrant(GrantWrapper):
         try:
             # Another thread has transactions of its own, and a lock that is lost is not given back.
             if not self.released and not self.lost and self._owner == current_owner():
-                early = yield from _where_it_runs(give_up, self._namespace, self.names)
+                early = yield from _where_it_runs(open_transactions.give_up, self._namespace, self.names)
         finally:
             yield from self._grant._release(until)
         if isinstance(sys.exc_info()[1], Exception | None):
-            refuse_early(self.names, early)
+            open_transactions.refuse_early(self.names, early)
 
 
 def _where_it_runs(
@@ -277,7 +270,7 @@ class _Outside:
     def acquire(
         self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
     ) -> Commands[Grant | None]:
-        refuse_open(names, _ROW_LINE)
+        open_transactions.refuse_open(names, _ROW_LINE)
         return (yield from self._inner.acquire(names, parker, seconds, terms))
 
 
@@ -301,5 +294,5 @@ class RowClient(RowLocks):
     def _transaction(self, grant: Grant, left: Callable[[], float]) -> Iterator[None]:
         with fenced(grant, self._using, left):
             yield
-            refuse_failed([self._using])
+            open_transactions.refuse_failed([self._using])
             grant.check()

@@ -28,18 +28,7 @@ from django.db.models.signals import post_init, post_save, pre_save
 from django.dispatch import Signal
 
 from distlock.clock import now
-from distlock.web.stale_writes import (
-    SETTING,
-    Mode,
-    Outermost,
-    Read,
-    Write,
-    add_face,
-    mode_of,
-    outermost,
-    tell,
-    this_read,
-)
+from distlock.web import stale_writes as shared
 from django_distlock import private, private_of_others
 
 _UID = "django_distlock.stale_writes"
@@ -54,10 +43,10 @@ class _Stamps:
     __slots__ = ("reads", "values")
 
     def __init__(self) -> None:
-        self.reads: dict[str, Read] = {}
+        self.reads: dict[str, shared.Read] = {}
         self.values: dict[str, Any] = {}
 
-    def note(self, read: Read, values: dict[str, Any]) -> None:
+    def note(self, read: shared.Read, values: dict[str, Any]) -> None:
         self.reads |= dict.fromkeys(values, read)
         self.values |= values
 
@@ -70,9 +59,9 @@ _rows_of_request: ContextVar[dict[tuple[type[Model], str], list[_Stamps]] | None
 )
 
 
-def mode() -> Mode:
-    """Return how stale writes are reported. Raises `ConfigurationError` for an unknown setting."""
-    return mode_of(getattr(settings, SETTING, None), settings.DEBUG)
+def mode() -> shared.Mode:
+    """Return how stale writes are told here. Raises `ConfigurationError` for a setting that means nothing."""
+    return shared.mode_of(getattr(settings, shared.SETTING, None), settings.DEBUG)
 
 
 def note_read(instance: Model, fields: Iterable[str] | None = None) -> None:
@@ -88,7 +77,7 @@ def note_read(instance: Model, fields: Iterable[str] | None = None) -> None:
     deferred = instance.get_deferred_fields()
     names = _columns(instance, fields) - deferred
     stamps.note(
-        this_read(private_of_others.awaiting_frames), {name: getattr(instance, name) for name in names}
+        shared.this_read(private_of_others.awaiting_frames), {name: getattr(instance, name) for name in names}
     )
 
 
@@ -115,7 +104,7 @@ def _loaded(instance: Model, **kwargs: object) -> None:
     is_loaded, refreshed = private.how_made()
     if not is_loaded:
         return
-    read = this_read(private_of_others.awaiting_frames)
+    read = shared.this_read(private_of_others.awaiting_frames)
     values = vars(instance).copy()
     state = values.pop("_state")
     if refreshed is not None and (stamps := getattr(refreshed._state, _STAMPS, None)) is not None:
@@ -148,15 +137,15 @@ class _Saves(threading.local):
     """The saves under a lock that the running thread has begun, each with the stale write to report."""
 
     def __init__(self) -> None:
-        self.open: list[tuple[Model, Write | None]] = []
+        self.open: list[tuple[Model, shared.Write | None]] = []
 
-    def begin(self, instance: Model, write: Write | None) -> None:
-        # Drop earlier saves of the same instance, which an error has ended.
+    def begin(self, instance: Model, write: shared.Write | None) -> None:
+        # The savepoints before it that an error has ended.
         self.open = [one for one in self.open if one[0] is not instance][-_MOST_OPEN:]
         self.open.append((instance, write))
 
-    def take_out(self, instance: Model) -> Write | None:
-        """Remove the save of *instance*, which has ended. Return the stale write that is still to report."""
+    def take_out(self, instance: Model) -> shared.Write | None:
+        """Return what has to be told of the save of *instance*, which has ended."""
         writes = [write for one, write in self.open if one is instance]
         self.open = [one for one in self.open if one[0] is not instance]
         return writes[0] if writes else None
@@ -177,7 +166,7 @@ def _saving(
     if stamps is not None and (raw or instance._state.adding):
         delattr(instance._state, _STAMPS)
         stamps = None
-    lock = outermost()
+    lock = shared.outermost()
     if lock is None:
         return
     write = None
@@ -193,7 +182,7 @@ def _saving(
 
 
 def _stale_fields(
-    instance: Model, stamps: _Stamps, lock: Outermost, update_fields: Collection[str] | None
+    instance: Model, stamps: _Stamps, lock: shared.Outermost, update_fields: Collection[str] | None
 ) -> list[Field[Any, Any]]:
     """Return the fields that a save writes and that were read before *lock*: if any changed, only those."""
     written = [
@@ -233,8 +222,8 @@ def _is_same(one: object, other: object) -> bool:
 _last_saves: dict[tuple[str, Any], tuple[float, float]] = {}
 
 
-def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock: Outermost) -> bool:
-    """Return whether the row belongs to one user, as a cart does, and *lock* names neither user nor row.
+def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock: shared.Outermost) -> bool:
+    """Whether the row with *values* is a user's, as a cart is, and *lock* neither the user's nor the row's.
 
     Other users' requests don't write such a row. Only two requests of the user at once, as by a double click,
     can overwrite each other's values.
@@ -252,8 +241,10 @@ def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock:
     return False
 
 
-def _was_overtaken(instance: Model, stamps: _Stamps, lock: Outermost, fields: list[Field[Any, Any]]) -> bool:
-    """Return whether another holder in this process has saved the row since *instance* was loaded."""
+def _was_overtaken(
+    instance: Model, stamps: _Stamps, lock: shared.Outermost, fields: list[Field[Any, Any]]
+) -> bool:
+    """Whether another holder has saved the row since *instance* was loaded, as far as this process knows."""
     key = instance._meta.label, instance.pk
     with _mutex:
         since, saved_at = _last_saves.pop(key, (lock.since, 0.0))
@@ -264,16 +255,20 @@ def _was_overtaken(instance: Model, stamps: _Stamps, lock: Outermost, fields: li
 
 
 def _write(
-    model: Model | type[Model], key: object, stamps: _Stamps, lock: Outermost, fields: list[Field[Any, Any]]
-) -> Write:
+    model: Model | type[Model],
+    key: object,
+    stamps: _Stamps,
+    lock: shared.Outermost,
+    fields: list[Field[Any, Any]],
+) -> shared.Write:
     name = model._meta.object_name
     first = stamps.reads[fields[0].attname]
-    return Write(
+    return shared.Write(
         row=f"{name} {key}",
         fields=[field.name for field in fields],
         lock=lock,
         loaded=first.place,
-        saved=this_read(private_of_others.awaiting_frames).place,
+        saved=shared.this_read(private_of_others.awaiting_frames).place,
         remedy=(
             f"Load it under the lock: take the lock before the line that loads it, or write "
             f"'{str(name).lower()}.refresh_from_db()' as the first line under the lock."
@@ -290,12 +285,12 @@ def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, conte
         if not (is_of_save or many):
             writes += _of_query(sql, params, connection)
         for one in writes:
-            tell(one, raises=mode() == "raise")
+            shared.tell(one, raises=mode() == "raise")
     return execute(sql, params, many, context)
 
 
-def _of_save(sql: str, connection: Any) -> tuple[bool, Write | None]:
-    """Return whether *sql* is the UPDATE of a save, and the stale write to report for it."""
+def _of_save(sql: str, connection: Any) -> tuple[bool, shared.Write | None]:
+    """Return whether a save has made *sql*, and what has to be told of it."""
     for number, (instance, write) in enumerate(_saves.open):
         tables = {field.model._meta.db_table for field in private.concrete_fields(instance)}
         if sql.startswith(tuple(f"UPDATE {connection.ops.quote_name(table)} " for table in tables)):
@@ -317,8 +312,8 @@ def _saved(
 ) -> None:
     """Count the fields that *instance* has written as read now: they equal the row's."""
     if (write := _saves.take_out(instance)) is not None:
-        # The connection was opened while the detector was off, and has no wrapper.
-        tell(write, raises=mode() == "raise")
+        # Its connection is older than the detector, and has no wrapper.
+        shared.tell(write, raises=mode() == "raise")
     if not created:
         note_read(instance, update_fields)
 
@@ -326,10 +321,10 @@ def _saved(
 # -- updating ---------------------------------------------------------------------------------------------
 
 
-def _of_query(sql: str, params: Any, connection: Any) -> Iterator[Write]:
-    """Yield the stale writes of *sql*, an UPDATE of a query such as ``filter(pk=1).update(stock=4)``."""
+def _of_query(sql: str, params: Any, connection: Any) -> Iterator[shared.Write]:
+    """Give what has to be told of *sql*, an UPDATE of a query such as ``filter(pk=1).update(stock=4)``."""
     rows = _rows_of_request.get()
-    lock = outermost() if rows else None
+    lock = shared.outermost() if rows else None
     if not rows or lock is None or not isinstance(params, list | tuple):
         return
     head, _, rest = sql.partition(" SET ")
@@ -357,11 +352,13 @@ def _of_query(sql: str, params: Any, connection: Any) -> Iterator[Write]:
             continue
         old = [field for field in old if field.attname in stamps.reads]
         yield _write(model, key, stamps, lock, old)
-        stamps.note(this_read(private_of_others.awaiting_frames), {one.attname: None for one in old})
+        stamps.note(shared.this_read(private_of_others.awaiting_frames), {one.attname: None for one in old})
 
 
-def _was_read_under(lock: Outermost, read: Iterable[_Stamps], fields: Iterable[Field[Any, Any]]) -> bool:
-    """Return whether an instance whose stamps are in *read* has read each of *fields* under *lock*."""
+def _was_read_under(
+    lock: shared.Outermost, read: Iterable[_Stamps], fields: Iterable[Field[Any, Any]]
+) -> bool:
+    """Whether each of *fields* was read under *lock*, by one of the instances whose stamps are *read*."""
     return all(
         any(field.attname in one.reads and one.reads[field.attname].at >= lock.since for one in read)
         for field in fields
@@ -409,4 +406,4 @@ def _connected(connection: Any, **kwargs: object) -> None:
         wrappers.append(_watch)
 
 
-add_face(follow_settings)
+shared.add_face(follow_settings)

@@ -26,15 +26,8 @@ from distlock.web.observer import Observer
 from distlock.web.settings.clients import GuardTerms
 from django_distlock import private
 from django_distlock.fresh.session import GuardedSession
+from django_distlock.guarding import open_transactions
 from django_distlock.guarding.fence import later_transactions
-from django_distlock.guarding.open_transactions import (
-    forget_rollback,
-    left_open,
-    refuse_closed,
-    refuse_failed,
-    refuse_left,
-    roll_back,
-)
 from django_distlock.guarding.transactions import SyncTransactions
 from django_distlock.private import makes_content_later
 
@@ -180,10 +173,10 @@ class BatchTransactions:
             if hooks:
                 with later_transactions(batch.grant, fenced_in) if fenced_in else nullcontext():
                     private.run_commit_hooks(connections[self._using], hooks)
-                refuse_left(grant.names, roll_back())
+                open_transactions.refuse_left(grant.names, open_transactions.roll_back())
         finally:
             if stays:
-                roll_back()
+                open_transactions.roll_back()
                 batch.stayed()
         if mine is not None:
             raise mine
@@ -248,10 +241,10 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
             try:
                 yield hooks
                 if private.end_blocks_inside(connection, block, ConfigurationError()):
-                    raise left_open(names, using)
-                refuse_left(names, roll_back(but=connection))
-                refuse_closed([using])
-                refuse_failed([using])
+                    raise open_transactions.left_open(names, using)
+                open_transactions.refuse_left(names, open_transactions.roll_back(but=connection))
+                open_transactions.refuse_closed([using])
+                open_transactions.refuse_failed([using])
                 watch.is_over = True
             except BaseException as error:
                 private.end_blocks_inside(connection, block, error)
@@ -264,7 +257,7 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
         hooks.clear()
         raise
     finally:
-        forget_rollback(connection)
+        open_transactions.forget_rollback(connection)
         wrappers[:] = shared
         private.put_commit_hooks(connection, before)
         connections[using] = own

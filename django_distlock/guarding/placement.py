@@ -21,22 +21,9 @@ from distlock.web.decorator import Guarded, Told, chain, guards_of, outermost, r
 from distlock.web.guard_options import EVERY, READING_METHODS, AllBut
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
+from django_distlock.guarding import viewclasses
 from django_distlock.guarding.open_transactions import ABOVE
 from django_distlock.guarding.transactions import EveryAlias
-from django_distlock.guarding.viewclasses import (
-    TOO_EARLY,
-    guards_below_api_view,
-    handlers,
-    locks_usually,
-    methods_of_view,
-    never_awaited,
-    refuse_useless,
-    refuse_useless_method,
-    usual_methods_in,
-    view_class,
-    with_methods,
-    without_methods,
-)
 from django_distlock.private import is_bound_by_method_decorator, opted_out
 from django_distlock.private_of_others import django_request, is_rest
 
@@ -90,15 +77,20 @@ class Standing:
         request = None if http is None else first
         if request is not None and isinstance(owner, View):
             name = getattr(guarded.function, "__name__", "")
-            if name in TOO_EARLY:
+            if name in viewclasses.TOO_EARLY:
                 raise ConfigurationError(too_early(guarded, type(owner)))
             if name == "dispatch":
-                if never_awaited(type(owner), handlers(owner)):
+                if viewclasses.never_awaited(type(owner), viewclasses.handlers(owner)):
                     raise ConfigurationError(async_in_rest(guarded.told, type(owner)))
-                refuse_useless(guarded, type(owner), methods_of_view(owner), usual_methods_in(owner))
+                viewclasses.refuse_useless(
+                    guarded,
+                    type(owner),
+                    viewclasses.methods_of_view(owner),
+                    viewclasses.usual_methods_in(owner),
+                )
                 return cls("dispatch", request, http, owner, is_method)
-            if name in handlers(owner):
-                refuse_useless_method(guarded, handlers(owner)[name])
+            if name in viewclasses.handlers(owner):
+                viewclasses.refuse_useless_method(guarded, viewclasses.handlers(owner)[name])
                 return cls("handler", request, http, owner, is_method)
         elif request is not None and _is_the_view(guarded, request, owner):
             if not isinstance(request, HttpRequest):
@@ -110,12 +102,18 @@ class Standing:
     def locks_method(self, guarded: Guarded, method: str) -> bool:
         """Return whether *guarded* locks requests with *method* in these circumstances."""
         if guarded.methods is None:
-            return self.view is None or self.kind != "dispatch" or locks_usually(self.view, method)
+            return (
+                self.view is None or self.kind != "dispatch" or viewclasses.locks_usually(self.view, method)
+            )
         if method in guarded.methods:
             return True
         # Another handler has called the one that is locked, as FormView.put() calls post().
         name = getattr(guarded.function, "__name__", "")
-        called = self.kind == "handler" and self.view is not None and method not in handlers(self.view)[name]
+        called = (
+            self.kind == "handler"
+            and self.view is not None
+            and method not in viewclasses.handlers(self.view)[name]
+        )
         return called and guarded.told.mode != READ
 
     def line(self, guarded: Guarded) -> str:
@@ -184,7 +182,7 @@ def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
     match = getattr(request, "resolver_match", None)
     if match is None:
         return owner is None
-    return guarded in guards_of(match.func) or guarded in guards_below_api_view(match.func)
+    return guarded in guards_of(match.func) or guarded in viewclasses.guards_below_api_view(match.func)
 
 
 def above_the_class(told: Told, cls: type, method: str, route: str | None) -> str:
@@ -206,9 +204,13 @@ def _on_class(told: Told, method: str) -> str:
     if not method:
         return str(told)
     if told.mode == READ:
-        return str(told) if method in READING_METHODS else with_methods(told, method)
+        return str(told) if method in READING_METHODS else viewclasses.with_methods(told, method)
     # Another handler may call this one, so no method is left out.
-    return with_methods(told, EVERY) if method in READING_METHODS else without_methods(told)
+    return (
+        viewclasses.with_methods(told, EVERY)
+        if method in READING_METHODS
+        else viewclasses.without_methods(told)
+    )
 
 
 def _every_if_get(told: Told, method: str) -> str:
@@ -260,7 +262,7 @@ def around_everything(told: Told, request: Any) -> str:
     """For a guard inside a transaction that other code has begun, on what *request* was led to."""
     if (match := getattr(request, "resolver_match", None)) is None:
         return ABOVE
-    rule = as_rule(told, match.view_name, on_class=view_class(match.func) is not None)
+    rule = as_rule(told, match.view_name, on_class=viewclasses.view_class(match.func) is not None)
     return f"{ABOVE} Or lock the route, around all of them. {rule}"
 
 

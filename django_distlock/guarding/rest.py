@@ -21,17 +21,11 @@ from distlock.web.answers import Answer
 from distlock.web.decorator import Guarded, Told, When
 from distlock.web.guard_options import Methods
 from distlock.web.stack import below
+from django_distlock.guarding import viewclasses
 from django_distlock.guarding.call import run
 from django_distlock.guarding.placement import Standing, async_in_rest
 from django_distlock.guarding.request import answer_to, keep_body
 from django_distlock.guarding.transactions import SyncTransactions, take_over
-from django_distlock.guarding.viewclasses import (
-    guarded_callback,
-    is_of_framework_in,
-    overriding,
-    refuse_own_dispatch,
-    view_class,
-)
 from django_distlock.private_of_others import call_handler_through, dispatch_through, handle_exceptions_by
 
 #: The attribute of a request with its guards until dispatch() of the view begins, the outermost first.
@@ -93,12 +87,12 @@ def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
 def guard_callback(
     callback: Callable[..., Any], told: Told, *, methods: Methods | None, when: When | None
 ) -> Callable[..., Any]:
-    """Return *callback*, of a view of REST framework, in a guard."""
-    cls: Any = view_class(callback)
+    """*callback*, of a view of REST framework, guarded."""
+    cls: Any = viewclasses.view_class(callback)
     if cls.view_is_async:
         raise ConfigurationError(async_in_rest(told, cls))
-    guarded = guarded_callback(callback, told, methods=methods, when=when)
-    refuse_own_dispatch(guarded, cls)
+    guarded = viewclasses.guarded_callback(callback, told, methods=methods, when=when)
+    viewclasses.refuse_own_dispatch(guarded, cls)
 
     @functools.wraps(callback)
     def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -131,7 +125,7 @@ def run_dispatch(
     """Run *body*, the guarded dispatch() of a view."""
     with ExitStack() as stack:
         if standing.locks_method(guarded, standing.request.method):
-            refuse_own_dispatch(guarded, type(standing.view))
+            viewclasses.refuse_own_dispatch(guarded, type(standing.view))
         elif not hasattr(standing.view, _GUARDED):
             stack.enter_context(transactions.unlocked())
         # The guard below this one runs next. Handlers are wrapped from the last guard to the first, so it is
@@ -190,8 +184,8 @@ def _guard_handlers(
 
 @functools.lru_cache(maxsize=1024)
 def _may_change_method(cls: type) -> bool:
-    """Return whether code of the site runs in *cls* before dispatch() looks up the handler."""
-    return bool(overriding(cls, BEFORE_HANDLERS))
+    """Tell whether code of the site runs in *cls* before dispatch() looks up the handler."""
+    return bool(viewclasses.overriding(cls, BEFORE_HANDLERS))
 
 
 def _guard_handler(
@@ -219,7 +213,7 @@ def _guard_handler(
     handle_exceptions_by(view, handle_exception)
     name = (request.method or "").lower()
     if name not in view.http_method_names or not hasattr(view, name):
-        if is_of_framework_in(type(view).http_method_not_allowed):
+        if viewclasses.is_of_framework_in(type(view).http_method_not_allowed):
             return
         name = "http_method_not_allowed"
     handler = getattr(view, name)

@@ -20,16 +20,8 @@ from distlock.engine.drivers import TaskParker, arun
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Grant
 from django_distlock.clients.pooled import give_back, wait_for_us, when_idle
+from django_distlock.guarding import open_transactions
 from django_distlock.guarding.fence import fenced, leaving_no_unused_row
-from django_distlock.guarding.open_transactions import (
-    Open,
-    find_open,
-    left_open,
-    noting_rollbacks,
-    refuse_closed,
-    refuse_failed,
-    roll_back,
-)
 from django_distlock.private import opt_out, opted_out
 
 
@@ -105,7 +97,7 @@ class SyncTransactions:
         self.compare_first: Callable[[Grant], object] | None = None
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        if (found := find_open()) is not None:
+        if (found := open_transactions.find_open()) is not None:
             raise ConfigurationError(found.message(self._where, names, nested, self._line()))
 
     def databases(self, fenced_in: str | None) -> list[str]:
@@ -125,10 +117,10 @@ class SyncTransactions:
                 with _committed(aliases, grant, fenced_in, left):
                     yield True
         except BaseException:
-            roll_back()
+            open_transactions.roll_back()
             raise
-        if (alias := roll_back()) is not None:
-            raise left_open(grant.names, alias)
+        if (alias := open_transactions.roll_back()) is not None:
+            raise open_transactions.left_open(grant.names, alias)
 
     @contextmanager
     def unlocked(self) -> Iterator[None]:
@@ -144,7 +136,7 @@ class SyncTransactions:
 class AsyncTransactions:
     """The transactions of one async call, which the call opens in its `sync_to_async` thread."""
 
-    def __init__(self, where: str, thread: int, found: Open | None) -> None:
+    def __init__(self, where: str, thread: int, found: open_transactions.Open | None) -> None:
         self._where = where
         self._thread = thread
         self._open = found
@@ -156,8 +148,8 @@ class AsyncTransactions:
         Only that thread can look at its connections. It also gives pooled ones back, before the task waits.
         """
 
-        def look() -> tuple[int, Open | None]:
-            found = find_open()
+        def look() -> tuple[int, open_transactions.Open | None]:
+            found = open_transactions.find_open()
             give_back()
             return threading.get_ident(), found
 
@@ -170,11 +162,11 @@ class AsyncTransactions:
         `ThreadSensitiveContext` all requests share one thread, which may do another one's work.
         """
         waits_for_us = functools.partial(wait_for_us, [self._thread])
-        return await arun(when_idle(roll_back, TaskParker(), waits_for_us, self._thread))
+        return await arun(when_idle(open_transactions.roll_back, TaskParker(), waits_for_us, self._thread))
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        # The event loop's thread may have one, too, if DJANGO_ALLOW_ASYNC_UNSAFE is set.
-        if (found := self._open or find_open()) is not None:
+        # The event loop's own thread may have one, too, where Django lets async code use the database.
+        if (found := self._open or open_transactions.find_open()) is not None:
             raise ConfigurationError(found.message(self._where, names, nested))
 
     @contextmanager
@@ -188,7 +180,7 @@ def _committed(
 ) -> Iterator[None]:
     ours = [*aliases, *filter(None, [fenced_in])]
     with ExitStack() as stack:
-        stack.enter_context(noting_rollbacks(ours))
+        stack.enter_context(open_transactions.noting_rollbacks(ours))
         if fenced_in is not None:
             # The fenced one is outermost: the others are committed before the next grant passes the fence.
             stack.enter_context(fenced(grant, fenced_in, left))
@@ -198,5 +190,5 @@ def _committed(
                 # durable=True: the end of this block is a COMMIT, not the release of a savepoint.
                 stack.enter_context(transaction.atomic(using=alias, durable=True))
         yield
-        refuse_closed(ours)
-        refuse_failed(ours)
+        open_transactions.refuse_closed(ours)
+        open_transactions.refuse_failed(ours)
