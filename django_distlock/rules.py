@@ -33,6 +33,7 @@ from distlock.web.stack import below as stack_below
 from django_distlock import private
 from django_distlock.conf import clients
 from django_distlock.guarding.call import BEHIND_RULE
+from django_distlock.guarding.placement import async_in_transaction
 from django_distlock.guarding.transactions import EveryAlias
 from django_distlock.guarding.viewclasses import is_framework, methods_of, usual_methods_of, view_class
 from django_distlock.guarding.views import guard_view
@@ -188,6 +189,11 @@ class Route:
     @property
     def view(self) -> Callable[..., Any]:
         return self.pattern.callback
+
+    @property
+    def cls(self) -> Any:
+        """The class behind the view, if ``as_view()`` gave it; else None."""
+        return view_class(self.view)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +368,7 @@ def _of_rule(rule: Rule, routes: Sequence[Route]) -> Iterator[str]:
         for misfit in misfits(guarded, route, written='"lock": {}'):
             yield f"{misfit.message} {misfit.hint}"
         if iscoroutinefunction(view):
-            yield from _async_in_transaction(guarded.where, view)
+            yield from async_in_transaction(guarded, _opted_out(view), view_class(view) is not None)
         yield from _names_below(guarded, view)
 
 
@@ -386,15 +392,6 @@ def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:
         line = f'write "methods": {sorted(named)}' if named else 'leave "methods" out'
         yield (
             f"the view takes only {', '.join(sorted(taken))}, so that {never}: {line}, or leave the rule out."
-        )
-
-
-def _async_in_transaction(where: str, view: View) -> Iterator[str]:
-    for alias in _opted_out(view).atomic_requests():
-        yield (
-            f"{where} is async, and the database {alias!r} has ATOMIC_REQUESTS, which Django can't do for "
-            "async views: write @transaction.non_atomic_requests above it, and open transactions in "
-            "functions that sync_to_async() runs."
         )
 
 

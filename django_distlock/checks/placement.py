@@ -17,6 +17,7 @@ from django.db import transaction
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, around, chain, guards_of, unused
+from distlock.web.names.sources import where_of
 from distlock.web.results import skipping_view
 from distlock.web.stack import STACK
 from django_distlock.guarding import placement, viewclasses
@@ -38,9 +39,8 @@ class PlacedGuard:
 
 
 def guards_at(route: Route) -> Iterator[PlacedGuard]:
-    """All guards that requests for *route* pass. Raises `ConfigurationError` for one that can never work."""
-    view = route.view
-    cls = viewclasses.view_class(view)
+    """Yield all guards that requests for *route* pass. Raises `ConfigurationError` for a useless one."""
+    view, cls = route.view, route.cls
     if cls is None:
         for guarded in guards_of(view):
             yield PlacedGuard(guarded, "", guarded.wrapper is view)
@@ -60,13 +60,8 @@ def guards_at(route: Route) -> Iterator[PlacedGuard]:
 
 
 def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
-    """Yield the errors for guards whose lock is acquired in a transaction of ATOMIC_REQUESTS.
-
-    The guard above opens that transaction.
-    """
-    around = list(
-        dict.fromkeys(guards_of(view) if cls is None else guards_of(view) + guards_of(cls.dispatch))
-    )
+    """Yield the guards whose lock is taken inside the transaction of the guard above, for ATOMIC_REQUESTS."""
+    around = list(dict.fromkeys(guards_of(view) + ([] if cls is None else guards_of(cls.dispatch))))
     methods = [] if cls is None else [guards_of(getattr(cls, name)) for name in viewclasses.answering(view)]
     stacks = [[*around, *inner] for inner in methods or [[]]]
     for outer, below in dict.fromkeys(pair for guards in stacks for pair in pairwise(guards)):
@@ -79,9 +74,8 @@ def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
 
 
 def misplaced(route: Route) -> Iterator[str]:
-    """Guards at *route* that would be refused when they are first called, with the line to write."""
-    view = route.view
-    cls = viewclasses.view_class(view)
+    """Yield why guards at *route* would be refused when they are first called, with the line to write."""
+    view, cls = route.view, route.cls
     around = [placed for placed in guards_at(route) if placed.method in {"", "dispatch"}]
     yield from filter(None, (skipping_view(placed.guarded) for placed in guards_at(route)))
     yield from below_atomic(route)
@@ -113,9 +107,8 @@ def misplaced(route: Route) -> Iterator[str]:
 
 
 def passed_by(route: Route) -> Iterator[str]:
-    """Guards that the class of *route* inherits, and does not call: its requests would not be locked."""
-    view = route.view
-    cls = viewclasses.view_class(view)
+    """Yield the guards that the class of *route* inherits, and does not call: they would lock nothing."""
+    view, cls = route.view, route.cls
     if cls is None:
         return
     present = {placed.method for placed in guards_at(route)}
@@ -124,15 +117,15 @@ def passed_by(route: Route) -> Iterator[str]:
             continue
         for hiding, base, guarded in viewclasses.overridden(cls, name):
             yield (
-                f"{hiding.__module__}.{hiding.__qualname__}.{name}() does not call that of its base "
-                f"{base.__qualname__}, which is locked: requests would pass the lock by. Write "
-                f"@{guarded.told} above the class {base.__qualname__}, for its subclasses, too."
+                f"{where_of(hiding)}.{name}() does not call that of its base {base.__qualname__}, which is "
+                f"locked: requests would pass the lock by. Write @{guarded.told} above the class "
+                f"{base.__qualname__}, for its subclasses, too."
             )
 
 
 def reads_early(route: Route) -> Iterator[str]:
-    """Classes that do something of their own before they are locked."""
-    cls = viewclasses.view_class(route.view)
+    """Yield what is wrong if the class of *route* does something of its own before it is locked."""
+    cls = route.cls
     if cls is None:
         return
     rest = is_rest(cls)
@@ -141,72 +134,66 @@ def reads_early(route: Route) -> Iterator[str]:
         for guarded in locked[:1] if _has_own(cls, name) else ():
             line = "Read it in the method that answers" if rest else f"Write @{guarded.told} above the class"
             yield (
-                f"{name}() of {cls.__module__}.{cls.__qualname__} runs before its "
-                f"{'handler' if rest else 'dispatch()'} is locked, and what it reads may change meanwhile. "
-                f"{line}."
+                f"{name}() of {where_of(cls)} runs before its {'handler' if rest else 'dispatch()'} is "
+                f"locked, and what it reads may change meanwhile. {line}."
             )
 
 
 def runs_before(route: Route) -> Iterator[str]:
-    """Classes of the site whose ``dispatch()`` or ``setup()`` runs before a handler that is locked."""
-    view = route.view
-    cls = viewclasses.view_class(view)
+    """Yield the classes of the site whose dispatch() or setup() runs before a handler that is locked."""
+    view, cls = route.view, route.cls
     if cls is None:
         return
     placed = list(guards_at(route))
     if is_rest(cls):
         # The function `reads_early` tells what else may run before the handler.
-        for early in viewclasses.overriding(cls, ["dispatch"]) if placed else ():
-            yield _before(early, "dispatch", placed[0].guarded, "Read it in the method that answers.")
+        found = [(early, "dispatch") for early in viewclasses.overriding(cls, ["dispatch"])]
+        for one in placed[:1]:
+            yield from _each_before(found, one.guarded, "Read it in the method that answers.")
         return
     if any(not one.method for one in placed):
         return
-    locked = list(viewclasses.guards_on(cls, "dispatch"))[:1]
-    if locked:
+    if locked := list(viewclasses.guards_on(cls, "dispatch")):
         if any(viewclasses.overridden(cls, "dispatch")):
             return  # It does not call the locked one, which `passed_by` tells.
         base, guarded = locked[0]
         above = cls.__mro__[: cls.__mro__.index(base)]
         found = [(one, "dispatch") for one in viewclasses.overriding(cls, ["dispatch"]) if one in above]
-        yield from _each_before(found, guarded, placement.above_the_class(guarded.told, cls, "", None))
+        yield from _each_before(found, guarded, _line(guarded, cls))
         return
+    early = [(one, name) for name in ("setup", "dispatch") for one in viewclasses.overriding(cls, [name])]
     for name, methods in viewclasses.answering(view).items():
-        found = [
-            (one, early) for early in ("setup", "dispatch") for one in viewclasses.overriding(cls, [early])
-        ]
-        for _, guarded in list(viewclasses.guards_on(cls, name))[:1] if found else ():
-            yield from _each_before(
-                found, guarded, placement.above_the_class(guarded.told, cls, min(methods), None)
-            )
+        for _, guarded in list(viewclasses.guards_on(cls, name))[:1]:
+            yield from _each_before(early, guarded, _line(guarded, cls, methods))
+
+
+def _line(guarded: Guarded, cls: type, methods: Iterable[str] = ("",)) -> str:
+    line = placement.above_the_class(guarded.told, cls, min(methods))
+    return f"{line} A rule for the route does the same."
 
 
 def _each_before(found: Iterable[tuple[type, str]], guarded: Guarded, line: str) -> Iterator[str]:
     for base, name in found:
-        yield _before(base, name, guarded, f"{line} A rule for the route does the same.")
-
-
-def _before(base: type, name: str, guarded: Guarded, line: str) -> str:
-    return (
-        f"{name}() of {base.__module__}.{base.__qualname__} runs before {guarded.where} is locked, and what "
-        f"it reads may have changed by then. {line}"
-    )
+        yield (
+            f"{name}() of {where_of(base)} runs before {guarded.where} is locked, and what it reads may have "
+            f"changed by then. {line}"
+        )
 
 
 def _useless(view: Any, cls: Any) -> Iterator[str]:
-    """Guards that are told to lock what never comes."""
+    """Yield the errors of guards that are told to lock what never comes."""
     for name, answers in {"dispatch": set[str](), **viewclasses.answering(view)}.items():
-        for guarded in guards_of(getattr(cls, name)):
+        for found in guards_of(getattr(cls, name)):
             try:
                 if name != "dispatch":
-                    viewclasses.refuse_useless_method(guarded, answers)
+                    viewclasses.refuse_useless_method(found, answers)
                     continue
+                guarded = viewclasses.on_method(found, cls, name)
                 if is_rest(cls):
-                    viewclasses.refuse_own_dispatch(viewclasses.on_method(guarded, cls, name), cls)
+                    viewclasses.refuse_own_dispatch(guarded, cls)
                 if not hasattr(view, "actions"):
                     usual = viewclasses.usual_methods_of(view)
-                    viewclasses.refuse_useless(
-                        viewclasses.on_method(guarded, cls, name), cls, viewclasses.methods_of(view), usual
-                    )
+                    viewclasses.refuse_useless(guarded, cls, viewclasses.methods_of(view), usual)
             except ConfigurationError as error:
                 yield str(error)
 
@@ -218,13 +205,10 @@ def _has_own(cls: type, name: str) -> bool:
 
 
 def logs_in_late(found: Iterable[PlacedGuard]) -> Iterator[str]:
-    """Yield a warning for each guard that acquires its lock before the login is checked."""
-    for placed in found:
-        guarded = placed.guarded
-        below = [
-            one for one in chain(guarded.function) if _module_of(one) == "django.contrib.auth.decorators"
-        ]
-        if below:
+    """Yield what to say where requests of nobody stand in line: the login is looked at under the lock."""
+    for guarded in (placed.guarded for placed in found):
+        modules = [getattr(one, "__globals__", {}).get("__name__") for one in chain(guarded.function)]
+        if "django.contrib.auth.decorators" in modules:
             yield (
                 f"The lock of {guarded.where} stands above a decorator of django.contrib.auth, so that users "
                 "who are not logged in wait for it, and keep others waiting: write "
@@ -232,14 +216,9 @@ def logs_in_late(found: Iterable[PlacedGuard]) -> Iterator[str]:
             )
 
 
-def _module_of(function: object) -> str:
-    return str(getattr(function, "__globals__", {}).get("__name__", ""))
-
-
 def below_atomic(route: Route) -> Iterator[str]:
-    """Guards at *route* inside of ``@transaction.atomic``."""
-    view = route.view
-    cls = viewclasses.view_class(view)
+    """Yield what is wrong with guards at *route* inside of ``@transaction.atomic``."""
+    view, cls = route.view, route.cls
     # The result of as_view() has the marks of dispatch(), and is not decorated itself.
     functions = [view] if cls is None else [view, cls.dispatch]
     outermost = {guarded: function for function in functions for guarded in guards_of(function)[:1]}
@@ -256,10 +235,9 @@ def below_atomic(route: Route) -> Iterator[str]:
                 if _opens_transaction(around(function, guarded)):
                     yield _below(guarded)
                 elif any(_opens_transaction(chain(above)) for above in (cls.dispatch, *passed[:index])):
-                    line = placement.above_the_class(guarded.told, cls, min(methods), None)
                     yield (
-                        f"@transaction.atomic in {cls.__module__}.{cls.__qualname__} opens a transaction "
-                        f"before the lock of {guarded.where}. {line}"
+                        f"@transaction.atomic in {where_of(cls)} opens a transaction before the lock of "
+                        f"{guarded.where}. {placement.above_the_class(guarded.told, cls, min(methods))}"
                     )
 
 
@@ -283,10 +261,10 @@ def _opens_transaction(wrappers: Iterable[object]) -> bool:
 
 
 def hidden_from_django(route: Route) -> Iterator[str]:
-    """Guards of functions behind what does not hand on their marks, so that Django opens a transaction."""
+    """Yield the guards of functions behind what hides their marks, so that Django opens a transaction."""
     view = route.view
     opened = opened_around(view)
-    if not opened or viewclasses.view_class(view) is not None or iscoroutinefunction(view):
+    if not opened or route.cls is not None or iscoroutinefunction(view):
         return
     for guarded in guards_of(view)[:1]:
         rule = placement.as_rule(guarded.told, route.name)
@@ -297,17 +275,14 @@ def hidden_from_django(route: Route) -> Iterator[str]:
 
 
 def on_methods(route: Route) -> Iterator[str]:
-    """Guards on methods that are called inside the transaction that Django opens around the view."""
-    view = route.view
-    cls = viewclasses.view_class(view)
+    """Yield the guards on methods that are called inside the transaction which Django opens for the view."""
+    view, cls = route.view, route.cls
     if cls is None or not (opened := opened_around(view)):
         return
     for name, methods in {"dispatch": set[str](), **viewclasses.answering(view)}.items():
         for _, guarded in viewclasses.guards_on(cls, name):
-            on_action = hasattr(view, "actions") and name != "dispatch"
-            line = placement.above_the_class(
-                guarded.told, cls, min(methods, default=""), route.name if on_action else None
-            )
+            action = route.name if hasattr(view, "actions") and name != "dispatch" else None
+            line = placement.above_the_class(guarded.told, cls, min(methods, default=""), action)
             yield (
                 f"{guarded.where} is called inside the transaction that ATOMIC_REQUESTS opens on the "
                 f"database {opened[0]!r}, and lets its lock go before COMMIT. {line}"
@@ -316,6 +291,5 @@ def on_methods(route: Route) -> Iterator[str]:
 
 def _shown(view: Any) -> str:
     if inspect.isfunction(view):
-        return f"{view.__module__}.{view.__qualname__}, a decorator without functools.wraps,"
-    kind = type(view)
-    return f"{kind.__module__}.{kind.__qualname__} in the URLconf"
+        return f"{where_of(view)}, a decorator without functools.wraps,"
+    return f"{where_of(type(view))} in the URLconf"

@@ -19,6 +19,7 @@ from distlock.errors import ConfigurationError
 from distlock.terms import READ
 from distlock.web.decorator import Guarded, Told, chain, guards_of, outermost, refuse_hidden
 from distlock.web.guard_options import EVERY, READING_METHODS, AllBut
+from distlock.web.names.sources import where_of
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
 from django_distlock.guarding import viewclasses
@@ -52,13 +53,11 @@ class Standing:
         kwargs: Mapping[str, Any],
         takes_self: bool = False,
     ) -> Standing:
-        """Return the circumstances of a call with *args* and *kwargs*.
+        """Return where a call of *guarded* stands.
 
-        Raises `ConfigurationError` if the guard is too far inside, or could never lock.
-
-        *owner*: the object to which the function is already bound as a method, or None. *takes_self*: the
-        function is certainly a method. Else it is searched in the class of its first argument, where a
-        decorator may hide it.
+        Raises `ConfigurationError` where the guard stands too far inside, or could never lock.
+        *owner*: whose method the function is, if it is bound to that already. *takes_self*: it is written as
+        a method for certain. Others are looked for in their class, where a decorator may hide them.
         """
         first = args[0] if args else kwargs.get("request")
         if isinstance(first, HttpRequest) and owner is None:
@@ -122,7 +121,7 @@ class Standing:
         if self.kind != "handler":
             if self.view is None:
                 return around_everything(guarded.told, self.request)
-            return above_the_class(guarded.told, type(self.view), "", None)
+            return above_the_class(guarded.told, type(self.view))
         route = match.view_name if match is not None and hasattr(self.view, "action_map") else None
         return above_the_class(guarded.told, type(self.view), self.request.method, route)
 
@@ -185,10 +184,11 @@ def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
     return guarded in guards_of(match.func) or guarded in viewclasses.guards_below_api_view(match.func)
 
 
-def above_the_class(told: Told, cls: type, method: str, route: str | None) -> str:
-    """Instead of on one of its methods. *method*: what that answers; '' for ``dispatch``.
+def above_the_class(told: Told, cls: type, method: str = "", route: str | None = None) -> str:
+    """Return what to write instead of a guard on one of the methods of *cls*.
 
-    *route*: the name of the route, if it leads to an action of a view set.
+    *method*: what that answers; '' for ``dispatch``. *route*: the name of the route, if it leads to an action
+    of a view set.
     """
     if route:
         # Above the class it would lock the other actions, too, and their routes may not have the arguments.
@@ -200,17 +200,14 @@ def above_the_class(told: Told, cls: type, method: str, route: str | None) -> st
 
 
 def _on_class(told: Told, method: str) -> str:
-    """The guard for all of a class that locks what it locked on the handler of *method*, and no less."""
-    if not method:
+    """Return the guard for all of a class that locks no less than it did on the handler of *method*."""
+    reads = method in READING_METHODS
+    if not method or (told.mode == READ and reads):
         return str(told)
     if told.mode == READ:
-        return str(told) if method in READING_METHODS else viewclasses.with_methods(told, method)
+        return viewclasses.with_methods(told, method)
     # Another handler may call this one, so no method is left out.
-    return (
-        viewclasses.with_methods(told, EVERY)
-        if method in READING_METHODS
-        else viewclasses.without_methods(told)
-    )
+    return viewclasses.with_methods(told, EVERY) if reads else viewclasses.without_methods(told)
 
 
 def _every_if_get(told: Told, method: str) -> str:
@@ -219,7 +216,7 @@ def _every_if_get(told: Told, method: str) -> str:
 
 
 def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) -> Iterator[str]:
-    """For the async view that Django would refuse under ``ATOMIC_REQUESTS``, did our mark not keep it."""
+    """Yield why Django would refuse the async view under ``ATOMIC_REQUESTS``, did our mark not keep it."""
     line = "@transaction.non_atomic_requests above it"
     if on_class:
         line = '@method_decorator(transaction.non_atomic_requests, name="dispatch") above the class'
@@ -231,7 +228,7 @@ def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) ->
 
 
 def async_with_fence(guarded: Guarded, *, row_is_lock: bool = False) -> str:
-    """*row_is_lock*: the fence is that of the backend 'database', and was not asked for."""
+    """Return why an async view has no fence. *row_is_lock*: the backend 'database' has chosen it."""
     why = "is locked by a row, with the backend 'database'" if row_is_lock else "has a fence"
     return (
         f"{guarded.where} is async and {why}, and Django opens no transactions around async code. "
@@ -241,8 +238,8 @@ def async_with_fence(guarded: Guarded, *, row_is_lock: bool = False) -> str:
 
 def async_in_rest(told: Told, cls: type) -> str:
     return (
-        f"{cls.__module__}.{cls.__qualname__} is an async view of REST framework, which @{told} does not "
-        "guard: write 'def', or 'async with locks.lock(…):' in its methods if its dispatch() awaits them."
+        f"{where_of(cls)} is an async view of REST framework, which @{told} does not guard: write 'def', or "
+        "'async with locks.lock(…):' in its methods if its dispatch() awaits them."
     )
 
 
@@ -251,7 +248,7 @@ def below_api_view(guarded: Guarded) -> str:
 
 
 def too_early(guarded: Guarded, cls: type) -> str:
-    """For a method that has returned before the view does its work."""
+    """Return what is wrong with a guard on a method that returns before the view does its work."""
     return (
         f"{guarded.where} returns before the view runs, and gives the lock back: write @{guarded.told} above "
         f"the class {cls.__name__}."
@@ -259,7 +256,7 @@ def too_early(guarded: Guarded, cls: type) -> str:
 
 
 def around_everything(told: Told, request: Any) -> str:
-    """For a guard inside a transaction that other code has begun, on what *request* was led to."""
+    """Return what to write if other code has begun a transaction around the guard of *request*'s view."""
     if (match := getattr(request, "resolver_match", None)) is None:
         return ABOVE
     rule = as_rule(told, match.view_name, on_class=viewclasses.view_class(match.func) is not None)
