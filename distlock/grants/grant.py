@@ -222,6 +222,13 @@ class GrantWrapper(Grant):
     def __repr__(self) -> str:
         return repr(self._grant)
 
+    def __eq__(self, other: object) -> bool:
+        # The signals tell of that of the lock service.
+        return self._grant == (other._grant if isinstance(other, GrantWrapper) else other)
+
+    def __hash__(self) -> int:
+        return hash(self._grant)
+
     @property
     def since(self) -> float:
         return self._grant.since

@@ -17,11 +17,11 @@ from typing import Any
 from django.conf import settings
 from django.core import mail
 
-from distlock.clock import now
 from distlock.engine.commands import Commands, NewParker, Parker
 from distlock.engine.drivers import TaskParker
-from distlock.errors import ConfigurationError, LockError, LockTimeout
+from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Fence, Grant, GrantWrapper
+from distlock.listening import Listened, Listener
 from distlock.locks.client import Locks
 from distlock.locks.lock import Lock, Semaphore
 from distlock.locks.namespace import Acquirer, AtEnd, Namespace
@@ -29,7 +29,6 @@ from distlock.locks.rlock import RLock
 from distlock.owner import Owner, current_owner, in_event_loop
 from distlock.terms import Terms
 from distlock.web.nesting import block_waiting
-from distlock.web.observer import Observer
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client, warn_if_alone
 from distlock.web.settings.rows import RowAcquirer, RowLocks
@@ -58,9 +57,9 @@ class Client(Locks):
         """*guards*: the client of the same alias that guards use."""
         namespace = guards.namespace
         super().__init__(
-            BlockAcquirer(Observed(guards.acquirer), _LINE), guards.timeout, roll_back_left(namespace)
+            BlockAcquirer(_Watched(guards.acquirer), _LINE), guards.timeout, roll_back_left(namespace)
         )
-        self._anywhere = Locks(Observed(Waiting(namespace, gives_back=False)), guards.timeout)
+        self._anywhere = Locks(_Watched(Waiting(namespace, gives_back=False)), guards.timeout)
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
         """See `distlock.Locks.lock`. *in_transaction*: the lock may be acquired inside a transaction."""
@@ -99,14 +98,12 @@ def make_standby(of_alias: AliasSettings) -> Locks:
     return Locks(Waiting(RowAcquirer(of_alias)), of_alias.timeout)
 
 
-#: Makes the observer of one acquisition; None: the running request is not observed.
-watching: ContextVar[Callable[[Namespace, Terms], Observer] | None] = ContextVar(
-    "distlock_watching", default=None
-)
+#: Makes the listener of one acquisition in a namespace; None: nobody watches the running request.
+watching: ContextVar[Callable[[Namespace], Listener] | None] = ContextVar("distlock_watching", default=None)
 
 
-class Observed:
-    """Acquires locks of *inner*, and reports to the observer that `watching` makes."""
+class _Watched:
+    """The acquirer *inner*, and whoever is `watching` the running request is told what it grants."""
 
     def __init__(self, inner: Acquirer) -> None:
         self.namespace = inner.namespace
@@ -116,62 +113,8 @@ class Observed:
         self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
     ) -> Commands[Grant | None]:
         watch = watching.get()
-        if watch is None:
-            return self._inner.acquire(names, parker, seconds, terms)
-        return self._observed(watch(self.namespace, terms), names, parker, seconds, terms)
-
-    def _observed(
-        self, observer: Observer, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
-        asked = now()
-        try:
-            grant = yield from self._inner.acquire(names, parker, seconds, terms)
-        except LockError as error:
-            observer.refused(names, error, now() - asked)
-            raise
-        if grant is None:
-            observer.refused(names, LockTimeout("It stayed taken."), now() - asked)
-            return None
-        observer.acquired(grant, now() - asked)
-        return ObservedGrant(grant, observer)
-
-
-class ObservedGrant(GrantWrapper):
-    """A grant that tells an observer of its end."""
-
-    __slots__ = ("_observer", "_since")
-
-    def __init__(self, grant: Grant, observer: Observer) -> None:
-        super().__init__(grant)
-        self._observer: Observer | None = observer
-        self._since = now()
-
-    def __eq__(self, other: object) -> bool:
-        # Signals pass the lock service's grant, so that one has to be equal to this.
-        return self._grant == (other._grant if isinstance(other, ObservedGrant) else other)
-
-    def __hash__(self) -> int:
-        return hash(self._grant)
-
-    @property
-    def parts(self) -> Mapping[str, Grant]:
-        parts = self._grant.parts
-        return dict.fromkeys(parts, self) if len(parts) == 1 else parts
-
-    def _release(self, until: float = math.inf) -> Commands[None]:
-        try:
-            yield from self._grant._release(until)
-        finally:
-            self._tell()
-
-    def _abandon(self, error: BaseException) -> None:
-        self._grant._abandon(error)
-        self._tell()
-
-    def _tell(self) -> None:
-        observer, self._observer = self._observer, None
-        if observer is not None:
-            observer.released(self._grant, now() - self._since)
+        inner = self._inner if watch is None else Listened(self._inner, watch(self.namespace))
+        return inner.acquire(names, parker, seconds, terms)
 
 
 class BlockAcquirer:
@@ -214,13 +157,6 @@ class EnclosingGrant(GrantWrapper):
         super().__init__(grant)
         self._owner = owner
         self._namespace = namespace
-
-    def __eq__(self, other: object) -> bool:
-        # The signals tell of that of the lock service.
-        return self._grant == (other._grant if isinstance(other, EnclosingGrant) else other)
-
-    def __hash__(self) -> int:
-        return hash(self._grant)
 
     @property
     def parts(self) -> Mapping[str, Grant]:

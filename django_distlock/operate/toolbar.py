@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -21,11 +21,10 @@ from django.db import connections
 from django.db.backends.signals import connection_created
 
 from distlock.clock import now
-from distlock.errors import LockError
 from distlock.grants.grant import Grant
+from distlock.listening import Attempt, Listener
 from distlock.locks.namespace import Namespace
-from distlock.operate.looking import Party
-from distlock.terms import EXCLUSIVE, PERMIT, Terms, shown_where
+from distlock.terms import EXCLUSIVE, PERMIT, shown_where
 from django_distlock.clients.client import watching
 from django_distlock.conf import clients
 from django_distlock.private import wrappers_of
@@ -45,12 +44,12 @@ LONGEST = 1_000
 
 
 @dataclass(slots=True, eq=False)
-class Taken:
-    """One lock that the request asked for: the observer of its guard or its block."""
+class Taken(Attempt):
+    """One lock that the request asked for, in a guard or a block."""
 
     alias: str
     where: str
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...]
     waited: float = 0.0
     #: None: it is held still, or was never granted.
     held: float | None = None
@@ -66,7 +65,7 @@ class Taken:
         return self.grant is not None and self.held is None and not self.grant.released
 
     def acquired(self, grant: Grant, waited: float) -> None:
-        self.grant, self.names, self.waited = grant, grant.names, waited
+        self.grant, self.waited = grant, waited
         self.mode = "" if grant.mode == EXCLUSIVE else grant.mode
         if grant.mode == PERMIT:
             # Permits have no fence.
@@ -74,13 +73,11 @@ class Taken:
         # A row's database is known when its transaction has begun.
         self.fences = ", ".join(f"{fence.epoch}:{fence.number}" for fence in grant.fences.values())
 
-    def contended(self, names: Sequence[str], holder: Party | None) -> None: ...
+    def refused(self, error: BaseException | None, waited: float) -> None:
+        self.waited, self.trouble = waited, str(error or "It stayed taken.")
 
-    def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
-        self.names, self.waited, self.trouble = tuple(names), waited, str(error)
-
-    def released(self, grant: Grant, held: float) -> None:
-        self.held, self.trouble = held, grant.why_lost or ""
+    def released(self, held: float) -> None:
+        self.held, self.trouble = held, (self.grant and self.grant.why_lost) or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,36 +109,26 @@ class RequestRecord:
     strangers: int = 0
     thread: threading.Thread = field(default_factory=threading.current_thread)
 
-    def take(self, alias: str, where: str) -> Taken:
-        """A lock is asked for."""
-        taken = Taken(alias, where)
+    def take(self, alias: str, where: str, names: Sequence[str]) -> Taken:
+        """Note that a lock is asked for."""
+        taken = Taken(alias, where, tuple(names))
         if len(self.locks) < MOST:
             self.locks.append(taken)
         return taken
 
-    def find(self, grant: Grant) -> Taken | None:
-        """Return the record of *grant*, or None."""
-        return next((one for one in self.locks if one.grant is grant), None)
-
     def execute(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-        """A wrapper of statements: see `django.db.connection.execute_wrapper`."""
+        """Note the statement *sql*: see `django.db.connection.execute_wrapper`."""
         under = tuple(name for taken in self.locks if taken.is_open for name in taken.names)
         connection, before = context["connection"], now()
         try:
             return execute(sql, params, many, context)
         finally:
             if len(self.statements) < MOST:
-                took, thread = now() - before, threading.current_thread()
-                statement = Statement(
-                    before - self.began,
-                    took,
-                    connection.alias,
-                    str(sql)[:LONGEST],
-                    under,
-                    connection.in_atomic_block,
-                    "" if thread is self.thread else thread.name,
+                at, took, thread = before - self.began, now() - before, threading.current_thread()
+                name, text = "" if thread is self.thread else thread.name, str(sql)[:LONGEST]
+                self.statements.append(
+                    Statement(at, took, connection.alias, text, under, connection.in_atomic_block, name)
                 )
-                self.statements.append(statement)
             else:
                 self.left_out += 1
 
@@ -149,29 +136,14 @@ class RequestRecord:
         """Return what the toolbar stores, in JSON's types only. Times are in milliseconds."""
         return {
             "locks": [
-                {
-                    "names": list(one.names),
-                    "alias": one.alias,
-                    "where": one.where,
-                    "waited": _milliseconds(one.waited),
-                    "held": _milliseconds(one.held),
-                    "fences": one.fences,
-                    "mode": one.mode,
-                    "granted": one.grant is not None,
-                    "trouble": one.trouble,
-                }
+                {name: getattr(one, name) for name in ("alias", "where", "fences", "mode", "trouble")}
+                | {"names": list(one.names), "granted": one.grant is not None}
+                | {"waited": _milliseconds(one.waited), "held": _milliseconds(one.held)}
                 for one in self.locks
             ],
             "statements": [
-                {
-                    "at": _milliseconds(one.at),
-                    "took": _milliseconds(one.took),
-                    "database": one.database,
-                    "sql": one.sql,
-                    "under": list(one.under),
-                    "in_transaction": one.in_transaction,
-                    "thread": one.thread,
-                }
+                asdict(one)
+                | {"at": _milliseconds(one.at), "took": _milliseconds(one.took), "under": list(one.under)}
                 for one in self.statements
             ],
             "left_out": self.left_out,
@@ -194,7 +166,7 @@ _thread = threading.local()
 
 
 def begin(record: RequestRecord) -> None:
-    """The running request is recorded in *record*."""
+    """Record the running request in *record*."""
     recording.set(record)
     _running.add(record)
     for connection in connections.all(initialized_only=True):
@@ -202,7 +174,7 @@ def begin(record: RequestRecord) -> None:
 
 
 def end(record: RequestRecord) -> None:
-    """It is recorded no more."""
+    """Record the running request no more."""
     recording.set(None)
     _running.discard(record)
 
@@ -263,13 +235,24 @@ class LocksPanel(Panel):  # type: ignore[misc]
     def generate_stats(self, request: Any, response: Any) -> None:
         self.record_stats(self.record.told())
 
-    def _watch(self, namespace: Namespace, terms: Terms) -> Taken:
+    def _watch(self, namespace: Namespace) -> Listener:
         alias = next((one for one in clients.aliases() if clients[one].namespace is namespace), "")
-        return self.record.take(alias, line_of(terms.where))
+        return _BlockListener(self.record, alias)
+
+
+class _BlockListener(Listener):
+    """Notes the acquisitions of one alias in *record*."""
+
+    def __init__(self, record: RequestRecord, alias: str) -> None:
+        self._record = record
+        self._alias = alias
+
+    def asked(self, names: tuple[str, ...], where: str | CodeType | None) -> Taken:
+        return self._record.take(self._alias, line_of(where), names)
 
 
 def line_of(where: str | CodeType | None) -> str:
-    """Return the text of *where*, with the current line if it is code that is running, else its first."""
+    """Return *where* as text, with the line that runs now if it is code that runs now."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and isinstance(where, CodeType):
         if frame.f_code is where:
@@ -280,17 +263,19 @@ def line_of(where: str | CodeType | None) -> str:
 
 def _acquired(*, alias: str, where: str, grant: Grant, waited: float, **_: Any) -> None:
     if (record := recording.get()) is not None:
-        record.take(alias, where).acquired(grant, waited)
+        record.take(alias, where, grant.names).acquired(grant, waited)
 
 
 def _refused(*, alias: str, where: str, names: Any, error: Any, waited: float, **_: Any) -> None:
     if (record := recording.get()) is not None:
-        record.take(alias, where).refused(names, error, waited)
+        record.take(alias, where, names).refused(error, waited)
 
 
 def _released(*, grant: Grant, held: float, **_: Any) -> None:
-    if (record := recording.get()) is not None and (taken := record.find(grant)) is not None:
-        taken.released(grant, held)
+    record = recording.get()
+    for taken in () if record is None else record.locks:
+        if taken.grant is grant:
+            taken.released(held)
 
 
 lock_acquired.connect(_acquired, dispatch_uid="distlock.toolbar")
