@@ -7,12 +7,12 @@ This module reads the store again under the lock, and saves the view's changes w
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import sys
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, cast
 
 from asgiref.sync import sync_to_async
@@ -25,6 +25,7 @@ from django.http.multipartparser import MultiPartParserError
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
+from distlock.engine.drivers import TaskParker, arun
 from distlock.errors import LockTimeout
 from distlock.grants.grant import Grant
 from distlock.web.batch import Batch
@@ -32,6 +33,7 @@ from distlock.web.decorator import Guarded
 from distlock.web.sessions import merge
 from distlock.web.stack import UpperGuard, serialises_session
 from django_distlock import private
+from django_distlock.clients.pooled import when_idle
 from django_distlock.conf import refreshes_session
 
 #: Exceptions that Django answers with a status below 500, for which SessionMiddleware saves the session.
@@ -53,23 +55,18 @@ def session_under(
     session: Any = getattr(request, "session", None)
     if session is None or not is_kept_apart or not refreshes_session():
         return None
-    if not _is_session(session) or session.session_key is None:
-        # No other request has a session that has no key yet.
+    if not _is_of(session, "base", "SessionBase") or session.session_key is None:
+        # A session without a key is known to nobody else.
         return None
     # A middleware may have wrapped it in a lazy object, which has attributes of its own.
     session = private.loaded_object(session)
+    if _is_of(session, "signed_cookies"):
+        # The client's cookie is the store, and can't be read again.
+        return None
     found: GuardedSession | None = vars(session).get(_MARK)
     if found is None or found.key != session.session_key:
-        if (store := store_of(session)) is None:
-            return None
-        found = vars(session)[_MARK] = GuardedSession(session, store)
+        found = vars(session)[_MARK] = GuardedSession(session)
     return None if found.is_locked else found
-
-
-def _is_session(session: object) -> bool:
-    # SessionMiddleware imports this module: if it is not imported, the site has none.
-    base = sys.modules.get("django.contrib.sessions.backends.base")
-    return base is not None and isinstance(session, base.SessionBase)
 
 
 def _is_answered_by_framework(error: BaseException) -> bool:
@@ -82,14 +79,14 @@ def _is_answered_by_framework(error: BaseException) -> bool:
 class GuardedSession:
     """The session of one request whose guard holds the lock. A `distlock.web.guard.Companion`."""
 
-    def __init__(self, session: Any, store: SessionStore) -> None:
+    def __init__(self, session: Any) -> None:
         self.key: str = session.session_key
         #: Whether a guard holds the lock, so that a save now is a save under the lock.
         self.is_locked = False
         #: The batch that its request is a part of, or None.
         self.batch: Batch[Any] | None = None
         self._session = session
-        self._store = store
+        self._store = SessionStore(session)
         #: The stored data, as far as this request knows; None before it is loaded.
         self._stored: Content | None = None
         #: The data that the running transaction has written, or None.
@@ -197,15 +194,7 @@ class GuardedSession:
         if not self._has_to_be_saved():
             self.ended(grant, error)
             return
-        saving = asyncio.ensure_future(sync_to_async(self.ended)(grant, error))
-        cancelled: asyncio.CancelledError | None = None
-        while not saving.done():
-            try:
-                await asyncio.shield(saving)
-            except asyncio.CancelledError as problem:
-                cancelled = problem
-        if cancelled is not None:
-            raise cancelled
+        await arun(when_idle(partial(self.ended, grant, error), TaskParker(), lambda: False))
 
     def _load(self) -> Content:
         """Replace ``load()`` of the session, which may read a replica or a cache."""
@@ -233,7 +222,7 @@ class GuardedSession:
         return private.session_content(self._session)
 
     def _has_to_be_saved(self) -> bool:
-        """Return whether SessionMiddleware would save the session. False after a login: the key is new."""
+        """Return whether SessionMiddleware would save it. A login leaves the old key to Django."""
         wanted = self._session.modified or settings.SESSION_SAVE_EVERY_REQUEST
         return bool(
             self.is_locked
@@ -303,13 +292,6 @@ logger = logging.getLogger("distlock")
 Content = dict[str, Any]
 
 
-def store_of(session: Any) -> SessionStore | None:
-    """Return the store of *session*, or None if it is the client's cookie, which can't be read again."""
-    if _is_of(session, "signed_cookies"):
-        return None
-    return SessionStore(session)
-
-
 def watch_sessions() -> None:
     """Let each session of the site keep a copy of what it loads, from the first request on."""
     if refreshes_session() and _has_sessions() and not keeps_sessions_in_cookies():
@@ -329,10 +311,10 @@ def keeps_sessions_in_cookies() -> bool:
     return issubclass(store, cookies)
 
 
-def _is_of(session: object, backend: str) -> bool:
-    # If the module is not imported, no session is of its class.
+def _is_of(session: object, backend: str, name: str = "SessionStore") -> bool:
+    # A store that was never imported keeps no session.
     module = sys.modules.get(f"django.contrib.sessions.backends.{backend}")
-    return module is not None and isinstance(session, module.SessionStore)
+    return module is not None and isinstance(session, getattr(module, name))
 
 
 class SessionStore:
@@ -376,8 +358,9 @@ class SessionStore:
         return self._is_saved_by(self._class)
 
     def save_row(self) -> bool:
-        """Save the session's row as `save` does, but not to the cache: `committed` does so after COMMIT."""
-        return self._is_saved_by(_database_store() if self._is_cached else self._class)
+        """Save the session in a transaction that may yet be rolled back: the cache waits for `committed`."""
+        database = sys.modules.get("django.contrib.sessions.backends.db")
+        return self._is_saved_by(database.SessionStore if database and self._is_cached else self._class)
 
     def _is_saved_by(self, cls: Any) -> bool:
         try:
@@ -387,7 +370,7 @@ class SessionStore:
         return True
 
     def committed(self, content: Content, *, in_order: bool) -> None:
-        """Write *content*, which was committed, to the cache. *in_order*: nobody has saved since."""
+        """Cache *content*, which the row has for good. *in_order*: nobody has written it since."""
         if not self._is_cached:
             return
         cache = caches[settings.SESSION_CACHE_ALIAS]
@@ -432,7 +415,3 @@ class SessionStore:
         content, fresh = private.session_content(self._session), self.load()
         if content is not None and fresh is not None:
             merge(content, before, fresh, ours_first=True)
-
-
-def _database_store() -> Any:
-    return sys.modules["django.contrib.sessions.backends.db"].SessionStore

@@ -64,6 +64,14 @@ def mode() -> shared.Mode:
     return shared.mode_of(getattr(settings, shared.SETTING, None), settings.DEBUG)
 
 
+def _this_read() -> shared.Read:
+    return shared.this_read(private_of_others.awaiting_frames)
+
+
+def _tell(write: shared.Write) -> None:
+    shared.tell(write, raises=mode() == "raise")
+
+
 def note_read(instance: Model, fields: Iterable[str] | None = None) -> None:
     """Count *fields* of *instance* as read just now: the caller has compared them with their row.
 
@@ -76,9 +84,7 @@ def note_read(instance: Model, fields: Iterable[str] | None = None) -> None:
         return
     deferred = instance.get_deferred_fields()
     names = _columns(instance, fields) - deferred
-    stamps.note(
-        shared.this_read(private_of_others.awaiting_frames), {name: getattr(instance, name) for name in names}
-    )
+    stamps.note(_this_read(), {name: getattr(instance, name) for name in names})
 
 
 def _columns(instance: Model, fields: Iterable[str] | None) -> set[str]:
@@ -104,7 +110,7 @@ def _loaded(instance: Model, **kwargs: object) -> None:
     is_loaded, refreshed = private.how_made()
     if not is_loaded:
         return
-    read = shared.this_read(private_of_others.awaiting_frames)
+    read = _this_read()
     values = vars(instance).copy()
     state = values.pop("_state")
     if refreshed is not None and (stamps := getattr(refreshed._state, _STAMPS, None)) is not None:
@@ -223,7 +229,7 @@ _last_saves: dict[tuple[str, Any], tuple[float, float]] = {}
 
 
 def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock: shared.Outermost) -> bool:
-    """Whether the row with *values* is a user's, as a cart is, and *lock* neither the user's nor the row's.
+    """Return whether the row with *values* is a user's, as a cart is, and *lock* is of neither of them.
 
     Other users' requests don't write such a row. Only two requests of the user at once, as by a double click,
     can overwrite each other's values.
@@ -244,7 +250,7 @@ def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock:
 def _was_overtaken(
     instance: Model, stamps: _Stamps, lock: shared.Outermost, fields: list[Field[Any, Any]]
 ) -> bool:
-    """Whether another holder has saved the row since *instance* was loaded, as far as this process knows."""
+    """Return whether another holder has saved the row since *instance* was loaded, as this process knows."""
     key = instance._meta.label, instance.pk
     with _mutex:
         since, saved_at = _last_saves.pop(key, (lock.since, 0.0))
@@ -268,7 +274,7 @@ def _write(
         fields=[field.name for field in fields],
         lock=lock,
         loaded=first.place,
-        saved=shared.this_read(private_of_others.awaiting_frames).place,
+        saved=_this_read().place,
         remedy=(
             f"Load it under the lock: take the lock before the line that loads it, or write "
             f"'{str(name).lower()}.refresh_from_db()' as the first line under the lock."
@@ -279,13 +285,12 @@ def _write(
 def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: dict[str, Any]) -> Any:
     """Report a stale write before its UPDATE is sent. This is an execute wrapper of Django."""
     if isinstance(sql, str) and sql.startswith("UPDATE "):
-        connection = context["connection"]
-        is_of_save, write = _of_save(sql, connection)
-        writes = [write] if write is not None else []
+        is_of_save, write = _of_save(sql, context["connection"])
+        if write is not None:
+            _tell(write)
         if not (is_of_save or many):
-            writes += _of_query(sql, params, connection)
-        for one in writes:
-            shared.tell(one, raises=mode() == "raise")
+            for one in list(_of_query(sql, params, context["connection"])):
+                _tell(one)
     return execute(sql, params, many, context)
 
 
@@ -313,7 +318,7 @@ def _saved(
     """Count the fields that *instance* has written as read now: they equal the row's."""
     if (write := _saves.take_out(instance)) is not None:
         # Its connection is older than the detector, and has no wrapper.
-        shared.tell(write, raises=mode() == "raise")
+        _tell(write)
     if not created:
         note_read(instance, update_fields)
 
@@ -322,7 +327,7 @@ def _saved(
 
 
 def _of_query(sql: str, params: Any, connection: Any) -> Iterator[shared.Write]:
-    """Give what has to be told of *sql*, an UPDATE of a query such as ``filter(pk=1).update(stock=4)``."""
+    """Yield what has to be told of *sql*, an UPDATE of a query such as ``filter(pk=1).update(stock=4)``."""
     rows = _rows_of_request.get()
     lock = shared.outermost() if rows else None
     if not rows or lock is None or not isinstance(params, list | tuple):
@@ -352,13 +357,13 @@ def _of_query(sql: str, params: Any, connection: Any) -> Iterator[shared.Write]:
             continue
         old = [field for field in old if field.attname in stamps.reads]
         yield _write(model, key, stamps, lock, old)
-        stamps.note(shared.this_read(private_of_others.awaiting_frames), {one.attname: None for one in old})
+        stamps.note(_this_read(), {one.attname: None for one in old})
 
 
 def _was_read_under(
     lock: shared.Outermost, read: Iterable[_Stamps], fields: Iterable[Field[Any, Any]]
 ) -> bool:
-    """Whether each of *fields* was read under *lock*, by one of the instances whose stamps are *read*."""
+    """Return whether one of the instances with the stamps *read* has read each of *fields* under *lock*."""
     return all(
         any(field.attname in one.reads and one.reads[field.attname].at >= lock.since for one in read)
         for field in fields

@@ -383,7 +383,7 @@ def _compare_related(user: Model, row: Model, relation: Any) -> None:
 
 
 def _is_of_session(request: Any, user: Model) -> bool:
-    """Return whether *user* comes from the session of *request*, not from a token or by impersonation."""
+    """Return whether the session of *request* logged *user* in: no token or header, and no impersonation."""
     django_request = private_of_others.django_request(request)
     session = _session_of(django_request)
     key, backend = session.get(auth.SESSION_KEY), session.get(auth.BACKEND_SESSION_KEY)
@@ -395,19 +395,17 @@ def _is_of_session(request: Any, user: Model) -> bool:
     of_session = [one for one in loaded if _is_row(one)]
     if any(one is user for one in of_session):
         return True
-    return not of_session if request is django_request else _is_of_session_in_rest(request)
+    if request is django_request:
+        return not of_session
+    from rest_framework.authentication import SessionAuthentication
+
+    return isinstance(request.successful_authenticator, SessionAuthentication)
 
 
 def _session_of(request: HttpRequest) -> Mapping[str, Any]:
     """Return the data that the session of *request* has loaded, without marking it as accessed."""
     session = private.loaded_object(vars(request).get("session"))
     return {} if session is None else private.session_content(session) or {}
-
-
-def _is_of_session_in_rest(request: Any) -> bool:
-    from rest_framework.authentication import SessionAuthentication
-
-    return isinstance(request.successful_authenticator, SessionAuthentication)
 
 
 def _may_log_in(request: Any, user: Any) -> bool:
