@@ -1,3 +1,1 @@
-"""System checks, which ``manage.py check`` runs."""
-
-from __future__ import annotations
+"""What ``manage.py check`` says of locks."""

@@ -1,3 +1,1 @@
-"""The clients behind ``locks``, which take Django's transactions into account."""
-
-from __future__ import annotations
+"""What ``locks`` gives: clients of lock services that know of Django's transactions."""

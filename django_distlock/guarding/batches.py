@@ -241,7 +241,7 @@ def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]
             try:
                 yield hooks
                 if private.end_blocks_inside(connection, block, ConfigurationError()):
-                    raise open_transactions.left_open(names, using)
+                    open_transactions.refuse_left(names, using)
                 open_transactions.refuse_left(names, open_transactions.roll_back(but=connection))
                 open_transactions.refuse_closed([using])
                 open_transactions.refuse_failed([using])

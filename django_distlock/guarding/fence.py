@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -57,7 +57,7 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
 
 @contextmanager
 def later_transactions(grant: Grant, using: str) -> Iterator[None]:
-    """Fence the transactions of the block, after the COMMIT of a `fenced` one on another connection."""
+    """Run the block after the COMMIT of a `fenced` transaction of another connection of this database."""
     connection = _MarkedConnection(using)
     later = _later(grant, using, connection)
     with connection.watched(), later.watched():
@@ -74,10 +74,7 @@ def _later(grant: Grant, using: str, connection: _MarkedConnection) -> LaterTran
 
 @contextmanager
 def leaving_no_unused_row(grant: Grant, using: str) -> Iterator[None]:
-    """Remove the fence rows that *grant* has made in this transaction, if the block writes nothing else.
-
-    It is meant for the last transaction of *grant*.
-    """
+    """Leave no row of the names of *grant* if the block, its last transaction, writes nothing."""
     connection = connections[using]
 
     def goes_on() -> bool:
@@ -166,7 +163,7 @@ def make_table(using: str) -> str:
 
 @contextmanager
 def looking(fence: bool | str) -> Iterator[Connection]:
-    """Yield this thread's connection to the database of *fence*, to inspect its locked rows."""
+    """Give this thread's connection to the database of *fence*, to see its locked rows."""
     using = database_of(fence)
     assert using is not None
     yield _Connection(using)
@@ -214,7 +211,7 @@ class _MarkedConnection(_Connection):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Check the mark before each COMMIT of the block."""
+        """Have each COMMIT in the block look at the mark first."""
         if self._connection in _marks:
             # This is a guard of an on_commit hook, inside another guard.
             yield
@@ -257,7 +254,7 @@ class _MarkedConnection(_Connection):
             commit()
 
     def _send(self, statement: str) -> None:
-        """Send *statement* without the site's execute wrappers, as Django sends COMMIT."""
+        """Send *statement* past what the site has put around its own, as Django sends COMMIT."""
         with self._connection.wrap_database_errors:
             cursor = self._connection.connection.cursor()
             try:
@@ -271,7 +268,7 @@ Pass = Callable[[Begin, Callable[[], float]], object]
 
 
 class LaterTransactions:
-    """Fences the transactions of *grant* on *using* that follow the first one. Used by one thread."""
+    """The later transactions of *grant* on the database *using*, in the thread that has the connection."""
 
     def __init__(self, grant: Grant, using: str, pass_fence: Pass) -> None:
         self._grant = grant
@@ -287,7 +284,7 @@ class LaterTransactions:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch the statements of the block: the first transaction, and the hooks that run at its end."""
+        """Run the block, which is the first transaction, and what runs at its end."""
         with self._connection.execute_wrapper(self._execute):
             try:
                 yield
@@ -296,7 +293,7 @@ class LaterTransactions:
                     self._end_watch()
 
     def watch(self) -> None:
-        """Fence what begins from now on. Called when the first transaction is about to be committed."""
+        """Count what begins from now on as a later transaction: the first one has done its work."""
         self._end_watch = private.begin_and_end_by(self._connection, self._begin_or_end)
 
     def _begin_or_end(self, autocommit: bool, *arguments: Any, **words: Any) -> None:
@@ -304,7 +301,8 @@ class LaterTransactions:
             self._set_autocommit(autocommit, *arguments, **words)
             self._refuse_ended()
         else:
-            self._pass(lambda: _Begun(self._connection, self._set_autocommit, arguments, words))
+            begin = partial(self._set_autocommit, autocommit, *arguments, **words)
+            self._pass(partial(_begun, begin, self._connection, self._set_autocommit))
 
     def _pass(self, begin: Begin) -> None:
         timeout = self._grant.timeout
@@ -338,10 +336,10 @@ class LaterTransactions:
             self._ended = error
 
     def _look(self) -> None:
-        """Pass the fence or check the lock, before a statement outside of ``atomic``."""
+        """Check the lock before a statement outside of ``atomic``."""
         if not self._connection.autocommit:
-            # The statement may begin a transaction: set_autocommit(False) was called, and maybe commit().
-            self._pass(_Nothing)
+            # It may be a transaction that set_autocommit(False) has begun, or one after it.
+            self._pass(nullcontext)
             return
         if self._grant.held_by_transaction:
             return  # The lock was a row, which COMMIT has unlocked.
@@ -367,34 +365,16 @@ class LaterTransactions:
         )
 
 
-class _Nothing(AbstractContextManager[object]):
-    """Begins nothing: the transaction is open already."""
-
-    def __exit__(self, *exc_info: object) -> None: ...
-
-
-class _Begun(AbstractContextManager[object]):
-    """Begins a transaction by ``set_autocommit(False)``, which the site's own code ends.
-
-    An error in the block, because the fence was not passed, rolls it back.
-    """
-
-    def __init__(
-        self, connection: Any, set_autocommit: Callable[..., None], arguments: Any, words: Any
-    ) -> None:
-        self._connection = connection
-        self._set_autocommit = set_autocommit
-        self._arguments = arguments
-        self._words = words
-
-    def __enter__(self) -> None:
-        self._set_autocommit(False, *self._arguments, **self._words)
-
-    def __exit__(self, kind: object, *exc_info: object) -> None:
-        if kind is None:
-            return
+@contextmanager
+def _begun(begin: Callable[[], None], connection: Any, set_autocommit: Callable[..., None]) -> Iterator[None]:
+    """Begin a transaction that the site ends. The block passes the fence in it; if not, roll back."""
+    begin()
+    try:
+        yield
+    except BaseException:
         try:
-            self._connection.rollback()
+            connection.rollback()
         except Error:
-            self._connection.close()
-        self._set_autocommit(True)
+            connection.close()
+        set_autocommit(True)
+        raise

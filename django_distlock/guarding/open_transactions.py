@@ -58,7 +58,7 @@ class Open:
 
 
 def find_open(alias: str | None = None) -> Open | None:
-    """Return the first open transaction of this thread, except those that `TestCase` opens around a test.
+    """Return the first open transaction of this thread. Those of `TestCase` around a test don't count.
 
     *alias*: look at this database only.
     """
@@ -84,19 +84,14 @@ def refuse_open(names: Sequence[str], line: str) -> None:
         raise ConfigurationError(found.message(this_code(), names, nested=False, line=line))
 
 
-def left_open(names: Sequence[str], alias: str) -> ConfigurationError:
-    """Return the error for a transaction of *alias* that code under the lock of *names* left open."""
-    shown = ", ".join(map(repr, names))
-    return ConfigurationError(
-        f"What ran under the lock {shown} left a transaction of the database {alias!r} open: it is "
-        "rolled back, for its COMMIT would come after the release. Write 'with transaction.atomic():'."
-    )
-
-
 def refuse_left(names: Sequence[str], alias: str | None) -> None:
-    """Raise `left_open` if a transaction of the database *alias* was left open."""
+    """Raise `ConfigurationError` if code under the lock left a transaction of the database *alias* open."""
     if alias is not None:
-        raise left_open(names, alias)
+        shown = ", ".join(map(repr, names))
+        raise ConfigurationError(
+            f"What ran under the lock {shown} left a transaction of the database {alias!r} open: it is "
+            "rolled back, for its COMMIT would come after the release. Write 'with transaction.atomic():'."
+        )
 
 
 def refuse_early(names: Sequence[str], alias: str | None) -> None:
@@ -128,7 +123,7 @@ _asked: WeakSet[Any] = WeakSet()
 
 @contextmanager
 def noting_rollbacks(aliases: Sequence[str]) -> Iterator[None]:
-    """Note calls of `transaction.set_rollback` for *aliases* during the block, for `refuse_failed`."""
+    """Note for `refuse_failed` what `transaction.set_rollback` asks for in the block, in *aliases*."""
     with ExitStack() as stack:
         for alias in aliases:
             connection: Any = connections[alias]
@@ -155,7 +150,7 @@ def ask_for_rollback(connection: Any) -> None:
 
 
 def forget_rollback(connection: Any) -> None:
-    """Forget what `ask_for_rollback` noted for *connection*, whose innermost block has ended."""
+    """Forget what was asked for the innermost block of *connection*, which has ended."""
     _asked.discard(connection)
 
 
@@ -187,7 +182,7 @@ def refuse_failed(aliases: Sequence[str]) -> None:
 
 
 def give_up_failed(raised: bool = False) -> None:
-    """Accept rollbacks because the view's response reports an error.
+    """Take all that is rolled back for meant: the answer tells of an error.
 
     *raised*: the response was made from an exception, so roll back every transaction.
     """
@@ -217,7 +212,7 @@ def roll_back(but: object = None) -> str | None:
 
 
 def give_up() -> str | None:
-    """Make the open transactions roll back when their ``atomic`` blocks end, because code inside goes on.
+    """Do as `roll_back`, for code that is inside of its ``atomic`` blocks, and goes on there.
 
     Until then these blocks refuse queries. Return as `roll_back` does.
     """

@@ -120,7 +120,7 @@ class SyncTransactions:
             open_transactions.roll_back()
             raise
         if (alias := open_transactions.roll_back()) is not None:
-            raise open_transactions.left_open(grant.names, alias)
+            open_transactions.refuse_left(grant.names, alias)
 
     @contextmanager
     def unlocked(self) -> Iterator[None]:

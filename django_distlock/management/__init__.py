@@ -1,3 +1,1 @@
-"""The package where Django looks for commands."""
-
-from __future__ import annotations
+"""Where Django looks for commands."""

@@ -1,3 +1,1 @@
-"""Migrations of the fence table, and of the permissions of the admin's page of locks."""
-
-from __future__ import annotations
+"""Migrations of the table of the fence."""

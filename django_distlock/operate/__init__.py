@@ -1,3 +1,1 @@
-"""Shows a site's locks to its operators: the admin's page of locks, and the panel of the debug toolbar."""
-
-from __future__ import annotations
+"""What an operator of a Django site sees of its locks: the admin's page, and the debug toolbar's panel."""

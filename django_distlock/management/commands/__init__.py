@@ -1,3 +1,1 @@
-"""The package whose modules Django runs as commands of ``manage.py``."""
-
-from __future__ import annotations
+"""The commands of ``manage.py``, by their names."""
