@@ -106,7 +106,7 @@ def leave_unlogged(response: Any) -> None:
 
 
 def post_render_callbacks(response: object) -> list[Function]:
-    """Return the site's own functions that run when *response* is rendered."""
+    """Return the functions of the site, not those of Django, that run when *response* is rendered."""
     if getattr(response, "is_rendered", True):
         return []
     callbacks: list[Function] = getattr(response, "_post_render_callbacks", [])
@@ -200,12 +200,12 @@ def session_as_loaded(session: Any) -> dict[str, Any] | None:
 
 
 def own_blocks(connection: Any) -> list[Any]:
-    """Return the open ``atomic`` blocks of *connection*, except a `TestCase`'s, the outermost first."""
+    """Return the open ``atomic`` blocks of *connection*, the outermost first, without those of `TestCase`."""
     return [block for block in connection.atomic_blocks if not block._from_testcase]
 
 
 def end_blocks(connection: Any, error: BaseException) -> bool:
-    """Exit the `own_blocks` of *connection*, as if *error* left them. Return whether there were any."""
+    """End the `own_blocks` of *connection* as if *error* had left them. Return whether there was one."""
     blocks, found = connection.atomic_blocks, False
     while blocks and not blocks[-1]._from_testcase:
         found = True
@@ -216,7 +216,7 @@ def end_blocks(connection: Any, error: BaseException) -> bool:
 def mark_blocks(connection: Any) -> bool:
     """Make the `own_blocks` of *connection* roll back when they end, and refuse queries until then.
 
-    Return whether one of them would have been committed.
+    Return whether there was one that would have been committed.
     """
     inner = len(own_blocks(connection)) - 1
     if inner < 0 or not connection.commit_on_exit:
@@ -270,14 +270,14 @@ def has_commit_hooks(connection: Any) -> bool:
 
 
 def put_commit_hooks(connection: Any, hooks: list[Any]) -> list[Any]:
-    """Replace the ``on_commit`` hooks of *connection*. Return the previous hooks."""
+    """Let *hooks* wait for the COMMIT of *connection*. Return those that have waited before."""
     before: list[Any] = connection.run_on_commit
     connection.run_on_commit = hooks
     return before
 
 
 def commit_hook(function: Callable[[], object]) -> object:
-    """Return *function* as an ``on_commit`` hook for `put_commit_hooks`."""
+    """Return *function* as `put_commit_hooks` takes it."""
     return set[str](), function, False
 
 
@@ -288,7 +288,7 @@ def run_commit_hooks(connection: Any, hooks: list[Any]) -> None:
 
 
 def end_blocks_inside(connection: Any, block: object, error: BaseException) -> bool:
-    """Exit the blocks open inside *block*, as if *error* left them. Return whether there were any."""
+    """End the blocks inside of *block*, as if *error* had left them. Return whether there was one."""
     found = False
     while connection.atomic_blocks and connection.atomic_blocks[-1] is not block:
         found = True

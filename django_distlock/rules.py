@@ -114,7 +114,7 @@ class Plan:
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """Inside, the rules apply to the views that URLs are resolved to."""
+    """Apply the rules to the views that URLs are resolved to in the block."""
     plan = current_plan()
     before = _views.set(_NOTHING if plan is None else plan.views)
     try:
@@ -140,7 +140,7 @@ _plan: Plan | None = None
 
 
 def current_plan() -> Plan | None:
-    """The plan of the settings as they are, made when they were last changed; None where there are no rules.
+    """Return the plan of the settings as they are now; None: there are no rules.
 
     Raises `ConfigurationError` for what can't be locked.
     """
@@ -453,7 +453,7 @@ def _opted_out(view: View) -> EveryAlias:
 def _shared_patterns(
     rules: Mapping[str, Sequence[Rule]], found: Sequence[Route]
 ) -> Iterator[ConfigurationError]:
-    """Yield the errors for URL patterns that are included at several places under different rules."""
+    """Yield the errors of URL patterns that are included at several places, with different rules."""
     first: dict[URLPattern, Route] = {}
     for route in found:
         other = first.setdefault(route.pattern, route)

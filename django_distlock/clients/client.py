@@ -62,15 +62,21 @@ class Client(Locks):
         self._anywhere = Locks(_Watched(Waiting(namespace, gives_back=False)), guards.timeout)
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
-        """See `distlock.Locks.lock`. *in_transaction*: the lock may be acquired inside a transaction."""
+        """Return a lock: see `distlock.Locks.lock`.
+
+        *in_transaction*: True: it may be taken inside an open transaction.
+        """
         return self._anywhere.lock(*names, **options) if in_transaction else super().lock(*names, **options)
 
     def rlock(self, *names: str, in_transaction: bool = False, **options: Any) -> RLock:
-        """See `distlock.Locks.rlock`. *in_transaction*: the lock may be acquired inside a transaction."""
+        """Return a re-entrant lock: see `distlock.Locks.rlock`.
+
+        *in_transaction*: True: it may be taken inside an open transaction.
+        """
         return self._anywhere.rlock(*names, **options) if in_transaction else super().rlock(*names, **options)
 
     def semaphore(self, name: str, **options: Any) -> Semaphore:
-        """See `distlock.Locks.semaphore`. It may be acquired in transactions: it does not order them."""
+        """Return a semaphore: see `distlock.Locks.semaphore`. A transaction may be open around it."""
         return self._anywhere.semaphore(name, **options)
 
 
@@ -135,7 +141,10 @@ class BlockAcquirer:
 
 
 def roll_back_left(namespace: Namespace) -> AtEnd:
-    """At the end of a ``with`` block what is open is rolled back: its COMMIT would come after the release."""
+    """Return what rolls back, at the end of a ``with`` block, a transaction that is still open.
+
+    Its COMMIT would come after the release.
+    """
 
     def at_end(names: tuple[str, ...]) -> Commands[LockError | None]:
         left = yield from _where_it_runs(open_transactions.roll_back, namespace, names)
@@ -221,7 +230,7 @@ class RowClient(RowLocks):
         self._using = using
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
-        """A lock whose ``with`` block is a transaction: committed at its end, rolled back on errors."""
+        """Return a lock whose ``with`` block is a transaction. Errors roll it back."""
         if in_transaction:
             raise ConfigurationError(f"in_transaction=True, and the lock is a row. {_ROW_LINE}")
         return super().lock(*names, **options)

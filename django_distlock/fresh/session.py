@@ -186,11 +186,11 @@ class GuardedSession:
             self._note_saved(deepcopy(self._content))
 
     async def abegun(self, grant: Grant) -> None:
-        """`begun`, for an async view."""
+        """Do as `begun`, for an async view."""
         await sync_to_async(self.begun)(grant)
 
     async def aended(self, grant: Grant, error: BaseException | None) -> None:
-        """`ended`, for an async view. A cancellation waits for the save, which must precede the release."""
+        """Do as `ended`, for an async view. Cancellation waits: a thread would save after the release."""
         if not self._has_to_be_saved():
             self.ended(grant, error)
             return

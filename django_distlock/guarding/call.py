@@ -127,7 +127,7 @@ async def arun(
     args: Arguments,
     kwargs: Keywords,
 ) -> Any:
-    """`run`, for an async *body*."""
+    """Do as `run`, for an async *body*."""
     warn_without_checks()
     request, http, told = standing.request, standing.http, guarded.told
     uppers = upper_guards(guarded) if guarded.has_upper else ()

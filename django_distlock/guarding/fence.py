@@ -33,7 +33,7 @@ from django_distlock.guarding.open_transactions import ask_for_rollback
 
 @contextmanager
 def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None]:
-    """Run the block in a transaction of the database *using* that commits only if no later grant's did.
+    """Open a transaction of the database *using* that is committed only if no later grant's was.
 
     Transactions that begin in its ``on_commit`` hooks are fenced, too: see `LaterTransactions`. *left*:
     returns the seconds left to wait for transactions of earlier grants. Raises `LockLost`, `LockTimeout`.
@@ -114,7 +114,7 @@ def _undivided(grant: Grant, using: str) -> Iterator[None]:
 
 
 def prune(using: str, days: float, dry_run: bool) -> int:
-    """See `distlock.fence.prune`. *using*: an alias of ``DATABASES``."""
+    """Delete fence rows: see `distlock.fence.prune`. *using*: an alias of ``DATABASES``."""
     database_of(using)
     check_database(using)
     begin = partial(transaction.atomic, using=using, durable=True)
@@ -122,7 +122,7 @@ def prune(using: str, days: float, dry_run: bool) -> int:
 
 
 def examine(using: str, wanted: bool) -> Finding | None:
-    """See `distlock.fence.prune`. *using*: an alias of ``DATABASES``."""
+    """Look at the fence's table: see `distlock.fence.prune`. *using*: an alias of ``DATABASES``."""
     check_database(using)
     begin = partial(transaction.atomic, using=using)
     line = "python manage.py distlock prune" + ("" if using == DEFAULT_DB_ALIAS else f" --database {using}")

@@ -136,7 +136,7 @@ class Standing:
         return self.view is not None and self.view.view_is_async
 
     def opted_out(self, every: EveryAlias) -> EveryAlias:
-        """Return *every* and the aliases of the class's dispatch(), which `method_decorator` leaves out."""
+        """Add to *every* what the site opted out for the class: `method_decorator` does not hand it down."""
         if self.view is None:
             return every
         return EveryAlias({*every, *opted_out(type(self.view).dispatch)})

@@ -73,7 +73,7 @@ class Refused(APIException):  # type: ignore[misc]  # REST framework has no type
 
 @contextmanager
 def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
-    """Turn lock errors of the block into `Refused`."""
+    """Raise `Refused` for lock errors of the block."""
     try:
         yield
     except LockError as error:
@@ -87,7 +87,7 @@ def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
 def guard_callback(
     callback: Callable[..., Any], told: Told, *, methods: Methods | None, when: When | None
 ) -> Callable[..., Any]:
-    """*callback*, of a view of REST framework, guarded."""
+    """Return *callback*, of a view of REST framework, in a guard."""
     cls: Any = viewclasses.view_class(callback)
     if cls.view_is_async:
         raise ConfigurationError(async_in_rest(told, cls))
@@ -256,7 +256,7 @@ def _guard_handler(
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """Keep REST framework's exception handler from rolling back the transaction of a `TestCase`."""
+    """Keep REST framework's exception handler, which rolls back what is open, from that of a `TestCase`."""
     with ExitStack() as stack:
         for connection in connections.all(initialized_only=True):
             if connection.in_atomic_block:

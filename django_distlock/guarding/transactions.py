@@ -83,9 +83,11 @@ class SyncTransactions:
         inner: Callable[..., Any] | None = None,
         line: Callable[[], str] = str,
     ) -> None:
-        """*every*: the set that `take_over` made for a view; None for a function. *inner*: the guarded view.
+        """Make the transactions of one call.
 
-        *line* returns the remedy if a transaction is open already.
+        *where*: what is called, for messages. *every*: the databases that a view opted out; None: it is no
+        view. *inner*: what is guarded, if it was a view by itself. *line* says what to write if other code
+        has opened a transaction.
         """
         self._where = where
         self._every = every
@@ -101,7 +103,7 @@ class SyncTransactions:
             raise ConfigurationError(found.message(self._where, names, nested, self._line()))
 
     def databases(self, fenced_in: str | None) -> list[str]:
-        """Return the databases where `begin` begins transactions."""
+        """Return the databases in which it begins transactions, if *fenced_in* is fenced."""
         atomic = [] if self._every is None else self._every.atomic_requests()
         return atomic if fenced_in is None or fenced_in in atomic else [*atomic, fenced_in]
 
@@ -124,7 +126,7 @@ class SyncTransactions:
 
     @contextmanager
     def unlocked(self) -> Iterator[None]:
-        """Open the transactions that Django would have opened, for a request that is not locked."""
+        """Open, for a request that is not locked, just the transactions that Django would have opened."""
         with ExitStack() as stack:
             for alias in () if self._every is None else self._every.atomic_requests():
                 # Another guard further inside may open this transaction.
@@ -143,9 +145,9 @@ class AsyncTransactions:
 
     @classmethod
     async def look_around(cls, where: str) -> AsyncTransactions:
-        """Return an instance that knows what is open in the `sync_to_async` thread.
+        """Return the transactions of a call, and look in that thread for what is open there.
 
-        Only that thread can look at its connections. It also gives pooled ones back, before the task waits.
+        Connections can be asked there only. Pooled ones are given back there before the task waits.
         """
 
         def look() -> tuple[int, open_transactions.Open | None]:

@@ -57,7 +57,7 @@ def guard_view(
 
 
 def guard_class(cls: type, told: Told) -> type:
-    """*cls*, whose ``as_view()`` gives guarded views; so does that of its subclasses."""
+    """Return *cls*, whose ``as_view()`` gives guarded views from now on, as that of its subclasses."""
     if not issubclass(cls, View):
         raise ConfigurationError(
             f"{cls.__module__}.{cls.__qualname__} is a class, and no view: write @{told} above one of its "
@@ -92,7 +92,7 @@ def guard_function(
     methods: Methods | None = None,
     when: When | None = None,
 ) -> Callable[..., Any]:
-    """Return *function* in a guard. *methods*: the HTTP methods to lock if *told* names none; None: all."""
+    """Return *function* in a guard. *methods*: see `guard_view`."""
     if is_ninja_operation(function):
         raise ConfigurationError(
             f"@{told} stands above the decorator of django-ninja on {where_of(function)}, so that requests "
