@@ -109,7 +109,7 @@ watching: ContextVar[Callable[[Namespace], Listener] | None] = ContextVar("distl
 
 
 class _Watched:
-    """The acquirer *inner*, and whoever is `watching` the running request is told what it grants."""
+    """The acquirer *inner*. The listener of the running request, if it has one, is told what it grants."""
 
     def __init__(self, inner: Acquirer) -> None:
         self.namespace = inner.namespace
