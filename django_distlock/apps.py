@@ -9,7 +9,7 @@ class DistlockConfig(AppConfig):
     verbose_name = "Distlock"
 
     def ready(self) -> None:
-        # Importing registers them.
+        # Importing these modules registers their checks.
         from django_distlock.checks import guards, settings  # noqa: F401
         from django_distlock.conf import refuse_without_middleware
         from django_distlock.fresh.session import watch_sessions

@@ -106,7 +106,7 @@ def distributed_lock(
 
 @contextmanager
 def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
-    """Open a transaction that is committed only if no later grant's was, and the lock is still held.
+    """Run the block in a transaction that commits only if no later grant's did, and the lock is still held.
 
     *grant*: the value of ``with locks.lock(…) as grant``.
     *using*: a key of ``DATABASES``; None: the default one.

@@ -13,7 +13,7 @@ M = TypeVar("M", bound=models.Model)
 
 class FencedQuerySet(models.QuerySet[M]):
     def fenced_update(self, grant: Grant, name: str | None = None, /, **values: Any) -> int:
-        """Update only those rows that no later grant than *grant* has written. Return how many.
+        """Update the rows that no later grant than *grant* has written. Return how many.
 
         ``Product.objects.filter(pk=1, stock__gte=2).fenced_update(grant, stock=F("stock") - 2)``. *name*: the
         name whose fence is compared, if the grant has several.

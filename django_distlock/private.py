@@ -106,7 +106,7 @@ def leave_unlogged(response: Any) -> None:
 
 
 def post_render_callbacks(response: object) -> list[Function]:
-    """Return the functions of the site, not those of Django, that run when *response* is rendered."""
+    """Return the site's own functions that run when *response* is rendered."""
     if getattr(response, "is_rendered", True):
         return []
     callbacks: list[Function] = getattr(response, "_post_render_callbacks", [])
@@ -200,12 +200,12 @@ def session_as_loaded(session: Any) -> dict[str, Any] | None:
 
 
 def own_blocks(connection: Any) -> list[Any]:
-    """Return the open ``atomic`` blocks of *connection*, the outermost first, without those of `TestCase`."""
+    """Return the open ``atomic`` blocks of *connection*, except a `TestCase`'s, the outermost first."""
     return [block for block in connection.atomic_blocks if not block._from_testcase]
 
 
 def end_blocks(connection: Any, error: BaseException) -> bool:
-    """End the `own_blocks` of *connection* as if *error* had left them. Return whether there was one."""
+    """Exit the `own_blocks` of *connection*, as if *error* left them. Return whether there were any."""
     blocks, found = connection.atomic_blocks, False
     while blocks and not blocks[-1]._from_testcase:
         found = True
@@ -216,7 +216,7 @@ def end_blocks(connection: Any, error: BaseException) -> bool:
 def mark_blocks(connection: Any) -> bool:
     """Make the `own_blocks` of *connection* roll back when they end, and refuse queries until then.
 
-    Return whether there was one that would have been committed.
+    Return whether one of them would have been committed.
     """
     inner = len(own_blocks(connection)) - 1
     if inner < 0 or not connection.commit_on_exit:
@@ -239,14 +239,14 @@ def mark(connection: Any) -> None:
 
 
 def set_rollback_by(connection: Any, set_rollback: Callable[[bool], None]) -> Callable[[], None]:
-    """Replace the method of *connection* that asks for a rollback. Return what undoes that."""
+    """Replace the ``set_rollback`` of *connection*. Return a function that restores the previous one."""
     undo = _undoing(connection, "set_rollback")
     connection.set_rollback = set_rollback
     return undo
 
 
 def _undoing(connection: Any, name: str) -> Callable[[], None]:
-    """Return what gives *connection* back the method *name* that it has now."""
+    """Return a function that gives *connection* back the method *name* that it has now."""
     before = vars(connection).get(name)
 
     def undo() -> None:
@@ -270,14 +270,14 @@ def has_commit_hooks(connection: Any) -> bool:
 
 
 def put_commit_hooks(connection: Any, hooks: list[Any]) -> list[Any]:
-    """Let *hooks* wait for the COMMIT of *connection*. Return those that have waited before."""
+    """Replace the ``on_commit`` hooks of *connection*. Return the previous hooks."""
     before: list[Any] = connection.run_on_commit
     connection.run_on_commit = hooks
     return before
 
 
 def commit_hook(function: Callable[[], object]) -> object:
-    """Return *function* as `put_commit_hooks` takes it."""
+    """Return *function* as an ``on_commit`` hook for `put_commit_hooks`."""
     return set[str](), function, False
 
 
@@ -288,7 +288,7 @@ def run_commit_hooks(connection: Any, hooks: list[Any]) -> None:
 
 
 def end_blocks_inside(connection: Any, block: object, error: BaseException) -> bool:
-    """End the blocks inside of *block*, as if *error* had left them. Return whether there was one."""
+    """Exit the blocks open inside *block*, as if *error* left them. Return whether there were any."""
     found = False
     while connection.atomic_blocks and connection.atomic_blocks[-1] is not block:
         found = True
@@ -314,16 +314,19 @@ def is_outermost(connection: Any) -> bool:
 
 
 def send_commit_by(connection: Any, send: Callable[[Function], None]) -> Callable[[], None]:
-    """Have *send* called with the method that sends COMMIT on *connection*. Return what undoes that."""
+    """Call *send* in place of the function that sends COMMIT on *connection*, with that function.
+
+    Return a function that restores the previous behaviour.
+    """
     commit, undo = connection._commit, _undoing(connection, "_commit")
     connection._commit = lambda: send(commit)
     return undo
 
 
 def begin_and_end_by(connection: Any, set_autocommit: Callable[..., None]) -> Callable[[], None]:
-    """Replace the method of *connection* in which each outermost transaction begins and ends.
+    """Replace the ``set_autocommit`` of *connection*. Return a function that restores the previous one.
 
-    No signal tells of that. Return what undoes it.
+    Every outermost transaction begins and ends by a call of ``set_autocommit``; Django sends no signal.
     """
     undo = _undoing(connection, "set_autocommit")
     connection.set_autocommit = set_autocommit
@@ -352,7 +355,7 @@ def loaded_object(value: object) -> object:
 
 
 def loaded_by_session(request: HttpRequest) -> object:
-    """Return what ``request.user`` has loaded for the session, if it has; somebody may have replaced it."""
+    """Return the user that Django loaded for ``request.user``, which may be another one by now; else None."""
     user = vars(request).get("_cached_user")
     return None if user is None else loaded_object(user)
 

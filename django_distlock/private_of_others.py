@@ -58,7 +58,7 @@ def function_of_api_view(cls: Any) -> Function:
 
 
 def django_request(request: Any) -> HttpRequest:
-    """Return Django's request inside that of REST framework, or *request* itself."""
+    """Return Django's request, if *request* is REST framework's wrapper around it; else *request*."""
     inner: HttpRequest = getattr(request, "_request", request)
     return inner
 
@@ -92,7 +92,7 @@ def call_handler_through(view: Any, name: str, handler: Function) -> None:
 
 
 def is_ninja_operation(function: object) -> bool:
-    """Return whether a decorator of django-ninja has taken *function*: nothing above it is ever called."""
+    """Return whether django-ninja has registered *function*, so that decorators above are never called."""
     return hasattr(function, "_ninja_operation")
 
 
@@ -161,7 +161,7 @@ def has_thread_of_its_own() -> bool:
 
 
 def request_threads() -> list[int]:
-    """Return the thread in which `sync_to_async` does the work of the request; none before the first work."""
+    """Return the id of the thread in which `sync_to_async` runs work of this request; [] before the first."""
     executor: Any = getattr(AsyncToSync.executors, "current", None)
     if executor is None and (request := SyncToAsync.thread_sensitive_context.get(None)) is not None:
         executor = SyncToAsync.context_to_thread_executor.get(request)

@@ -1,1 +1,1 @@
-"""What ``locks`` gives: clients of lock services that know of Django's transactions."""
+"""The clients behind ``locks``, which take Django's transactions into account."""

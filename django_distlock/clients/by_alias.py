@@ -40,7 +40,7 @@ class LockHandler(DefaultAlias):
         in_transaction: bool = False,
         **options: Unpack[LockOptions],
     ) -> Lock:
-        """Return a lock of the default alias. ``locks["other"].lock`` gives those of another alias.
+        """Return a lock of the default alias. ``locks["other"].lock(…)`` is one of another alias.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_push*, *on_release_requested*:
         as for `distlock.Locks.lock`, which also lists the errors.

@@ -124,7 +124,7 @@ class _Watched:
 
 
 class BlockAcquirer:
-    """*inner*, outside of every transaction. *line*: what to write where one is open."""
+    """Acquires locks of *inner*, and refuses to in a transaction. *line*: the remedy that the error names."""
 
     def __init__(self, inner: Acquirer, line: str) -> None:
         self.namespace = inner.namespace
@@ -141,7 +141,7 @@ class BlockAcquirer:
 
 
 def roll_back_left(namespace: Namespace) -> AtEnd:
-    """Return what rolls back, at the end of a ``with`` block, a transaction that is still open.
+    """Return a function for the end of a ``with`` block, which rolls back any transaction left open.
 
     Its COMMIT would come after the release.
     """
@@ -158,7 +158,7 @@ def roll_back_left(namespace: Namespace) -> AtEnd:
 
 
 class EnclosingGrant(GrantWrapper):
-    """A grant whose release is an error inside a transaction that its owner has begun under it."""
+    """A grant that its owner must not release inside a transaction that began under it."""
 
     __slots__ = ("_namespace", "_owner")
 
@@ -177,7 +177,7 @@ class EnclosingGrant(GrantWrapper):
     def _release(self, until: float = math.inf) -> Commands[None]:
         early: str | None = None
         try:
-            # Another thread has transactions of its own, and a lock that is lost is not given back.
+            # Another thread has transactions of its own, and a lost lock is not released.
             if not self.released and not self.lost and self._owner == current_owner():
                 early = yield from _where_it_runs(open_transactions.give_up, self._namespace, self.names)
         finally:
@@ -195,7 +195,7 @@ def _where_it_runs(
         return look()
     if not has_thread_of_its_own():
         return None  # Not in a request: all tasks share one thread.
-    # Any thread's wait counts: that of the request may be started only now.
+    # Watch all threads, because the request's own may start only now.
     return (yield from when_idle(look, parker, lambda: wait_for_us(request_threads(), namespace, names)))
 
 
@@ -206,7 +206,7 @@ _ROW_LINE = (
 
 
 class _Outside:
-    """*inner*, outside of every transaction: the block begins its own."""
+    """Acquires locks of *inner*, and refuses to in a transaction: the ``with`` block begins its own."""
 
     def __init__(self, inner: Acquirer) -> None:
         self.namespace = inner.namespace
@@ -230,7 +230,7 @@ class RowClient(RowLocks):
         self._using = using
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
-        """Return a lock whose ``with`` block is a transaction. Errors roll it back."""
+        """Return a lock whose ``with`` block is a transaction, which an exception rolls back."""
         if in_transaction:
             raise ConfigurationError(f"in_transaction=True, and the lock is a row. {_ROW_LINE}")
         return super().lock(*names, **options)

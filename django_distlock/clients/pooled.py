@@ -24,7 +24,8 @@ from distlock.terms import Terms
 
 T = TypeVar("T")
 
-#: A queryset that is being iterated reads on from its cursor; a lock of the session would go to another.
+#: Asks whether the session has an open cursor, as while a queryset is iterated, or an advisory lock. Both
+#: belong to the connection, so it can't be given back.
 _USED = """
     SELECT EXISTS (SELECT FROM pg_cursors WHERE is_holdable)
         OR EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())
@@ -116,7 +117,7 @@ _watched: dict[Parker, int | None] = {}
 
 
 class Waiting:
-    """The acquirer *inner*; a thread that waits is known by what it waits for, and keeps no connection."""
+    """Acquires locks of *inner*. Records what the thread waits for, and gives its idle connections back."""
 
     def __init__(self, inner: Acquirer, *, gives_back: bool = True) -> None:
         self.namespace = inner.namespace
@@ -177,7 +178,7 @@ def when_idle(
 def wait_for_us(
     threads: Sequence[int], namespace: Namespace | None = None, names: Sequence[str] = ()
 ) -> bool:
-    """Return whether one of *threads* waits for a lock of the running code, or of what that runs in.
+    """Return whether one of *threads* waits for a lock that the running code or code around it holds.
 
     *names* of *namespace* count as held, too: the code that releases them may run elsewhere.
     """

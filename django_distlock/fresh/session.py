@@ -46,7 +46,7 @@ _MARK = "_distlock"
 def session_under(
     guarded: Guarded, request: HttpRequest, uppers: Sequence[UpperGuard]
 ) -> GuardedSession | None:
-    """Return the session that a call of *guarded* has to compare and to save; None where there is none.
+    """Return the session that a call of *guarded* has to compare and save, or None.
 
     It is not None if the setting is on, all requests of one session take the lock, the store of the session
     can be read again, and no guard around this one handles the session.
@@ -56,7 +56,7 @@ def session_under(
     if session is None or not is_kept_apart or not refreshes_session():
         return None
     if not _is_of(session, "base", "SessionBase") or session.session_key is None:
-        # A session without a key is known to nobody else.
+        # No other request has a session that has no key yet.
         return None
     # A middleware may have wrapped it in a lazy object, which has attributes of its own.
     session = private.loaded_object(session)
@@ -190,7 +190,7 @@ class GuardedSession:
         await sync_to_async(self.begun)(grant)
 
     async def aended(self, grant: Grant, error: BaseException | None) -> None:
-        """Do as `ended`, for an async view. Cancellation waits: a thread would save after the release."""
+        """Do as `ended`, for an async view. A cancellation waits for the save: the release comes after it."""
         if not self._has_to_be_saved():
             self.ended(grant, error)
             return
@@ -222,7 +222,7 @@ class GuardedSession:
         return private.session_content(self._session)
 
     def _has_to_be_saved(self) -> bool:
-        """Return whether SessionMiddleware would save it. A login leaves the old key to Django."""
+        """Return whether SessionMiddleware would save the session, and a login or logout has kept its key."""
         wanted = self._session.modified or settings.SESSION_SAVE_EVERY_REQUEST
         return bool(
             self.is_locked
@@ -312,7 +312,7 @@ def keeps_sessions_in_cookies() -> bool:
 
 
 def _is_of(session: object, backend: str, name: str = "SessionStore") -> bool:
-    # A store that was never imported keeps no session.
+    # If the module is not imported, no session is of its class.
     module = sys.modules.get(f"django.contrib.sessions.backends.{backend}")
     return module is not None and isinstance(session, getattr(module, name))
 
@@ -358,7 +358,7 @@ class SessionStore:
         return self._is_saved_by(self._class)
 
     def save_row(self) -> bool:
-        """Save the session in a transaction that may yet be rolled back: the cache waits for `committed`."""
+        """Save the session's row as `save` does, but not to the cache: `committed` does so after COMMIT."""
         database = sys.modules.get("django.contrib.sessions.backends.db")
         return self._is_saved_by(database.SessionStore if database and self._is_cached else self._class)
 
@@ -370,7 +370,7 @@ class SessionStore:
         return True
 
     def committed(self, content: Content, *, in_order: bool) -> None:
-        """Cache *content*, which the row has for good. *in_order*: nobody has written it since."""
+        """Write *content*, which was committed, to the cache. *in_order*: nobody has saved since."""
         if not self._is_cached:
             return
         cache = caches[settings.SESSION_CACHE_ALIAS]

@@ -60,7 +60,7 @@ _rows_of_request: ContextVar[dict[tuple[type[Model], str], list[_Stamps]] | None
 
 
 def mode() -> shared.Mode:
-    """Return how stale writes are told here. Raises `ConfigurationError` for a setting that means nothing."""
+    """Return how stale writes are reported. Raises `ConfigurationError` for an unknown setting."""
     return shared.mode_of(getattr(settings, shared.SETTING, None), settings.DEBUG)
 
 
@@ -146,12 +146,12 @@ class _Saves(threading.local):
         self.open: list[tuple[Model, shared.Write | None]] = []
 
     def begin(self, instance: Model, write: shared.Write | None) -> None:
-        # The savepoints before it that an error has ended.
+        # Drop earlier saves of the same instance, which an error has ended.
         self.open = [one for one in self.open if one[0] is not instance][-_MOST_OPEN:]
         self.open.append((instance, write))
 
     def take_out(self, instance: Model) -> shared.Write | None:
-        """Return what has to be told of the save of *instance*, which has ended."""
+        """Remove the save of *instance*, which has ended. Return the stale write that is still to report."""
         writes = [write for one, write in self.open if one is instance]
         self.open = [one for one in self.open if one[0] is not instance]
         return writes[0] if writes else None
@@ -229,7 +229,7 @@ _last_saves: dict[tuple[str, Any], tuple[float, float]] = {}
 
 
 def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock: shared.Outermost) -> bool:
-    """Return whether the row with *values* is a user's, as a cart is, and *lock* is of neither of them.
+    """Return whether the row belongs to one user, as a cart does, and *lock* names neither of them.
 
     Other users' requests don't write such a row. Only two requests of the user at once, as by a double click,
     can overwrite each other's values.
@@ -250,7 +250,7 @@ def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock:
 def _was_overtaken(
     instance: Model, stamps: _Stamps, lock: shared.Outermost, fields: list[Field[Any, Any]]
 ) -> bool:
-    """Return whether another holder has saved the row since *instance* was loaded, as this process knows."""
+    """Return whether another holder in this process has saved the row since *instance* was loaded."""
     key = instance._meta.label, instance.pk
     with _mutex:
         since, saved_at = _last_saves.pop(key, (lock.since, 0.0))
@@ -295,7 +295,7 @@ def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, conte
 
 
 def _of_save(sql: str, connection: Any) -> tuple[bool, shared.Write | None]:
-    """Return whether a save has made *sql*, and what has to be told of it."""
+    """Return whether *sql* is the UPDATE of a save, and the stale write to report for it."""
     for number, (instance, write) in enumerate(_saves.open):
         tables = {field.model._meta.db_table for field in private.concrete_fields(instance)}
         if sql.startswith(tuple(f"UPDATE {connection.ops.quote_name(table)} " for table in tables)):
@@ -317,7 +317,7 @@ def _saved(
 ) -> None:
     """Count the fields that *instance* has written as read now: they equal the row's."""
     if (write := _saves.take_out(instance)) is not None:
-        # Its connection is older than the detector, and has no wrapper.
+        # The connection was opened while the detector was off, and has no wrapper.
         _tell(write)
     if not created:
         note_read(instance, update_fields)
@@ -327,7 +327,7 @@ def _saved(
 
 
 def _of_query(sql: str, params: Any, connection: Any) -> Iterator[shared.Write]:
-    """Yield what has to be told of *sql*, an UPDATE of a query such as ``filter(pk=1).update(stock=4)``."""
+    """Yield the stale writes of *sql*, an UPDATE of a query such as ``filter(pk=1).update(stock=4)``."""
     rows = _rows_of_request.get()
     lock = shared.outermost() if rows else None
     if not rows or lock is None or not isinstance(params, list | tuple):
@@ -363,7 +363,7 @@ def _of_query(sql: str, params: Any, connection: Any) -> Iterator[shared.Write]:
 def _was_read_under(
     lock: shared.Outermost, read: Iterable[_Stamps], fields: Iterable[Field[Any, Any]]
 ) -> bool:
-    """Return whether one of the instances with the stamps *read* has read each of *fields* under *lock*."""
+    """Return whether an instance whose stamps are in *read* has read each of *fields* under *lock*."""
     return all(
         any(field.attname in one.reads and one.reads[field.attname].at >= lock.since for one in read)
         for field in fields

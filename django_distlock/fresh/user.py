@@ -1,13 +1,13 @@
 """Compares the user of a request with the user's row under the lock.
 
-A lock's name, a decorator or a middleware loads ``request.user`` before the lock. The request may then wait
-while another one changes the user's row. So the guard reads the row again once it has the lock, and sets the
-fields that have changed, in the very objects that the request has. One query reads it, with the rows that the
-user has cached (a profile).
+A lock's name, a decorator or a middleware may load ``request.user`` before the lock. While the request waits,
+another one may change the user's row. So the guard reads the row again once it has the lock, and sets the
+changed fields in the objects that the request has. One query reads the row, and those related rows that the
+user has cached, such as a profile.
 
 An instance of a watched model keeps a copy of the values that it was loaded with, or last saved. Under the
-lock three values of each field are compared: the copy, the instance's own, and the row's. So a value that
-another request has written is told from one that this request has set and not saved yet.
+lock three values of each field are compared: the copy, the instance's own, and the row's. They show whether
+another request has written the field, or this request has set it without saving it.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from distlock.grants.grant import Grant
 from django_distlock import private, private_of_others
 from django_distlock.fresh.stale_writes import note_read
 
-#: Where ``_state`` of an instance keeps the copy of its values.
+#: The attribute of an instance's ``_state`` with the copy of its values.
 _LOADED = "distlock_loaded"
 
-#: Where it keeps the values that were set before the lock and that another request has written meanwhile.
+#: The attribute of ``_state`` with values set before the lock, of fields that another request wrote.
 _CONFLICTS = "distlock_conflicts"
 
 _WATCHED = "_distlock_watched"
@@ -107,16 +107,16 @@ def _saving(save: Callable[..., None]) -> Callable[..., None]:
 
 
 def changes(instance: Model, row: Model) -> Callable[[], None] | None:
-    """Return what sets the fields of *instance* that another request has written; None: there are none.
+    """Return a function that sets the fields of *instance* that another request wrote; None: it wrote none.
 
-    All others count as read just now.
+    All other fields count as read just now.
 
-    A field that this request has set and not saved keeps its value. Where another request has written it,
-    too, saving it under the lock is refused.
+    A field that this request has set and not saved keeps its value. If another request has written it, too,
+    saving it under the lock raises `ConfigurationError`.
 
     Args:
-        instance: What was loaded before the lock.
-        row: What was read under the lock.
+        instance: An instance that was loaded before the lock.
+        row: The instance of the same row that was read under the lock.
     """
     mine, theirs = vars(instance), vars(row)
     loaded: dict[str, Any] = getattr(instance._state, _LOADED, {})
@@ -131,12 +131,12 @@ def changes(instance: Model, row: Model) -> Callable[[], None] | None:
             continue
         before = loaded.get(name, _MISSING)
         if hasattr(mine[name], "resolve_expression") and before is not mine[name]:
-            # The database computes it from the row, when it is saved.
+            # The value is an expression: the database computes it from the row, at the save.
             continue
         if before is _MISSING or _is_same(field, before, mine[name]):
             written.append(field)
         elif not (_is_same(field, before, theirs[name]) or isinstance(field, DateField | TimeField)):
-            # A moment, such as that of the last visit, depends on nothing that another request has written.
+            # A date or time, such as that of the last visit, does not depend on the old value.
             conflicts[name] = _copied(field, mine[name])
     if conflicts:
         setattr(instance._state, _CONFLICTS, conflicts)
@@ -153,7 +153,7 @@ def _set(instance: Model, row: Model, fields: Iterable[Field[Any, Any]]) -> None
     for field in fields:
         mine, theirs = vars(instance)[field.attname], vars(row)[field.attname]
         if isinstance(field, FileField):
-            # Not by setattr(): it opens an image whose size has columns, as the row has them already.
+            # setattr() would open an image to compute the columns of its size, which the row has already.
             vars(instance)[field.attname] = theirs.name if isinstance(theirs, FieldFile) else theirs
         elif not _set_content(mine, theirs):
             setattr(instance, field.attname, getattr(row, field.attname))
@@ -161,9 +161,9 @@ def _set(instance: Model, row: Model, fields: Iterable[Field[Any, Any]]) -> None
 
 
 def _set_content(mine: Any, theirs: Any) -> bool:
-    """Give the list or dict *mine* the content of *theirs*. Return False if they are nothing of the kind.
+    """Copy the content of *theirs* into the list or dict *mine*. Return False if they are of other types.
 
-    Lists and dicts inside of them stay the same objects, too, where they stand in the same place.
+    Nested lists and dicts also stay the same objects, if they are in the same place in both.
     """
     if type(mine) is not type(theirs) or not isinstance(mine, dict | list):
         return False
@@ -192,7 +192,7 @@ def _copy_all(instance: Model) -> None:
 
 
 def _copy_values(instance: Model, names: Collection[str] | None) -> None:
-    """Copy the values of the fields *names* of *instance*; None: of all."""
+    """Copy the values of the fields *names* of *instance*; None: of all fields."""
     values = vars(instance)
     loaded: dict[str, Any] = getattr(instance._state, _LOADED, {})
     conflicts: dict[str, Any] = getattr(instance._state, _CONFLICTS, {})
@@ -207,7 +207,7 @@ def _copy_values(instance: Model, names: Collection[str] | None) -> None:
 
 
 def _copied(field: Field[Any, Any], value: Any) -> Any:
-    """Return a copy of *value*; `_MISSING` if no copy of it can be compared with it."""
+    """Return a copy of *value*, or `_MISSING` if a copy can't be made or compared."""
     if type(value) in _IMMUTABLE:
         return value
     if isinstance(value, FieldFile):
@@ -224,16 +224,16 @@ def _copied(field: Field[Any, Any], value: Any) -> Any:
 
 
 def _is_same(field: Field[Any, Any], one: Any, other: Any) -> bool:
-    """Return whether *one* and *other* are one value in the database."""
+    """Return whether the database stores *one* and *other* as the same value."""
     try:
         return one is other or bool(one == other) or field.get_prep_value(one) == field.get_prep_value(other)
     except Exception:
-        # A field of the site's own may fail on a value that nobody has validated yet.
+        # A field class of the site may raise for a value that was never validated.
         return False
 
 
 def _refuse_overwriting(instance: Model, names: Collection[str] | None) -> None:
-    """Raise `ConfigurationError` if the fields *names* of *instance* overwrite what another request wrote."""
+    """Raise `ConfigurationError` if saving the fields *names* overwrites what another request wrote."""
     conflicts: dict[str, Any] = getattr(instance._state, _CONFLICTS, {})
     if not conflicts or not current_grants():
         return
@@ -383,7 +383,7 @@ def _compare_related(user: Model, row: Model, relation: Any) -> None:
 
 
 def _is_of_session(request: Any, user: Model) -> bool:
-    """Return whether the session of *request* logged *user* in: no token or header, and no impersonation."""
+    """Return whether *user* comes from the session of *request*, not from a token or by impersonation."""
     django_request = private_of_others.django_request(request)
     session = _session_of(django_request)
     key, backend = session.get(auth.SESSION_KEY), session.get(auth.BACKEND_SESSION_KEY)

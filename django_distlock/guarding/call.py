@@ -207,20 +207,20 @@ def warn_if_made_later(guarded: Guarded, response: Any) -> None:
         warn_of_stream(guarded.where, guarded.streams_told)
 
 
-#: Where a rule's wrapper keeps the view that it stands around: the site knows no other.
+#: The attribute of a rule's wrapper with the view that it wraps, which is the one that can be imported.
 BEHIND_RULE = "__distlock_view__"
 
-#: The signals of guards, in the order of `Signals`.
+#: The signals of guards, in the order of the arguments of `Signals`.
 _SIGNALS = (lock_acquired, lock_contended, lock_refused, lock_released)
 
-#: Where a request keeps the stopwatches of its guards.
+#: The attribute of a request with the stopwatches of its guards.
 _STOPWATCHES = "_distlock_stopwatches"
 
 
 def sender_of(guarded: Guarded) -> object:
     """Return the function or class that *guarded* is on, as the site's modules name it."""
     if (bound := bound_method(guarded.function)) is not None:
-        # `method_decorator` makes a guard for each call, and the class has one name for all of them.
+        # `method_decorator` makes a guard for each call; the class's attribute is the same for all calls.
         return getattr(type(bound.func.__self__), bound.func.__name__)
     view = getattr(guarded.wrapper, BEHIND_RULE, guarded.wrapper)
     cls = view_class(view)
@@ -229,7 +229,7 @@ def sender_of(guarded: Guarded) -> object:
 
 
 def observer_for(guarded: Guarded, request: HttpRequest | None) -> Observer | None:
-    """Return the observer of this call of *guarded*, or None if there is none.
+    """Return the observer of this call of *guarded*, or None if it needs none.
 
     *request*: None for a plain function.
     """
@@ -246,7 +246,7 @@ def observer_for(guarded: Guarded, request: HttpRequest | None) -> Observer | No
 
 
 def add_server_timing(request: HttpRequest, response: HttpResponseBase) -> None:
-    """Let *response* say how long the guards of *request* waited for their locks, and held them."""
+    """Add to *response* how long the guards of *request* waited for their locks and held them."""
     add_header(getattr(request, _STOPWATCHES, ()), response.headers)
 
 

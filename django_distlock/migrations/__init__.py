@@ -1,1 +1,1 @@
-"""Migrations of the table of the fence."""
+"""Migrations of the fence table, and of the permissions of the admin's page of locks."""
