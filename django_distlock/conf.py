@@ -105,11 +105,8 @@ def _forget(*, setting: str, **kwargs: object) -> None:
         clients.reset()
     if setting in {"DEBUG", STALE_WRITES}:
         follow_settings()
-    status.cache_clear()
-    server_timing.cache_clear()
-    refreshes_session.cache_clear()
-    body_size.cache_clear()
-    refreshes_user.cache_clear()
+    for cached in (status, server_timing, refreshes_session, body_size, refreshes_user):
+        cached.cache_clear()
 
 
 setting_changed.connect(_forget, dispatch_uid="django_distlock")

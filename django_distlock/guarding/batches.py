@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -79,6 +79,7 @@ def run_in_batch(
         seat.end()
 
 
+@dataclass(slots=True, eq=False)
 class BatchTransactions:
     """The transactions of one call that may be part of a batch of at most *most* calls, in *seat*.
 
@@ -86,26 +87,18 @@ class BatchTransactions:
     request's session, if it is compared and saved under the lock.
     """
 
-    def __init__(
-        self,
-        inner: SyncTransactions,
-        using: str,
-        seat: BatchSeat,
-        most: int,
-        session: GuardedSession | None = None,
-    ) -> None:
-        self._inner = inner
-        self._using = using
-        self._seat = seat
-        self._most = most
-        self._session = session
+    inner: SyncTransactions
+    using: str
+    seat: BatchSeat
+    most: int
+    session: GuardedSession | None = None
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        self._inner.refuse_open(names, nested)
+        self.inner.refuse_open(names, nested)
 
     @contextmanager
     def begin(self, grant: Grant, fenced_in: str | None, left: Callable[[], float]) -> Iterator[bool]:
-        taken_along = self._seat.batch
+        taken_along = self.seat.batch
         if isinstance(taken_along, Batch):
             yield from self._take_part(taken_along, grant, fenced_in)
         else:
@@ -117,18 +110,18 @@ class BatchTransactions:
         stack = ExitStack()
         try:
             with stack:
-                commits = stack.enter_context(self._inner.begin(grant, fenced_in, left))
+                commits = stack.enter_context(self.inner.begin(grant, fenced_in, left))
                 if not grant._is_followed():
                     # No other call waits to share the transaction, so this one needs no savepoint.
                     yield commits
                     return
-                connection = connections[self._using]
-                batch = Batch(grant, connection, self._most)
+                connection = connections[self.using]
+                batch = Batch(grant, connection, self.most)
                 hooks: Hooks = []
                 connection.inc_thread_sharing()
                 stack.callback(connection.dec_thread_sharing)
                 try:
-                    with self._with_session(batch), part(batch, self._using, grant.names) as hooks:
+                    with self._with_session(batch), part(batch, self.using, grant.names) as hooks:
                         yield True
                 except Exception as error:
                     mine = error
@@ -140,11 +133,11 @@ class BatchTransactions:
             if batch is None:
                 raise
             found = batch.failed(error, says_not_committed)
-            if self._session is not None:
-                self._session.batch_failed()
+            if self.session is not None:
+                self.session.batch_failed()
             batch.wait_for_others()
             raise (mine or found) from None
-        self._seat.led = batch
+        self.seat.led = batch
         batch.wait_for_others()
         if mine is not None:
             raise mine
@@ -156,7 +149,7 @@ class BatchTransactions:
         try:
             batch.take_in(grant)
             try:
-                with self._with_session(batch), part(batch, self._using, grant.names) as hooks:
+                with self._with_session(batch), part(batch, self.using, grant.names) as hooks:
                     yield True
             except Exception as error:
                 if not self._waits_with_session():
@@ -165,14 +158,14 @@ class BatchTransactions:
             if stays := bool(hooks) or self._waits_with_session():
                 batch.stay()
         finally:
-            self._seat.leave(grant)
+            self.seat.leave(grant)
         try:
-            batch.wait(self._seat)
-            if self._session is not None and self._session.is_pending:
-                self._session.settle()
+            batch.wait(self.seat)
+            if self.session is not None and self.session.is_pending:
+                self.session.settle()
             if hooks:
                 with later_transactions(batch.grant, fenced_in) if fenced_in else nullcontext():
-                    private.run_commit_hooks(connections[self._using], hooks)
+                    private.run_commit_hooks(connections[self.using], hooks)
                 open_transactions.refuse_left(grant.names, open_transactions.roll_back())
         finally:
             if stays:
@@ -184,7 +177,7 @@ class BatchTransactions:
     @contextmanager
     def _with_session(self, batch: Batch[Any]) -> Iterator[None]:
         """Let the session take part in *batch* during the block, which is a part with its savepoint."""
-        session = self._session
+        session = self.session
         if session is None:
             yield
             return
@@ -198,7 +191,7 @@ class BatchTransactions:
 
     def _waits_with_session(self) -> bool:
         """Return whether the session of the part, which is over, is saved after the COMMIT of the batch."""
-        return self._session is not None and self._session.is_pending
+        return self.session is not None and self.session.is_pending
 
 
 def _leave(connection: Any, stack: ExitStack) -> CleanUp:

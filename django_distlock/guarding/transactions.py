@@ -11,6 +11,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -70,46 +71,38 @@ def _sqlite() -> frozenset[str]:
     return frozenset(connection.alias for connection in connections.all() if connection.vendor == "sqlite")
 
 
+@dataclass(slots=True, eq=False)
 class SyncTransactions:
     """The transactions of one sync call: those that Django would have opened around a view.
 
     A plain function opens and commits its own before it returns. The guard opens only the fenced one for it.
     """
 
-    def __init__(
-        self,
-        where: str,
-        every: EveryAlias | None = None,
-        inner: Callable[..., Any] | None = None,
-        line: Callable[[], str] = str,
-    ) -> None:
-        """Make the transactions of one call.
-
-        *where*: what is called, for messages. *every*: the databases that a view opted out; None: it is no
-        view. *inner*: what is guarded, if it was a view by itself. *line* says what to write if other code
-        has opened a transaction.
-        """
-        self._where = where
-        self._every = every
-        self._inner = inner
-        self._line = line
-        #: Reads under the lock what the request had read before. It is called before BEGIN on SQLite, where a
-        #: transaction that begins with a read fails at its first write, without a wait, if another connection
-        #: has written since. Behind a fence a transaction begins with a write.
-        self.compare_first: Callable[[Grant], object] | None = None
+    #: The name of the called function, for messages.
+    where: str
+    #: The databases that a view opted out; None: it is no view.
+    every: EveryAlias | None = None
+    #: The guarded function, if it was a view by itself.
+    inner: Callable[..., Any] | None = None
+    #: Returns what to write if other code has opened a transaction.
+    line: Callable[[], str] = str
+    #: Reads under the lock what the request had read before. It is called before BEGIN on SQLite, where a
+    #: transaction that begins with a read fails at its first write, without a wait, if another connection has
+    #: written since. Behind a fence a transaction begins with a write.
+    compare_first: Callable[[Grant], object] | None = None
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         if (found := open_transactions.find_open()) is not None:
-            raise ConfigurationError(found.message(self._where, names, nested, self._line()))
+            raise ConfigurationError(found.message(self.where, names, nested, self.line()))
 
     def databases(self, fenced_in: str | None) -> list[str]:
         """Return the databases in which it begins transactions, if *fenced_in* is fenced."""
-        atomic = [] if self._every is None else self._every.atomic_requests()
+        atomic = [] if self.every is None else self.every.atomic_requests()
         return atomic if fenced_in is None or fenced_in in atomic else [*atomic, fenced_in]
 
     @contextmanager
     def begin(self, grant: Grant, fenced_in: str | None, left: Callable[[], float]) -> Iterator[bool]:
-        aliases = [] if self._every is None else self._every.atomic_requests()
+        aliases = [] if self.every is None else self.every.atomic_requests()
         if self.compare_first is not None and fenced_in is None and not _sqlite().isdisjoint(aliases):
             self.compare_first(grant)
         try:
@@ -128,20 +121,22 @@ class SyncTransactions:
     def unlocked(self) -> Iterator[None]:
         """Open, for a request that is not locked, just the transactions that Django would have opened."""
         with ExitStack() as stack:
-            for alias in () if self._every is None else self._every.atomic_requests():
-                # Another guard further inside may open this transaction.
-                if alias not in opted_out(self._inner):
+            for alias in () if self.every is None else self.every.atomic_requests():
+                # Another guard further inside may be waiting to do it.
+                if alias not in opted_out(self.inner):
                     stack.enter_context(transaction.atomic(using=alias))
             yield
 
 
+@dataclass(slots=True, eq=False)
 class AsyncTransactions:
     """The transactions of one async call, which the call opens in its `sync_to_async` thread."""
 
-    def __init__(self, where: str, thread: int, found: open_transactions.Open | None) -> None:
-        self._where = where
-        self._thread = thread
-        self._open = found
+    where: str
+    #: The thread in which `sync_to_async` runs the database work.
+    thread: int
+    #: The transaction that was open there.
+    found: open_transactions.Open | None
 
     @classmethod
     async def look_around(cls, where: str) -> AsyncTransactions:
@@ -163,13 +158,13 @@ class AsyncTransactions:
         Return the database whose transaction was open, and was rolled back. Without a
         `ThreadSensitiveContext` all requests share one thread, which may do another one's work.
         """
-        waits_for_us = functools.partial(wait_for_us, [self._thread])
-        return await arun(when_idle(open_transactions.roll_back, TaskParker(), waits_for_us, self._thread))
+        waits_for_us = functools.partial(wait_for_us, [self.thread])
+        return await arun(when_idle(open_transactions.roll_back, TaskParker(), waits_for_us, self.thread))
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         # The event loop's own thread may have one, too, where Django lets async code use the database.
-        if (found := self._open or open_transactions.find_open()) is not None:
-            raise ConfigurationError(found.message(self._where, names, nested))
+        if (found := self.found or open_transactions.find_open()) is not None:
+            raise ConfigurationError(found.message(self.where, names, nested))
 
     @contextmanager
     def begin(self, grant: Grant, fenced_in: str | None, left: Callable[[], float]) -> Iterator[bool]:

@@ -17,15 +17,7 @@ from distlock.web.guard_options import ALL_BUT_GET, Methods
 from distlock.web.names.sources import where_of
 from distlock.web.results import SkippableCall, refuse_skipping_view
 from distlock.web.stack import below, refuse_unlocked
-from django_distlock.guarding.call import (
-    Arguments,
-    Keywords,
-    arun,
-    note_raised,
-    respond,
-    run,
-    warn_if_made_later,
-)
+from django_distlock.guarding import call
 from django_distlock.guarding.placement import Standing, async_in_transaction, bound_method
 from django_distlock.guarding.request import unlocked
 from django_distlock.guarding.transactions import EveryAlias, SyncTransactions, take_over
@@ -102,8 +94,8 @@ def guard_function(
 
 
 def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that replaces *function* and runs it under *guarded*."""
-    note_ninja_exceptions(note_raised)
+    """Return the function that replaces *function*, and is recognised as the guard."""
+    note_ninja_exceptions(call.note_raised)
     owner: object = None
     if (bound := bound_method(guarded.function)) is not None:
         owner = bound.func.__self__
@@ -147,7 +139,9 @@ def _is_written_as_method(function: Callable[..., Any]) -> bool:
     return next(iter(inspect.signature(function).parameters), "") in {"self", "cls"}
 
 
-def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Arguments, kwargs: Keywords) -> Any:
+def _call(
+    guarded: Guarded, every: EveryAlias, standing: Standing, args: call.Arguments, kwargs: call.Keywords
+) -> Any:
     body = functools.partial(guarded.function, *args, **kwargs)
     ours: EveryAlias | None = None
     if standing.kind in {"view", "dispatch"}:
@@ -157,7 +151,7 @@ def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Argumen
     if standing.kind == "function":
         attempt = SkippableCall(guarded)
         try:
-            return run(guarded, transactions, attempt.body(body), standing, args, kwargs)
+            return call.run(guarded, transactions, attempt.body(body), standing, args, kwargs)
         except LockError as error:
             if attempt.is_skipped(error):
                 return None
@@ -182,24 +176,24 @@ def _call(guarded: Guarded, every: EveryAlias, standing: Standing, args: Argumen
         from django_distlock.guarding import rest
 
         with rest.refusing(guarded, standing.view):
-            return run(guarded, transactions, body, standing, args, kwargs)
+            return call.run(guarded, transactions, body, standing, args, kwargs)
     try:
-        response = run(guarded, transactions, body, standing, args, kwargs)
+        response = call.run(guarded, transactions, body, standing, args, kwargs)
     except LockError as error:
-        return respond(guarded, error, standing.request)
+        return call.respond(guarded, error, standing.request)
     if getattr(response, "streaming", False):
-        warn_if_made_later(guarded, response)
+        call.warn_if_made_later(guarded, response)
     return response
 
 
 async def _acall(
-    guarded: Guarded, every: EveryAlias, standing: Standing, args: Arguments, kwargs: Keywords
+    guarded: Guarded, every: EveryAlias, standing: Standing, args: call.Arguments, kwargs: call.Keywords
 ) -> Any:
     body = functools.partial(guarded.function, *args, **kwargs)
     if standing.kind == "function":
         attempt = SkippableCall(guarded)
         try:
-            return await arun(guarded, attempt.body(body), standing, args, kwargs)
+            return await call.arun(guarded, attempt.body(body), standing, args, kwargs)
         except LockError as error:
             if attempt.is_skipped(error):
                 return None
@@ -217,9 +211,9 @@ async def _acall(
     if guarded.when is not None and not guarded.when(*args[standing.is_method :], **kwargs):
         return await body()
     try:
-        response = await arun(guarded, body, standing, args, kwargs)
+        response = await call.arun(guarded, body, standing, args, kwargs)
     except LockError as error:
-        return respond(guarded, error, standing.request)
+        return call.respond(guarded, error, standing.request)
     if getattr(response, "streaming", False):
-        warn_if_made_later(guarded, response)
+        call.warn_if_made_later(guarded, response)
     return response
