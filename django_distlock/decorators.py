@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, Never, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar, Unpack
 
 from distlock.errors import ConfigurationError
 from distlock.fence.passing import refuse_unfit, time_left
 from distlock.grants.grant import Grant
-from distlock.web.decorator import explaining, told_here
+from distlock.locks.client import takes
+from distlock.web.decorator import USUAL, Words, explaining, told_here
 from distlock.web.guard_options import ALL_BUT_GET
 from distlock.web.names.templates import NameSource
-from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.guarding.fence import database_of, fenced
 from django_distlock.guarding.open_transactions import find_open, noting_rollbacks, refuse_failed
 from django_distlock.guarding.viewclasses import view_class
@@ -23,19 +23,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+@takes(Words, **USUAL)
 def distributed_lock(
-    *names: NameSource,
-    alias: str = DEFAULT_ALIAS,
-    timeout: float | None = None,
-    ttl: float | None = None,
-    max_hold: float | None = None,
-    methods: Iterable[str] | None = None,
-    fence: bool | str | None = None,
-    batch: int | None = None,
-    mode: Literal["exclusive", "shared"] = "exclusive",
-    limit: int | None = None,
-    on_contended: Literal["respond", "raise", "skip"] = "respond",
-    **unknown: Never,
+    *names: NameSource, **options: Unpack[Words]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Run one call at a time, on all servers together, for each value of *names*.
 
@@ -77,20 +67,7 @@ def distributed_lock(
         def reduce_stock(request, id):
             return HttpResponse("sold")
     """
-    told = told_here(
-        names,
-        unknown,
-        alias=alias,
-        timeout=timeout,
-        ttl=ttl,
-        max_hold=max_hold,
-        methods=methods,
-        fence=fence,
-        batch=batch,
-        mode=mode,
-        limit=limit,
-        on_contended=on_contended,
-    )
+    told = told_here(names, **options)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, type):

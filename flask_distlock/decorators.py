@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal, Never, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from flask.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Grant
-from distlock.web.decorator import Guarded, Told, explaining, told_here
+from distlock.locks.client import takes
+from distlock.web.decorator import USUAL, Guarded, Told, Words, explaining, told_here
 from distlock.web.names.templates import NameSource
-from distlock.web.settings.problems import DEFAULT_ALIAS
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import remember, remember_class
 from flask_distlock.private import is_made_by_as_view
@@ -24,21 +24,9 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def distributed_lock(
-    *names: NameSource,
-    alias: str = DEFAULT_ALIAS,
-    timeout: float | None = None,
-    ttl: float | None = None,
-    max_hold: float | None = None,
-    methods: Iterable[str] | None = None,
-    fence: bool | str | None = None,
-    batch: int | None = None,
-    mode: Literal["exclusive", "shared"] = "exclusive",
-    limit: int | None = None,
-    on_contended: Literal["respond", "raise", "skip"] = "respond",
-    **unknown: Never,
-) -> Callable[[F], F]:
-    """Run one call at a time, on all servers together, for each value of *names*.
+@takes(Words, **USUAL)
+def distributed_lock(*names: NameSource, **options: Unpack[Words]) -> Callable[[F], F]:
+    """Let one call at a time run on all servers, for each value of *names*. Stands below ``@app.route``.
 
     Write it below ``@app.route``.
 
@@ -80,20 +68,7 @@ def distributed_lock(
         def reduce_stock(id):
             return "sold"
     """
-    told = told_here(
-        names,
-        unknown,
-        alias=alias,
-        timeout=timeout,
-        ttl=ttl,
-        max_hold=max_hold,
-        methods=methods,
-        fence=fence,
-        batch=batch,
-        mode=mode,
-        limit=limit,
-        on_contended=on_contended,
-    )
+    told = told_here(names, **options)
 
     def decorate(target: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(target, type):

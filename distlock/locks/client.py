@@ -40,10 +40,11 @@ class LockOptions(HoldOptions, total=False):
     on_release_requested: OnReleaseRequested | None
 
 
-def takes(options: type) -> Callable[[F], F]:
-    """Decorate a function that takes ``**options``: `help` shows each of them. Their default is None.
+def takes(options: type, **defaults: object) -> Callable[[F], F]:
+    """Decorate a function that takes ``**options``: `help` shows each of them.
 
     *options*: the TypedDict of the annotation, which type checkers and editors read by themselves.
+    *defaults*: what help shows as their defaults; None where it is not given.
     """
 
     def decorate(function: F) -> F:
@@ -51,7 +52,10 @@ def takes(options: type) -> Callable[[F], F]:
         others = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         shown = [
             inspect.Parameter(
-                word, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint.__forward_arg__
+                word,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(word),
+                annotation=hint.__forward_arg__,
             )
             for word, hint in options.__annotations__.items()
         ]

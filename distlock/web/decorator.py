@@ -10,9 +10,9 @@ import functools
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType, FrameType, TracebackType
-from typing import Any, Never, ParamSpec, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, Unpack
 
 from distlock.errors import ConfigurationError
 from distlock.numbers import LONG, check_seconds
@@ -71,15 +71,18 @@ class Words(TypedDict, total=False):
     #: How many waiting requests of one process may share a transaction; None: each has its own.
     batch: int | None
     #: ``"exclusive"``; ``"shared"``: readers share the lock, and keep writers out.
-    mode: str
+    mode: Literal["exclusive", "shared"]
     #: So many calls at once, as in a semaphore; None: one.
     limit: int | None
     #: ``"respond"``; ``"raise"``: a view raises `LockTimeout` instead of its answer; ``"skip"``: a function
     #: that is no view returns None instead of raising it.
-    on_contended: str
+    on_contended: Literal["respond", "raise", "skip"]
 
 
 WORDS = tuple(Words.__annotations__)
+
+#: The defaults of those options that are not None by default, for `help`.
+USUAL = {"alias": DEFAULT_ALIAS, "mode": "exclusive", "on_contended": "respond"}
 
 
 class Told:
@@ -386,14 +389,11 @@ def this_code() -> str:
     return "This code" if frame is None else f"{frame.f_code.co_filename}, line {frame.f_lineno}: this code"
 
 
-def told_here(names: Sequence[NameSource], unknown: Mapping[str, Never], **words: Unpack[Words]) -> Told:
-    """Return the options of a decorator. Errors say the line of the caller's caller, which wrote it.
-
-    *unknown*: words that are no options. The error says what to write in their place.
-    """
+def told_here(names: Sequence[NameSource], **words: Unpack[Words]) -> Told:
+    """Return the options that the caller's caller gave its decorator. Errors end with that line's place."""
     line = sys._getframe(2)
     try:
-        return Told(names, **words, **unknown)
+        return Told(names, **words)
     except ConfigurationError as error:
         place = f"{line.f_globals.get('__name__', '?')}, line {line.f_lineno}"
         raise told_at(line, ConfigurationError(f"{place}: {error}")) from None
