@@ -42,14 +42,14 @@ Views = Mapping[URLPattern, Callable[..., Any]]
 
 _NOTHING: Views = MappingProxyType({})
 
-#: The rules' results for the views that the running request may be for.
+#: The guarded views that replace those of the running request's URL patterns.
 _views: ContextVar[Views] = ContextVar("distlock_rules", default=_NOTHING)
 
 
 class Plan:
-    """The result of *setting* on the URLconf of *resolver*.
+    """The rules of *setting*, applied to the URLconf of *resolver*.
 
-    *problems*: all that has to be mended first; while there are any, no view is locked and none may run.
+    *problems*: the mistakes in the rules. If there are any, no view is locked and none may run.
     """
 
     def __init__(self, setting: object, resolver: URLResolver) -> None:
@@ -83,7 +83,7 @@ class Plan:
                 yield rule.told
 
     def refuse_passed(self, request: HttpRequest, view: Callable[..., Any]) -> None:
-        """Raise `ConfigurationError` if *view* answers for a route with rules, and they were passed by."""
+        """Raise `ConfigurationError` if a rule is for the route of *request*, and *view* is not guarded."""
         match = request.resolver_match
         if match is None or match.view_name not in self._rules or id(view) in self._wrapped:
             return
@@ -124,13 +124,13 @@ def applied() -> Iterator[None]:
 
 
 def make_plan() -> Plan | None:
-    """Return the result of the settings, or None without rules."""
+    """Return a new plan of the settings, or None if they have no rules."""
     setting = getattr(settings, "DISTLOCK_RULES", None)
     return Plan(setting, get_resolver()) if setting else None
 
 
 def _apply(pattern: URLPattern, match: ResolverMatch) -> None:
-    """Let `_views` decide what *match* calls. `reverse` looks at the callback of *pattern*, which stays."""
+    """Put the guarded view of *pattern* into *match*. The pattern's own callback stays, for `reverse`."""
     if (view := _views.get().get(pattern)) is not None:
         match.func = view
 
@@ -142,7 +142,7 @@ _plan: Plan | None = None
 def current_plan() -> Plan | None:
     """Return the plan of the settings as they are now; None: there are no rules.
 
-    Raises `ConfigurationError` for what can't be locked.
+    Raises `ConfigurationError` if a rule can't be applied.
     """
     global _plan
     setting = getattr(settings, "DISTLOCK_RULES", None)
@@ -161,7 +161,7 @@ def current_plan() -> Plan | None:
 def _forget(*, setting: str, **kwargs: object) -> None:
     global _plan
     if setting in {"DISTLOCK", "DATABASES"}:
-        # They decide what can be locked. Of rules and routes it is seen that they have changed.
+        # The plan depends on these settings. `current_plan` itself notices other rules and routes.
         _plan = None
 
 
@@ -261,7 +261,7 @@ def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({}
 
 
 def _elsewhere(route: Route) -> str:
-    """Return what to write for a view set of which only one of two routes has the argument."""
+    """Return the remedy for a view set, only some of whose routes have the argument; else ''."""
     if not hasattr(route.view, "actions"):
         return ""
     return (

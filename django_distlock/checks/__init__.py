@@ -1,1 +1,1 @@
-"""What ``manage.py check`` says of locks."""
+"""System checks, which ``manage.py check`` runs."""

@@ -146,7 +146,7 @@ def _check_placement(route: Route, hint: str) -> Iterator[CheckMessage]:
     yield from (Error(problem, hint=hint, id="distlock.E011") for problem in errors)
     yield from (Error(problem, hint=hint, id="distlock.E012") for problem in placement.passed_by(route))
     yield from (Caution(problem, hint=hint, id="distlock.W004") for problem in placement.reads_early(route))
-    # A call that passes the lock by altogether is reported above.
+    # `misplaced` reports views whose requests are never locked.
     if not errors:
         yield from (
             Caution(problem, hint=hint, id="distlock.W011") for problem in placement.runs_before(route)

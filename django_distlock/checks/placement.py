@@ -146,7 +146,7 @@ def runs_before(route: Route) -> Iterator[str]:
         return
     placed = list(guards_at(route))
     if is_rest(cls):
-        # The function `reads_early` tells what else may run before the handler.
+        # `reads_early` reports other methods that run before the handler.
         found = [(early, "dispatch") for early in viewclasses.overriding(cls, ["dispatch"])]
         for one in placed[:1]:
             yield from _each_before(found, one.guarded, "Read it in the method that answers.")
@@ -155,7 +155,7 @@ def runs_before(route: Route) -> Iterator[str]:
         return
     if locked := list(viewclasses.guards_on(cls, "dispatch")):
         if any(viewclasses.overridden(cls, "dispatch")):
-            return  # It does not call the locked one, which `passed_by` tells.
+            return  # An override does not call the locked dispatch(): `passed_by` reports it.
         base, guarded = locked[0]
         above = cls.__mro__[: cls.__mro__.index(base)]
         found = [(one, "dispatch") for one in viewclasses.overriding(cls, ["dispatch"]) if one in above]
@@ -205,7 +205,7 @@ def _has_own(cls: type, name: str) -> bool:
 
 
 def logs_in_late(found: Iterable[PlacedGuard]) -> Iterator[str]:
-    """Yield what to say where requests of nobody stand in line: the login is looked at under the lock."""
+    """Yield a warning for each guard that acquires its lock before the login is checked."""
     for guarded in (placed.guarded for placed in found):
         modules = [getattr(one, "__globals__", {}).get("__name__") for one in chain(guarded.function)]
         if "django.contrib.auth.decorators" in modules:
@@ -219,7 +219,7 @@ def logs_in_late(found: Iterable[PlacedGuard]) -> Iterator[str]:
 def below_atomic(route: Route) -> Iterator[str]:
     """Yield what is wrong with guards at *route* inside of ``@transaction.atomic``."""
     view, cls = route.view, route.cls
-    # The result of as_view() has the marks of dispatch(), and is not decorated itself.
+    # The decorators of dispatch() are searched, too: as_view() copies only the attributes that they set.
     functions = [view] if cls is None else [view, cls.dispatch]
     outermost = {guarded: function for function in functions for guarded in guards_of(function)[:1]}
     for guarded, function in outermost.items():
@@ -228,7 +228,7 @@ def below_atomic(route: Route) -> Iterator[str]:
     if cls is None or outermost:
         return
     for name, methods in viewclasses.answering(view).items():
-        # A subclass's own method may call it.
+        # An override may call a guarded method of a base.
         passed = [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
         for index, function in enumerate(passed):
             for guarded in guards_of(function)[:1]:

@@ -64,7 +64,7 @@ def check_settings(**kwargs: object) -> list[CheckMessage]:
 
 @register("distlock", deploy=True)
 def check_capacity(**kwargs: object) -> list[CheckMessage]:
-    """Check how much a rush may take from other views. For ``check --deploy``: a decision, and no fault."""
+    """Report, for ``check --deploy``, that the number of waiting requests is unlimited, which is no error."""
     setting = getattr(settings, "DISTLOCK", None)
     if setting is None or any(find_problems(setting)):
         return []
@@ -156,9 +156,10 @@ def check_tables_at_hand(*, databases: Sequence[str] | None = None, **kwargs: ob
 
 
 def tell_missing_tables(**kwargs: object) -> None:
-    """Log where the fence's table is missing. The first request of a process calls it, whatever its view.
+    """Log the databases that lack the fence table. The first request of a process calls this.
 
-    Nothing may connect earlier: a server may fork after it has loaded the site. Tests make their own tables.
+    No connection may be opened earlier, because a server may fork after it has loaded the site. Test runs are
+    left out, because tests make their own tables.
     """
     request_started.disconnect(dispatch_uid=_FIRST_REQUEST)
     if hasattr(mail, "outbox"):
@@ -169,12 +170,12 @@ def tell_missing_tables(**kwargs: object) -> None:
 
 
 def look_at_first_request() -> None:
-    """Have `tell_missing_tables` called."""
+    """Let the first request call `tell_missing_tables`."""
     request_started.connect(tell_missing_tables, dispatch_uid=_FIRST_REQUEST)
 
 
 def _is_at_hand(using: str) -> bool:
-    """Tell whether a question to the database *using* is answered, or refused, at once."""
+    """Return whether the database *using* answers or refuses a query at once."""
     connection = connections[using]
     if connection.vendor == "sqlite":
         return os.path.exists(str(connection.settings_dict["NAME"]))
@@ -183,15 +184,15 @@ def _is_at_hand(using: str) -> bool:
 
 
 def _lacks_table(using: str) -> bool:
-    """Tell whether the table is missing. False where the database does not say."""
+    """Return whether the fence table is missing. False if the database can't be asked."""
     try:
         return TABLE not in connections[using].introspection.table_names()
     except Exception:
-        return False  # It is away, or tests forbid it: who needs it is told so.
+        return False  # It is down, or a test forbids queries. The first query of a view raises the error.
 
 
 def _no_table(using: str) -> CheckMessage:
-    # An error would stop the very 'migrate' that makes it.
+    # This is a warning: an error would also stop the 'migrate' that creates the table.
     return Caution(
         f"The table {TABLE}, which locks of this site need, is missing in the database {using!r}.",
         hint=make_table(using),
@@ -201,7 +202,7 @@ def _no_table(using: str) -> CheckMessage:
 
 def _settings() -> dict[str, AliasSettings]:
     found: dict[str, AliasSettings] = {}
-    # `check_settings` says what is wrong.
+    # `check_settings` reports the error.
     with suppress(ConfigurationError):
         by_alias = read(getattr(settings, "DISTLOCK", None) or {"default": "memory://"}, conf.redis_of)
         for alias in by_alias:
@@ -211,7 +212,7 @@ def _settings() -> dict[str, AliasSettings]:
 
 
 def _databases(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
-    """Yield the databases in which something is fenced, or locked by its row."""
+    """Yield the databases that need the fence table, for fences or for locks that are rows."""
     fences = [one.fence for one in by_alias.values()]
     fences += [guarded.told.fence for guarded in _guards() if guarded.told.fence is not None]
     for fence in fences:
@@ -246,7 +247,7 @@ def _problems(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
 
 def _not_shared(guarded: Guarded, fence: bool | str) -> Iterator[str]:
     using = None
-    # A database that is not there is said above.
+    # `_problems` reports a missing database.
     with suppress(ConfigurationError):
         using = database_of(fence)
     try:

@@ -1,1 +1,1 @@
-"""The guard around a view or a function: where it stands, its transactions, its fence, its answers."""
+"""The guard around a view or a function: its placement, transactions, fence and responses."""

@@ -138,7 +138,7 @@ async def arun(
         raise ConfigurationError(async_with_fence(guarded, row_is_lock=row_is_lock))
     names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
     if http is not None and (sent := DjangoBody(http)).length:
-        # Under WSGI the event loop serves this request alone.
+        # This may block, as only WSGI has an unread body: its event loop serves this request alone.
         read_before_lock(sent, terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
     transactions = await AsyncTransactions.look_around(guarded.where)
     if guarded.below is not None and guard.leaves_to_below(

@@ -338,7 +338,7 @@ class LaterTransactions:
     def _look(self) -> None:
         """Check the lock before a statement outside of ``atomic``."""
         if not self._connection.autocommit:
-            # It may be a transaction that set_autocommit(False) has begun, or one after it.
+            # The statement may begin a transaction: set_autocommit(False) was called, and maybe commit().
             self._pass(nullcontext)
             return
         if self._grant.held_by_transaction:

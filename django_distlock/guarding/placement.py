@@ -56,8 +56,11 @@ class Standing:
         """Return where a call of *guarded* stands.
 
         Raises `ConfigurationError` where the guard stands too far inside, or could never lock.
-        *owner*: whose method the function is, if it is bound to that already. *takes_self*: it is written as
-        a method for certain. Others are looked for in their class, where a decorator may hide them.
+        Raises `ConfigurationError` if the guard is too far inside, or could never lock.
+
+        *owner*: the object to which the function is already bound as a method, or None. *takes_self*: the
+        function is certainly a method. Else it is searched in the class of its first argument, where a
+        decorator may hide it.
         """
         first = args[0] if args else kwargs.get("request")
         if isinstance(first, HttpRequest) and owner is None:
@@ -157,7 +160,7 @@ def _is_method_of(guarded: Guarded, args: tuple[Any, ...]) -> bool:
     """Return whether the first of *args*, with which *guarded* is called, is its ``self`` or ``cls``."""
     first = args[0]
     if isinstance(first, View) and len(args) > 1 and _django_request(args[1]) is not None:
-        # Also where a decorator that does not say what it wraps stands above the guard.
+        # This holds even if a decorator above the guard hides what it wraps.
         return True
     return _has_method(first if isinstance(first, type) else type(first), guarded)
 
@@ -191,7 +194,7 @@ def above_the_class(told: Told, cls: type, method: str = "", route: str | None =
     of a view set.
     """
     if route:
-        # Above the class it would lock the other actions, too, and their routes may not have the arguments.
+        # Above the class, the guard would also lock other actions, whose routes may lack its arguments.
         return (
             f'Leave it out there, and write DISTLOCK_RULES = [{{"route": {route!r}, '
             f'{_every_if_get(told, method)}"lock": …}}].'
@@ -206,12 +209,12 @@ def _on_class(told: Told, method: str) -> str:
         return str(told)
     if told.mode == READ:
         return viewclasses.with_methods(told, method)
-    # Another handler may call this one, so no method is left out.
+    # Other handlers may call this one, so naming *method* alone would lock less than before.
     return viewclasses.with_methods(told, EVERY) if reads else viewclasses.without_methods(told)
 
 
 def _every_if_get(told: Told, method: str) -> str:
-    """Return what a rule needs to lock *method*, for a guard that names no methods."""
+    """Return the ``methods`` of a rule that replaces the guard on the handler of *method*, or ''."""
     return f'"methods": ["{EVERY}"], ' if told.mode != READ and method in READING_METHODS else ""
 
 
@@ -264,11 +267,11 @@ def around_everything(told: Told, request: Any) -> str:
 
 
 def as_rule(told: Told, route: str | None, *, on_class: bool = False) -> str:
-    """Return the line that locks the *route* of this name as *told*, around everything.
+    """Return the advice to replace the guard *told* by a rule for *route*, which locks outside decorators.
 
-    *on_class*: whether the guard stands on a class. On a function it locks every method.
+    *on_class*: whether the guard is on a class. On a function it locks every method.
     """
-    # The site has to write what a function makes names of.
+    # A rule can't quote callables that make names, so the site has to fill them in.
     names = [json.dumps(text) if (text := getattr(one, "text", "")) else "…" for one in told.names.sources]
     written: dict[str, object] = {"route": route or "…"}
     if isinstance(told.methods, AllBut) or (told.methods is None and told.mode != READ and not on_class):

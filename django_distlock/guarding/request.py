@@ -52,7 +52,7 @@ class DjangoBody:
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
-        # As Django reads it: a body without a length is none.
+        # Like Django, take a body without a length to be empty.
         try:
             self.length = int(request.META.get("CONTENT_LENGTH") or 0)
         except ValueError:
@@ -155,7 +155,7 @@ def unlocked(request: object, guarded: Guarded, locks: Callable[[str], bool]) ->
 
 @functools.cache
 def _watched(cls: type[HttpRequest]) -> type[HttpRequest]:
-    """Return *cls* whose instances look at each change of their method."""
+    """Return a subclass of *cls* whose instances check each change of their method."""
 
     def get(request: HttpRequest) -> Any:
         return vars(request)["method"]

@@ -184,7 +184,7 @@ def _guard_handlers(
 
 @functools.lru_cache(maxsize=1024)
 def _may_change_method(cls: type) -> bool:
-    """Tell whether code of the site runs in *cls* before dispatch() looks up the handler."""
+    """Return whether code of the site runs in *cls* before dispatch() looks up the handler."""
     return bool(viewclasses.overriding(cls, BEFORE_HANDLERS))
 
 

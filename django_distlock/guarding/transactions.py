@@ -122,7 +122,7 @@ class SyncTransactions:
         """Open, for a request that is not locked, just the transactions that Django would have opened."""
         with ExitStack() as stack:
             for alias in () if self.every is None else self.every.atomic_requests():
-                # Another guard further inside may be waiting to do it.
+                # Another guard further inside may open it.
                 if alias not in opted_out(self.inner):
                     stack.enter_context(transaction.atomic(using=alias))
             yield
@@ -162,7 +162,7 @@ class AsyncTransactions:
         return await arun(when_idle(open_transactions.roll_back, TaskParker(), waits_for_us, self.thread))
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        # The event loop's own thread may have one, too, where Django lets async code use the database.
+        # The event loop's thread may have one, too, if DJANGO_ALLOW_ASYNC_UNSAFE is set.
         if (found := self.found or open_transactions.find_open()) is not None:
             raise ConfigurationError(found.message(self.where, names, nested))
 

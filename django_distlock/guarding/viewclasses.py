@@ -210,7 +210,7 @@ def _if_known(methods: set[str]) -> set[str] | None:
     return methods if methods - {"OPTIONS", "HEAD"} else None
 
 
-#: The packages whose code does nothing but what their documentation says.
+#: The packages whose code is not the site's: their ``get()`` and ``options()`` only read.
 _FRAMEWORKS = (
     "django",
     "rest_framework",
@@ -224,7 +224,7 @@ _FRAMEWORKS = (
 #: The methods that may answer requests before a handler is looked up.
 _DECIDING = ("dispatch", "http_method_not_allowed")
 
-#: The methods that may give a view handlers which its class does not show.
+#: The methods that may add handlers to a view which its class does not have.
 _ADDING = ("setup", "__init__", "__getattr__", "__getattribute__")
 
 
@@ -237,7 +237,7 @@ def usual_methods_of(callback: Any) -> Methods:
 
 
 def locks_usually(view: View, method: str) -> bool:
-    """Tell whether a guard on ``dispatch()`` of *view* locks requests with *method*."""
+    """Return whether a guard on ``dispatch()`` of *view* locks requests with *method*."""
     name = method.lower()
     if method not in {"GET", "HEAD", "OPTIONS"} and name in view.http_method_names and hasattr(view, name):
         return True
@@ -245,7 +245,7 @@ def locks_usually(view: View, method: str) -> bool:
 
 
 def usual_methods_in(view: View) -> Methods:
-    """Return what a guard on ``dispatch()`` of *view* locks."""
+    """Return the methods that a guard on ``dispatch()`` of *view* locks."""
     names = view.http_method_names
     return _usual(type(view), {name: getattr(view, name) for name in names if hasattr(view, name)})
 
@@ -261,7 +261,7 @@ def overriding(cls: type, names: Iterable[str]) -> list[type]:
 
 
 def _is_of_framework_at(bases: Sequence[type], name: str) -> bool:
-    """Tell whether the first of *bases* adds no code of the site to what the later ones have as *name*."""
+    """Return whether the method *name* of the first of *bases* adds no code of the site to the inherited."""
     inherited = [vars(base).get(name) for base in bases[1:]]
     member = vars(bases[0])[name]
     return callable(member) and all(
@@ -270,12 +270,12 @@ def _is_of_framework_at(bases: Sequence[type], name: str) -> bool:
 
 
 def is_of_framework_in(member: object) -> bool:
-    """Tell whether all that a call of *member*, of a class, runs is code of the frameworks, or ours."""
+    """Return whether *member*, of a class, and all that it wraps is code of the frameworks, or ours."""
     return callable(member) and all(map(is_of_framework, chain(member)))
 
 
 def is_of_framework(function: Any) -> bool:
-    """Tell whether *function* itself, apart from what it wraps, is code of the frameworks, or ours."""
+    """Return whether *function* itself, without what it wraps, is code of the frameworks, or ours."""
     # functools.wraps() copies __module__, but not the globals.
     code = getattr(function, "__globals__", None)
     module = type(function).__module__ if code is None else code.get("__name__", "")
@@ -285,7 +285,7 @@ def is_of_framework(function: Any) -> bool:
 
 
 def is_framework(module: str) -> bool:
-    """Tell whether *module* is of Django, REST framework or this library."""
+    """Return whether *module* is in one of `_FRAMEWORKS`."""
     return module.partition(".")[0] in _FRAMEWORKS
 
 
@@ -295,7 +295,7 @@ def _usual(cls: Any, handlers: Mapping[str, object], *, shown: bool = True) -> M
         return ALL_BUT_GET
     exempt = {"GET"}
     head, get = (getattr(one, "__func__", one) for one in (handlers.get("head"), handlers.get("get")))
-    # The function under @api_view may tell HEAD from GET.
+    # The function under @api_view may treat HEAD and GET differently.
     if head in (None, get) and not is_api_view(cls):
         exempt.add("HEAD")
     if is_of_framework_in(handlers.get("options")):
@@ -321,18 +321,18 @@ def overridden(cls: type, name: str) -> Iterator[tuple[type, type, Guarded]]:
                 if not calls_super(vars(mro[one])[name], name, mro[one + 1 : number + 1]):
                     yield from ((mro[one], base, guarded) for guarded in guards)
                     return
-            # A guard further up is overridden by this one, on purpose.
+            # This guard overrides those of further bases, on purpose.
             return
         above.append(number)
 
 
 def calls_super(function: Any, name: str, bases: Sequence[type]) -> bool:
-    """Return whether *function* seems to call the method *name* of one of *bases*, which are in their order.
+    """Return whether *function* seems to call the method *name* of one of *bases*, a slice of the MRO.
 
-    ``super().render()`` is no call of ``post``, and ``super(Last, self)`` goes past the last one.
+    ``super().render()`` does not call ``post``. ``super(Last, self)``, with the last of *bases*, skips all.
     """
     codes = list(_codes(function, set()))
-    # Code that was compiled in another way can't be read.
+    # Without bytecode, as in a compiled module, assume that it does.
     if not any(code.co_code for code in codes):
         return True
     known = {word for code in codes for word in code.co_names}
@@ -362,7 +362,7 @@ def _calls(code: CodeType, name: str, bases: Sequence[type], later: bool) -> boo
     names = [base.__name__ for base in bases]
     # A class may have the name of its base.
     last = names[-1] if f".{names[-1]}." not in f".{code.co_qualname}" else None
-    #: Whether the next attribute is one of a base, and whether ``super`` stands before it.
+    # Whether the next attribute is looked up on a base, and whether that is by ``super``.
     of_base = of_super = False
     for step in dis.get_instructions(code):
         word = step.argval

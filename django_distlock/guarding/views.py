@@ -94,7 +94,7 @@ def guard_function(
 
 
 def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that replaces *function*, and is recognised as the guard."""
+    """Return the function that replaces *function* and runs it under *guarded*."""
     note_ninja_exceptions(call.note_raised)
     owner: object = None
     if (bound := bound_method(guarded.function)) is not None:

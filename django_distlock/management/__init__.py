@@ -1,1 +1,1 @@
-"""Where Django looks for commands."""
+"""The package where Django looks for commands."""

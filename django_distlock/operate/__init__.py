@@ -1,1 +1,1 @@
-"""What an operator of a Django site sees of its locks: the admin's page, and the debug toolbar's panel."""
+"""Shows a site's locks to its operators: the admin's page of locks, and the panel of the debug toolbar."""

@@ -37,9 +37,9 @@ except ImportError as error:
         "The panel of locks needs django-debug-toolbar. Run: pip install django-debug-toolbar"
     ) from error
 
-#: How many locks, and how many statements, are shown.
+#: The most locks, and the most statements, that are recorded.
 MOST = 500
-#: How much of a statement is shown.
+#: The most characters of a statement that are recorded.
 LONGEST = 1_000
 
 
@@ -51,13 +51,13 @@ class Taken(Attempt):
     where: str
     names: tuple[str, ...]
     waited: float = 0.0
-    #: None: it is held still, or was never granted.
+    #: Seconds; None: the lock is still held, or was never granted.
     held: float | None = None
     grant: Grant | None = None
     fences: str = ""
-    #: "" for a whole lock.
+    #: "" for an exclusive lock.
     mode: str = ""
-    #: Why it was not granted, or how it was lost.
+    #: Why the lock was not granted, or how it was lost.
     trouble: str = ""
 
     @property
@@ -70,7 +70,7 @@ class Taken(Attempt):
         if grant.mode == PERMIT:
             # Permits have no fence.
             return
-        # A row's database is known when its transaction has begun.
+        # If the lock is a row, this is called after BEGIN, so the fences are known.
         self.fences = ", ".join(f"{fence.epoch}:{fence.number}" for fence in grant.fences.values())
 
     def refused(self, error: BaseException | None, waited: float) -> None:
@@ -84,12 +84,12 @@ class Taken(Attempt):
 class Statement:
     """One statement of SQL."""
 
-    #: Seconds after the beginning of the request.
+    #: Seconds from the beginning of the request to that of the statement.
     at: float
     took: float
     database: str
     sql: str
-    #: The names that were held.
+    #: The names of the locks that were held.
     under: tuple[str, ...]
     in_transaction: bool
     #: "" for the thread that began the request.
@@ -98,14 +98,14 @@ class Statement:
 
 @dataclass(eq=False)
 class RequestRecord:
-    """One request."""
+    """The locks and statements of one request."""
 
     began: float = field(default_factory=now)
     locks: list[Taken] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
-    #: How many statements are not kept.
+    #: The number of statements beyond `MOST`.
     left_out: int = 0
-    #: How many were sent meanwhile from threads of which nobody knows the request.
+    #: The number of statements that threads without a known request sent meanwhile.
     strangers: int = 0
     thread: threading.Thread = field(default_factory=threading.current_thread)
 
@@ -158,10 +158,10 @@ def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1000, 2)
 
 
-#: The statements of the running request.
+#: The record of the running request; None: it is not recorded.
 recording: ContextVar[RequestRecord | None] = ContextVar("distlock_record", default=None)
 _running: WeakSet[RequestRecord] = WeakSet()
-#: Has the cursor whose statement is under way.
+#: ``cursor`` is the one that executes a statement in this thread, or None.
 _thread = threading.local()
 
 
@@ -181,7 +181,7 @@ def end(record: RequestRecord) -> None:
 
 def _execute(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
     if getattr(_thread, "cursor", None) is context["cursor"]:
-        # In a batch the wrappers of two connections are around it.
+        # In a batch the wrappers of two connections surround the statement. Record it once.
         return execute(sql, params, many, context)
     _thread.cursor = context["cursor"]
     try:
@@ -197,7 +197,7 @@ def _execute(execute: Callable[..., Any], sql: Any, params: Any, many: bool, con
 def _watch(connection: Any, **_: Any) -> None:
     wrappers = wrappers_of(connection)
     if _execute not in wrappers:
-        # In front, and for good: who has one for a while takes away the last one.
+        # Insert it in front, and never remove it: Django's execute_wrapper() pops the last one at its end.
         wrappers.insert(0, _execute)
 
 

@@ -1,1 +1,1 @@
-"""The commands of ``manage.py``, by their names."""
+"""The package whose modules Django runs as commands of ``manage.py``."""
