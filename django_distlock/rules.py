@@ -114,7 +114,7 @@ class Plan:
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """Apply the rules to the views that URLs are resolved to in the block."""
+    """Apply the rules to the views of URLs that are resolved in the block."""
     plan = current_plan()
     before = _views.set(_NOTHING if plan is None else plan.views)
     try:
@@ -140,7 +140,7 @@ _plan: Plan | None = None
 
 
 def current_plan() -> Plan | None:
-    """Return the plan of the settings as they are now; None: there are no rules.
+    """Return the plan of the current settings, cached until they change; None if they have no rules.
 
     Raises `ConfigurationError` if a rule can't be applied.
     """
@@ -453,7 +453,7 @@ def _opted_out(view: View) -> EveryAlias:
 def _shared_patterns(
     rules: Mapping[str, Sequence[Rule]], found: Sequence[Route]
 ) -> Iterator[ConfigurationError]:
-    """Yield the errors of URL patterns that are included at several places, with different rules."""
+    """Yield the errors for URL patterns that are included at several places under different rules."""
     first: dict[URLPattern, Route] = {}
     for route in found:
         other = first.setdefault(route.pattern, route)

@@ -27,7 +27,7 @@ from django_distlock.rules import Route, make_plan, misfits, site_routes
 
 @register(Tags.urls)
 def check_names(**kwargs: object) -> list[CheckMessage]:
-    """Check where the guards of views stand, and their names against the routes that lead to them."""
+    """Check the guards of views: their placement, and their names against the arguments of the routes."""
     aliases = _aliases()
     found: list[CheckMessage] = []
     for route in site_routes():
@@ -65,7 +65,7 @@ def check_rules(**kwargs: object) -> list[CheckMessage]:
 
 @register(Tags.urls)
 def check_sessions(**kwargs: object) -> list[CheckMessage]:
-    """Check that no lock of the user is to serialise a session that its client keeps, and sends itself."""
+    """Warn of sessions in cookies: a lock of the user does not serialise them, as clients send them."""
     for where, told in _guarded() if keeps_sessions_in_cookies() else ():
         if any(one.place.head == "user" for name in told.names.templates for one in name.placeholders):
             return [
@@ -82,7 +82,7 @@ def check_sessions(**kwargs: object) -> list[CheckMessage]:
 
 
 def _guarded() -> Iterator[tuple[str, Told]]:
-    """Yield every guard of a view and every rule, with where it stands."""
+    """Yield the options of each guard and rule, with the text that names it in messages."""
     for route in site_routes():
         # `check_names` says what is wrong with a guard.
         with suppress(ConfigurationError):
@@ -95,7 +95,7 @@ def _guarded() -> Iterator[tuple[str, Told]]:
 
 @register(Tags.urls)
 def check_methods(**kwargs: object) -> list[CheckMessage]:
-    """Check guards and rules that name methods: no other one may reach the same code without the lock."""
+    """Warn of guards and rules that name methods, if other methods reach the same code unlocked."""
     ruled = {} if (plan := make_plan()) is None else plan.views
     return [
         Caution(problem, hint=f"The route is {route.path!r}.", id="distlock.W009")

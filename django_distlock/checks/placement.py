@@ -39,7 +39,10 @@ class PlacedGuard:
 
 
 def guards_at(route: Route) -> Iterator[PlacedGuard]:
-    """Yield all guards that requests for *route* pass. Raises `ConfigurationError` for a useless one."""
+    """Yield the guards that requests for *route* pass.
+
+    Raises `ConfigurationError` for a guard that can never work.
+    """
     view, cls = route.view, route.cls
     if cls is None:
         for guarded in guards_of(view):
@@ -60,7 +63,10 @@ def guards_at(route: Route) -> Iterator[PlacedGuard]:
 
 
 def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
-    """Yield the guards whose lock is taken inside the transaction of the guard above, for ATOMIC_REQUESTS."""
+    """Yield the errors for guards whose lock is acquired in a transaction of ATOMIC_REQUESTS.
+
+    The guard above opens that transaction.
+    """
     around = list(dict.fromkeys(guards_of(view) + ([] if cls is None else guards_of(cls.dispatch))))
     methods = [] if cls is None else [guards_of(getattr(cls, name)) for name in viewclasses.answering(view)]
     stacks = [[*around, *inner] for inner in methods or [[]]]
@@ -74,7 +80,7 @@ def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
 
 
 def misplaced(route: Route) -> Iterator[str]:
-    """Yield why guards at *route* would be refused when they are first called, with the line to write."""
+    """Yield the errors that guards at *route* would raise at the first call."""
     view, cls = route.view, route.cls
     around = [placed for placed in guards_at(route) if placed.method in {"", "dispatch"}]
     yield from filter(None, (skipping_view(placed.guarded) for placed in guards_at(route)))
@@ -124,7 +130,7 @@ def passed_by(route: Route) -> Iterator[str]:
 
 
 def reads_early(route: Route) -> Iterator[str]:
-    """Yield what is wrong if the class of *route* does something of its own before it is locked."""
+    """Yield a warning if the class of *route* has its own ``setup()`` or ``initial()`` before the lock."""
     cls = route.cls
     if cls is None:
         return
@@ -140,7 +146,7 @@ def reads_early(route: Route) -> Iterator[str]:
 
 
 def runs_before(route: Route) -> Iterator[str]:
-    """Yield the classes of the site whose dispatch() or setup() runs before a handler that is locked."""
+    """Yield a warning for each ``dispatch()`` or ``setup()`` of the site that runs before the lock."""
     view, cls = route.view, route.cls
     if cls is None:
         return
@@ -181,7 +187,7 @@ def _each_before(found: Iterable[tuple[type, str]], guarded: Guarded, line: str)
 
 
 def _useless(view: Any, cls: Any) -> Iterator[str]:
-    """Yield the errors of guards that are told to lock what never comes."""
+    """Yield the errors for guards that lock only HTTP methods which their methods don't answer."""
     for name, answers in {"dispatch": set[str](), **viewclasses.answering(view)}.items():
         for found in guards_of(getattr(cls, name)):
             try:
@@ -217,7 +223,7 @@ def logs_in_late(found: Iterable[PlacedGuard]) -> Iterator[str]:
 
 
 def below_atomic(route: Route) -> Iterator[str]:
-    """Yield what is wrong with guards at *route* inside of ``@transaction.atomic``."""
+    """Yield the errors for guards at *route* inside ``@transaction.atomic``."""
     view, cls = route.view, route.cls
     # The decorators of dispatch() are searched, too: as_view() copies only the attributes that they set.
     functions = [view] if cls is None else [view, cls.dispatch]
@@ -261,7 +267,7 @@ def _opens_transaction(wrappers: Iterable[object]) -> bool:
 
 
 def hidden_from_django(route: Route) -> Iterator[str]:
-    """Yield the guards of functions behind what hides their marks, so that Django opens a transaction."""
+    """Yield the error for a guard that a decorator hides, so that Django opens a transaction around it."""
     view = route.view
     opened = opened_around(view)
     if not opened or route.cls is not None or iscoroutinefunction(view):
@@ -275,7 +281,7 @@ def hidden_from_django(route: Route) -> Iterator[str]:
 
 
 def on_methods(route: Route) -> Iterator[str]:
-    """Yield the guards on methods that are called inside the transaction which Django opens for the view."""
+    """Yield the errors for guards on methods, if Django opens a transaction around the view."""
     view, cls = route.view, route.cls
     if cls is None or not (opened := opened_around(view)):
         return

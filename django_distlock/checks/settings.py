@@ -44,7 +44,7 @@ IDS: dict[Kind, str] = {
 
 @register("distlock")
 def check_settings(**kwargs: object) -> list[CheckMessage]:
-    """Check the shape of ``DISTLOCK``, and its values. Connects to nothing."""
+    """Check ``DISTLOCK`` and the settings beside it. Does not connect."""
     setting = getattr(settings, "DISTLOCK", None)
     problems = [*misspelled(dir(settings)), *([] if setting is None else find_problems(setting))]
     found: list[CheckMessage] = [
@@ -132,14 +132,14 @@ _THIS_HOST = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
 @register(Tags.urls)
 def check_fences(**kwargs: object) -> list[CheckMessage]:
-    """Check that each fence names a database that can have one. Connects to nothing."""
+    """Check that each fence names a database that can have one. Does not connect."""
     found = dict.fromkeys(_problems(_settings()))
     return [Error(problem, id="distlock.E013") for problem in found]
 
 
 @register(Tags.database)
 def check_tables(*, databases: Sequence[str] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Check that the fence's table is there, for ``check --database default``. Asks these databases only."""
+    """Check that each of *databases* has the fence table, for ``check --database default``."""
     fenced = set(_databases(_settings())) if databases else set()
     return [
         _no_table(using)
@@ -150,7 +150,7 @@ def check_tables(*, databases: Sequence[str] | None = None, **kwargs: object) ->
 
 @register(Tags.urls)
 def check_tables_at_hand(*, databases: Sequence[str] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Check that the fence's table is there, if that is cheap to ask. A plain ``check`` names no database."""
+    """Check for the fence table in databases that answer at once, if ``check`` names no databases."""
     at_hand = [] if databases else [using for using in set(_databases(_settings())) if _is_at_hand(using)]
     return [_no_table(using) for using in sorted(at_hand) if _lacks_table(using)]
 

@@ -76,7 +76,7 @@ class Client(Locks):
         return self._anywhere.rlock(*names, **options) if in_transaction else super().rlock(*names, **options)
 
     def semaphore(self, name: str, **options: Any) -> Semaphore:
-        """Return a semaphore: see `distlock.Locks.semaphore`. A transaction may be open around it."""
+        """See `distlock.Locks.semaphore`. Allowed in a transaction: semaphores don't order transactions."""
         return self._anywhere.semaphore(name, **options)
 
 

@@ -186,11 +186,11 @@ class GuardedSession:
             self._note_saved(deepcopy(self._content))
 
     async def abegun(self, grant: Grant) -> None:
-        """Do as `begun`, for an async view."""
+        """`begun`, for an async view."""
         await sync_to_async(self.begun)(grant)
 
     async def aended(self, grant: Grant, error: BaseException | None) -> None:
-        """Do as `ended`, for an async view. A cancellation waits for the save: the release comes after it."""
+        """`ended`, for an async view. A cancellation waits for the save, which must precede the release."""
         if not self._has_to_be_saved():
             self.ended(grant, error)
             return

@@ -41,7 +41,7 @@ def run_in_batch(
     session: GuardedSession | None,
     observer: Observer | None,
 ) -> Any:
-    """Do as `distlock.web.guard.run`, for a call that may share its transaction with others."""
+    """Run a call as `distlock.web.guard.run` does, but let it share its transaction with others."""
     told = guarded.told
     assert told.batch is not None
     if len(set(names)) != 1:
@@ -176,7 +176,7 @@ class BatchTransactions:
 
     @contextmanager
     def _with_session(self, batch: Batch[Any]) -> Iterator[None]:
-        """Let the session take part in *batch* during the block, which is a part with its savepoint."""
+        """Let the session take part in *batch* while the block runs a part and its savepoint."""
         session = self.session
         if session is None:
             yield
@@ -216,7 +216,7 @@ def _leave(connection: Any, stack: ExitStack) -> CleanUp:
 
 @contextmanager
 def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]:
-    """Run the block as one request's part of *batch*. Give the ``on_commit`` hooks that it leaves."""
+    """Run the block as one request's part of *batch*. Yield the list for the part's ``on_commit`` hooks."""
     connection = batch.carried
     own = connections[using]
     hooks: Hooks = []
@@ -287,7 +287,7 @@ class _Watch:
             raise
 
     def _share_savepoint(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
-        """Have the end of the part before, if there was one, make the savepoint of this one.
+        """Execute *sql*, but let one message end the savepoint of a part and begin that of the next part.
 
         The message also checks deferred constraints. If they fail, only this part fails, not the batch.
         """

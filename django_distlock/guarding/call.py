@@ -127,7 +127,7 @@ async def arun(
     args: Arguments,
     kwargs: Keywords,
 ) -> Any:
-    """Do as `run`, for an async *body*."""
+    """`run`, for an async *body*."""
     warn_without_checks()
     request, http, told = standing.request, standing.http, guarded.told
     uppers = upper_guards(guarded) if guarded.has_upper else ()
@@ -218,7 +218,7 @@ _STOPWATCHES = "_distlock_stopwatches"
 
 
 def sender_of(guarded: Guarded) -> object:
-    """Return the function or class that *guarded* is on, as the site's modules name it."""
+    """Return the sender of the signals of *guarded*: the view function or class, as it can be imported."""
     if (bound := bound_method(guarded.function)) is not None:
         # `method_decorator` makes a guard for each call; the class's attribute is the same for all calls.
         return getattr(type(bound.func.__self__), bound.func.__name__)

@@ -33,7 +33,7 @@ from django_distlock.guarding.open_transactions import ask_for_rollback
 
 @contextmanager
 def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None]:
-    """Open a transaction of the database *using* that is committed only if no later grant's was.
+    """Run the block in a transaction of the database *using* that commits only if no later grant's did.
 
     Transactions that begin in its ``on_commit`` hooks are fenced, too: see `LaterTransactions`. *left*:
     returns the seconds left to wait for transactions of earlier grants. Raises `LockLost`, `LockTimeout`.
@@ -57,7 +57,7 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
 
 @contextmanager
 def later_transactions(grant: Grant, using: str) -> Iterator[None]:
-    """Run the block after the COMMIT of a `fenced` transaction of another connection of this database."""
+    """Fence the transactions of the block, after the COMMIT of a `fenced` one on another connection."""
     connection = _MarkedConnection(using)
     later = _later(grant, using, connection)
     with connection.watched(), later.watched():
@@ -74,7 +74,10 @@ def _later(grant: Grant, using: str, connection: _MarkedConnection) -> LaterTran
 
 @contextmanager
 def leaving_no_unused_row(grant: Grant, using: str) -> Iterator[None]:
-    """Leave no row of the names of *grant* if the block, its last transaction, writes nothing."""
+    """Remove the fence rows that *grant* has made in this transaction, if the block writes nothing else.
+
+    It is meant for the last transaction of *grant*.
+    """
     connection = connections[using]
 
     def goes_on() -> bool:
@@ -163,7 +166,7 @@ def make_table(using: str) -> str:
 
 @contextmanager
 def looking(fence: bool | str) -> Iterator[Connection]:
-    """Give this thread's connection to the database of *fence*, to see its locked rows."""
+    """Yield this thread's connection to the database of *fence*, to inspect its locked rows."""
     using = database_of(fence)
     assert using is not None
     yield _Connection(using)
@@ -254,7 +257,7 @@ class _MarkedConnection(_Connection):
             commit()
 
     def _send(self, statement: str) -> None:
-        """Send *statement* past what the site has put around its own, as Django sends COMMIT."""
+        """Send *statement* without the site's execute wrappers, as Django sends COMMIT."""
         with self._connection.wrap_database_errors:
             cursor = self._connection.connection.cursor()
             try:
@@ -268,7 +271,7 @@ Pass = Callable[[Begin, Callable[[], float]], object]
 
 
 class LaterTransactions:
-    """The later transactions of *grant* on the database *using*, in the thread that has the connection."""
+    """Fences the transactions of *grant* on *using* that follow the first one. Used by one thread."""
 
     def __init__(self, grant: Grant, using: str, pass_fence: Pass) -> None:
         self._grant = grant
@@ -336,7 +339,7 @@ class LaterTransactions:
             self._ended = error
 
     def _look(self) -> None:
-        """Check the lock before a statement outside of ``atomic``."""
+        """Pass the fence or check the lock, before a statement outside of ``atomic``."""
         if not self._connection.autocommit:
             # The statement may begin a transaction: set_autocommit(False) was called, and maybe commit().
             self._pass(nullcontext)

@@ -58,7 +58,7 @@ class Open:
 
 
 def find_open(alias: str | None = None) -> Open | None:
-    """Return the first open transaction of this thread. Those of `TestCase` around a test don't count.
+    """Return the first open transaction of this thread, except those that `TestCase` opens around a test.
 
     *alias*: look at this database only.
     """
@@ -123,7 +123,7 @@ _asked: WeakSet[Any] = WeakSet()
 
 @contextmanager
 def noting_rollbacks(aliases: Sequence[str]) -> Iterator[None]:
-    """Note for `refuse_failed` what `transaction.set_rollback` asks for in the block, in *aliases*."""
+    """Note calls of `transaction.set_rollback` for *aliases* during the block, for `refuse_failed`."""
     with ExitStack() as stack:
         for alias in aliases:
             connection: Any = connections[alias]
@@ -150,7 +150,7 @@ def ask_for_rollback(connection: Any) -> None:
 
 
 def forget_rollback(connection: Any) -> None:
-    """Forget what was asked for the innermost block of *connection*, which has ended."""
+    """Forget what `ask_for_rollback` noted for *connection*, whose innermost block has ended."""
     _asked.discard(connection)
 
 
@@ -182,7 +182,7 @@ def refuse_failed(aliases: Sequence[str]) -> None:
 
 
 def give_up_failed(raised: bool = False) -> None:
-    """Take all that is rolled back for meant: the answer tells of an error.
+    """Accept rollbacks because the view's response reports an error.
 
     *raised*: the response was made from an exception, so roll back every transaction.
     """
@@ -212,7 +212,7 @@ def roll_back(but: object = None) -> str | None:
 
 
 def give_up() -> str | None:
-    """Do as `roll_back`, for code that is inside of its ``atomic`` blocks, and goes on there.
+    """Make the open transactions roll back when their ``atomic`` blocks end, because code inside goes on.
 
     Until then these blocks refuse queries. Return as `roll_back` does.
     """

@@ -53,9 +53,8 @@ class Standing:
         kwargs: Mapping[str, Any],
         takes_self: bool = False,
     ) -> Standing:
-        """Return where a call of *guarded* stands.
+        """Return the circumstances of a call with *args* and *kwargs*.
 
-        Raises `ConfigurationError` where the guard stands too far inside, or could never lock.
         Raises `ConfigurationError` if the guard is too far inside, or could never lock.
 
         *owner*: the object to which the function is already bound as a method, or None. *takes_self*: the
@@ -188,10 +187,10 @@ def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
 
 
 def above_the_class(told: Told, cls: type, method: str = "", route: str | None = None) -> str:
-    """Return what to write instead of a guard on one of the methods of *cls*.
+    """Return the remedy for a guard on a method of *cls*: to write it above the class.
 
-    *method*: what that answers; '' for ``dispatch``. *route*: the name of the route, if it leads to an action
-    of a view set.
+    *method*: the HTTP method that the guarded method answers; '' for ``dispatch``. *route*: the name of the
+    route, if it leads to an action of a view set.
     """
     if route:
         # Above the class, the guard would also lock other actions, whose routes may lack its arguments.
@@ -203,7 +202,7 @@ def above_the_class(told: Told, cls: type, method: str = "", route: str | None =
 
 
 def _on_class(told: Told, method: str) -> str:
-    """Return the guard for all of a class that locks no less than it did on the handler of *method*."""
+    """Return the guard to write above the class in place of one on the handler of *method*."""
     reads = method in READING_METHODS
     if not method or (told.mode == READ and reads):
         return str(told)
@@ -219,7 +218,7 @@ def _every_if_get(told: Told, method: str) -> str:
 
 
 def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) -> Iterator[str]:
-    """Yield why Django would refuse the async view under ``ATOMIC_REQUESTS``, did our mark not keep it."""
+    """Yield the errors for an async view under ``ATOMIC_REQUESTS``, which Django refuses if not marked."""
     line = "@transaction.non_atomic_requests above it"
     if on_class:
         line = '@method_decorator(transaction.non_atomic_requests, name="dispatch") above the class'
@@ -231,7 +230,7 @@ def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) ->
 
 
 def async_with_fence(guarded: Guarded, *, row_is_lock: bool = False) -> str:
-    """Return why an async view has no fence. *row_is_lock*: the backend 'database' has chosen it."""
+    """Return the error for a fence on async code. *row_is_lock*: the backend 'database' has set the fence."""
     why = "is locked by a row, with the backend 'database'" if row_is_lock else "has a fence"
     return (
         f"{guarded.where} is async and {why}, and Django opens no transactions around async code. "
@@ -251,7 +250,7 @@ def below_api_view(guarded: Guarded) -> str:
 
 
 def too_early(guarded: Guarded, cls: type) -> str:
-    """Return what is wrong with a guard on a method that returns before the view does its work."""
+    """Return the error for a guard on a method that returns before the view does its work."""
     return (
         f"{guarded.where} returns before the view runs, and gives the lock back: write @{guarded.told} above "
         f"the class {cls.__name__}."
@@ -259,7 +258,7 @@ def too_early(guarded: Guarded, cls: type) -> str:
 
 
 def around_everything(told: Told, request: Any) -> str:
-    """Return what to write if other code has begun a transaction around the guard of *request*'s view."""
+    """Return the remedy for a guard inside a transaction that other code opened. *request*: the call's."""
     if (match := getattr(request, "resolver_match", None)) is None:
         return ABOVE
     rule = as_rule(told, match.view_name, on_class=viewclasses.view_class(match.func) is not None)

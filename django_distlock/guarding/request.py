@@ -202,7 +202,7 @@ def answer_to(error: LockError, where: str, responds: bool = True) -> Answer | N
 
 
 def response_of(answer: Answer, request: HttpRequest) -> HttpResponse:
-    """Return *answer* as a response, in the form that *request* accepts."""
+    """Return *answer* as a response of a type that *request* accepts."""
     rendered = render(answer, request.META.get("HTTP_ACCEPT", ""))
     # Encode it: for a str Django would determine the charset.
     response = HttpResponse(rendered.body.encode(), status=rendered.status, headers=rendered.headers)

@@ -73,7 +73,7 @@ class Refused(APIException):  # type: ignore[misc]  # REST framework has no type
 
 @contextmanager
 def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
-    """Raise `Refused` for lock errors of the block."""
+    """Turn lock errors of the block into `Refused`."""
     try:
         yield
     except LockError as error:
@@ -256,7 +256,7 @@ def _guard_handler(
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """Keep REST framework's exception handler, which rolls back what is open, from that of a `TestCase`."""
+    """Keep REST framework's exception handler from rolling back the transaction of a `TestCase`."""
     with ExitStack() as stack:
         for connection in connections.all(initialized_only=True):
             if connection.in_atomic_block:

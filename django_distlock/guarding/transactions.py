@@ -96,7 +96,7 @@ class SyncTransactions:
             raise ConfigurationError(found.message(self.where, names, nested, self.line()))
 
     def databases(self, fenced_in: str | None) -> list[str]:
-        """Return the databases in which it begins transactions, if *fenced_in* is fenced."""
+        """Return the databases where `begin` begins transactions."""
         atomic = [] if self.every is None else self.every.atomic_requests()
         return atomic if fenced_in is None or fenced_in in atomic else [*atomic, fenced_in]
 
@@ -140,9 +140,9 @@ class AsyncTransactions:
 
     @classmethod
     async def look_around(cls, where: str) -> AsyncTransactions:
-        """Return the transactions of a call, and look in that thread for what is open there.
+        """Return an instance that knows what is open in the `sync_to_async` thread.
 
-        Connections can be asked there only. Pooled ones are given back there before the task waits.
+        Only that thread can look at its connections. It also gives pooled ones back, before the task waits.
         """
 
         def look() -> tuple[int, open_transactions.Open | None]:

@@ -30,14 +30,17 @@ TOO_EARLY = ("setup", "initial", "initialize_request", "check_permissions", "che
 
 
 def view_class(callback: Any) -> Any:
-    """Return the class behind *callback*, if ``as_view()`` gave it; else None."""
+    """Return the view class behind *callback*, or None if ``as_view()`` did not make it.
+
+    REST framework's view sets have only the attribute ``cls``.
+    """
     # View sets of REST framework say only ``cls``.
     cls = getattr(callback, "view_class", None) or getattr(callback, "cls", None)
     return cls if isinstance(cls, type) and issubclass(cls, View) else None
 
 
 def never_awaited(cls: Any, names: Iterable[str]) -> bool:
-    """Return whether *cls* has REST framework's own dispatch(), which awaits none of the methods *names*."""
+    """Return whether REST framework's dispatch() of *cls* calls async methods of *names* without await."""
     own = is_rest(cls) and inspect.unwrap(cls.dispatch).__module__.startswith("rest_framework.")
     return own and any(iscoroutinefunction(getattr(cls, name, None)) for name in names)
 
@@ -139,7 +142,7 @@ def _actions(view: Any) -> dict[str, str]:
 
 
 def on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
-    """Return *guarded* as it will be on the method: `method_decorator` has tried it on a dummy so far."""
+    """Return the guard that *guarded* will be once `method_decorator` puts it on the method, not a dummy."""
     if not is_dummy(guarded.function):
         return guarded
     on_class = Guarded(getattr(cls, name), guarded.told)
@@ -158,7 +161,10 @@ def guards_on(cls: Any, name: str) -> Iterator[tuple[type, Guarded]]:
 def refuse_useless(
     guarded: Guarded, cls: type, taken: Collection[str] | None, usual: Methods | None = None
 ) -> None:
-    """Raise `ConfigurationError` if *guarded* locks nothing that *cls* takes. *usual*: if it names none."""
+    """Raise `ConfigurationError` if *guarded* locks none of the methods *taken*, which *cls* answers.
+
+    *usual*: the methods that it locks if it names none.
+    """
     methods = usual if guarded.methods is None else guarded.methods
     if taken is None or methods is None:
         return
@@ -290,7 +296,7 @@ def is_framework(module: str) -> bool:
 
 
 def _usual(cls: Any, handlers: Mapping[str, object], *, shown: bool = True) -> Methods:
-    """Return what a guard locks. *handlers*: by method. *shown*: no code of the site is around the view."""
+    """Return the methods to lock. *handlers*: by HTTP method. *shown*: no code of the site wraps the view."""
     if not shown or overriding(cls, (*_DECIDING, *_ADDING)):
         return ALL_BUT_GET
     exempt = {"GET"}
@@ -340,7 +346,7 @@ def calls_super(function: Any, name: str, bases: Sequence[type]) -> bool:
 
 
 def _codes(function: Callable[..., Any], seen: set[int]) -> Iterator[CodeType]:
-    """Yield the code of *function*, of all that it wraps, and of the functions inside of them."""
+    """Yield the code of *function*, of all that it wraps or encloses, and of the functions inside."""
     for one in chain(function):
         code = getattr(one, "__code__", None)
         if not isinstance(code, CodeType) or id(code) in seen:

@@ -49,7 +49,7 @@ def guard_view(
 
 
 def guard_class(cls: type, told: Told) -> type:
-    """Return *cls*, whose ``as_view()`` gives guarded views from now on, as that of its subclasses."""
+    """Make ``as_view()`` of *cls* and of its subclasses return guarded views. Return *cls*."""
     if not issubclass(cls, View):
         raise ConfigurationError(
             f"{cls.__module__}.{cls.__qualname__} is a class, and no view: write @{told} above one of its "
@@ -84,7 +84,7 @@ def guard_function(
     methods: Methods | None = None,
     when: When | None = None,
 ) -> Callable[..., Any]:
-    """Return *function* in a guard. *methods*: see `guard_view`."""
+    """Return *function* in a guard. *methods*: the HTTP methods to lock if *told* names none; None: all."""
     if is_ninja_operation(function):
         raise ConfigurationError(
             f"@{told} stands above the decorator of django-ninja on {where_of(function)}, so that requests "

@@ -127,7 +127,7 @@ class LockAdmin(Base):
         return self._page(request, "break_confirmation", pages.BREAK_HTML, shown, title=title, name=name)
 
     def file_view(self, file: str, request: HttpRequest) -> HttpResponse:
-        """Send the script or the style of the pages. Both frameworks share them, so no static file has it."""
+        """Serve the script or style of the pages, which Flask's pages share, so it is no static file here."""
         self._refuse_unless(self.has_view_permission(request))
         return HttpResponse((pages.STATIC / file).read_text("utf-8"), content_type=_TYPES[Path(file).suffix])
 
@@ -168,7 +168,7 @@ class LockAdmin(Base):
     def _page(
         self, request: HttpRequest, template: str, page: str, shown: pages.Context, **context: Any
     ) -> TemplateResponse:
-        """Render *page* with *shown*, inside of the admin's *template*, which a site may replace."""
+        """Render *shown* with *page*, inside the admin's *template*, which a site may override."""
         request.current_app = self.admin_site.name
         content = _PAGES.get_template(page).render(Context(shown, use_l10n=False))
         context = {**self.admin_site.each_context(request), "opts": self.opts, "content": content, **context}
@@ -211,7 +211,7 @@ def _aliases() -> Sequence[str]:
 
 
 def _client(alias: str) -> Callable[[], Locks]:
-    """Return what gives the client of *alias*. Raises `Http404` if there is none."""
+    """Return a function that returns the client of *alias*. Raise `Http404` for an unknown one."""
     if alias not in _aliases():
         raise Http404(f"DISTLOCK has no alias {alias!r}.")
     return partial(clients.__getitem__, alias)
@@ -230,7 +230,7 @@ def _kind(request: HttpRequest) -> Kind:
 
 
 def _of(object_id: str) -> tuple[str, str]:
-    """Return the alias and the name that *object_id* stands for."""
+    """Return the alias and the name in *object_id*."""
     alias, colon, name = unquoted(object_id).partition(":")
     if not colon or not name:
         raise Http404("There is no such lock.")

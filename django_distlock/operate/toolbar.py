@@ -45,7 +45,7 @@ LONGEST = 1_000
 
 @dataclass(slots=True, eq=False)
 class Taken(Attempt):
-    """One lock that the request asked for, in a guard or a block."""
+    """One lock that a request asked for, as its guard or ``with`` block reports it. The toolbar shows it."""
 
     alias: str
     where: str
@@ -110,7 +110,7 @@ class RequestRecord:
     thread: threading.Thread = field(default_factory=threading.current_thread)
 
     def take(self, alias: str, where: str, names: Sequence[str]) -> Taken:
-        """Note that a lock is asked for."""
+        """Return a new record of a lock that the request asks for."""
         taken = Taken(alias, where, tuple(names))
         if len(self.locks) < MOST:
             self.locks.append(taken)
@@ -174,7 +174,7 @@ def begin(record: RequestRecord) -> None:
 
 
 def end(record: RequestRecord) -> None:
-    """Record the running request no more."""
+    """Stop recording the running request in *record*."""
     recording.set(None)
     _running.discard(record)
 
@@ -252,7 +252,7 @@ class _BlockListener(Listener):
 
 
 def line_of(where: str | CodeType | None) -> str:
-    """Return *where* as text, with the line that runs now if it is code that runs now."""
+    """Return the text of *where*, with the current line if it is code that is running, else its first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and isinstance(where, CodeType):
         if frame.f_code is where:

@@ -60,7 +60,7 @@ def _given(common: argparse.Namespace) -> dict[str, Any]:
 
 
 def _typed(options: dict[str, Any]) -> str:
-    """Return how the command is typed: as it was typed this time."""
+    """Return how this command was typed, for example ``python manage.py distlock``, for hints to repeat."""
     program = sys.argv[0]
     match os.path.basename(program):
         case "django-admin":
