@@ -196,9 +196,11 @@ class Guarded:
         self.wrapper: Callable[..., Any] | None = None
         #: The guard directly below, if the two form a stack: see `distlock.web.stack`.
         self.below: Guarded | None = None
-        #: Whether a guard may stand directly on it, and leave its lock to it.
-        self.has_upper = False
-        #: The views that were warned of because they return a streamed response.
+        #: Whether another guard has it as `below`.
+        self.is_below = False
+        #: Whether it locks a request, by the view and the HTTP method. A face keeps here what it has found.
+        self.locks_at: dict[tuple[object, str], bool | None] = {}
+        #: The views whose streamed responses were logged.
         self.streams_told: set[str] = set()
 
     def locks_method(self, method: str | None) -> bool:
@@ -390,7 +392,7 @@ def this_code() -> str:
 
 
 def told_here(names: Sequence[NameSource], **words: Unpack[Words]) -> Told:
-    """Return the options that the caller's caller gave its decorator. Errors end with that line's place."""
+    """Return the options of a decorator. Errors say the line of the caller's caller, which wrote it."""
     line = sys._getframe(2)
     try:
         return Told(names, **words)

@@ -98,7 +98,7 @@ def below(guarded: Guarded, function: Callable[..., Any]) -> Guarded | None:
             f"@{guarded.told} stands on @{lower.told} on {lower.where}. A batch takes the lock of one alias: "
             "leave batch= out until one of the two decorators is gone."
         )
-    lower.has_upper = True
+    lower.is_below = True
     return lower
 
 
@@ -149,10 +149,7 @@ def refuse_unlocked(guarded: Guarded) -> None:
 
 
 def upper_guards(guarded: Guarded) -> tuple[UpperGuard, ...]:
-    """Return the guards of the stack whose lowest one is *guarded*, the highest first. It takes them over.
-
-    Only a guard that `Guarded.has_upper` has to ask.
-    """
+    """Return the guards above *guarded* that leave their locks to it, the highest first."""
     uppers = _upper.get()
     if not uppers or uppers[-1].guarded.below is not guarded:
         return ()

@@ -65,7 +65,7 @@ def check_rules(**kwargs: object) -> list[CheckMessage]:
 
 @register(Tags.urls)
 def check_sessions(**kwargs: object) -> list[CheckMessage]:
-    """Warn of sessions in cookies: a lock of the user does not serialise them, as clients send them."""
+    """Warn if guards lock each user, and sessions are in cookies, which clients may send twice."""
     for where, told in _guarded() if keeps_sessions_in_cookies() else ():
         if any(one.place.head == "user" for name in told.names.templates for one in name.placeholders):
             return [

@@ -267,7 +267,7 @@ def _opens_transaction(wrappers: Iterable[object]) -> bool:
 
 
 def hidden_from_django(route: Route) -> Iterator[str]:
-    """Yield the error for a guard that a decorator hides, so that Django opens a transaction around it."""
+    """Yield the error if a decorator hides a guard, so that Django opens a transaction before its lock."""
     view = route.view
     opened = opened_around(view)
     if not opened or route.cls is not None or iscoroutinefunction(view):

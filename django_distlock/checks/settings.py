@@ -188,7 +188,7 @@ def _lacks_table(using: str) -> bool:
     try:
         return TABLE not in connections[using].introspection.table_names()
     except Exception:
-        return False  # It is down, or a test forbids queries. The first query of a view raises the error.
+        return False  # The database is down, or a test forbids queries: a view's first query will raise.
 
 
 def _no_table(using: str) -> CheckMessage:

@@ -76,7 +76,7 @@ class Client(Locks):
         return self._anywhere.rlock(*names, **options) if in_transaction else super().rlock(*names, **options)
 
     def semaphore(self, name: str, **options: Any) -> Semaphore:
-        """See `distlock.Locks.semaphore`. Allowed in a transaction: semaphores don't order transactions."""
+        """See `distlock.Locks.semaphore`. It may be acquired in transactions: it does not order them."""
         return self._anywhere.semaphore(name, **options)
 
 
@@ -124,7 +124,7 @@ class _Watched:
 
 
 class BlockAcquirer:
-    """Acquires locks of *inner*, and refuses to in a transaction. *line*: the remedy that the error names."""
+    """Acquires locks of *inner*, but raises inside a transaction. *line*: the remedy that the error names."""
 
     def __init__(self, inner: Acquirer, line: str) -> None:
         self.namespace = inner.namespace
@@ -143,7 +143,7 @@ class BlockAcquirer:
 def roll_back_left(namespace: Namespace) -> AtEnd:
     """Return a function for the end of a ``with`` block, which rolls back any transaction left open.
 
-    Its COMMIT would come after the release.
+    The COMMIT of such a transaction would come after the release.
     """
 
     def at_end(names: tuple[str, ...]) -> Commands[LockError | None]:
@@ -195,7 +195,7 @@ def _where_it_runs(
         return look()
     if not has_thread_of_its_own():
         return None  # Not in a request: all tasks share one thread.
-    # Watch all threads, because the request's own may start only now.
+    # Watch all threads, because the request's own thread may start only now.
     return (yield from when_idle(look, parker, lambda: wait_for_us(request_threads(), namespace, names)))
 
 
@@ -206,7 +206,7 @@ _ROW_LINE = (
 
 
 class _Outside:
-    """Acquires locks of *inner*, and refuses to in a transaction: the ``with`` block begins its own."""
+    """Acquires locks of *inner*, but raises inside a transaction: the ``with`` block begins its own."""
 
     def __init__(self, inner: Acquirer) -> None:
         self.namespace = inner.namespace

@@ -222,7 +222,7 @@ class GuardedSession:
         return private.session_content(self._session)
 
     def _has_to_be_saved(self) -> bool:
-        """Return whether SessionMiddleware would save the session, and a login or logout has kept its key."""
+        """Return whether SessionMiddleware would save the session. False after a login: the key is new."""
         wanted = self._session.modified or settings.SESSION_SAVE_EVERY_REQUEST
         return bool(
             self.is_locked

@@ -229,7 +229,7 @@ _last_saves: dict[tuple[str, Any], tuple[float, float]] = {}
 
 
 def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock: shared.Outermost) -> bool:
-    """Return whether the row belongs to one user, as a cart does, and *lock* names neither of them.
+    """Return whether the row belongs to one user, as a cart does, and *lock* names neither user nor row.
 
     Other users' requests don't write such a row. Only two requests of the user at once, as by a double click,
     can overwrite each other's values.

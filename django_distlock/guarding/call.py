@@ -51,7 +51,7 @@ def run(
     """Run *body* under the locks that the guard names for a call with *args* and *kwargs*."""
     warn_without_checks()
     request, http, told = standing.request, standing.http, guarded.told
-    uppers = upper_guards(guarded) if guarded.has_upper else ()
+    uppers = upper_guards(guarded) if guarded.is_below else ()
     terms = clients.terms(guarded)
     parts = DjangoRequest(http, request) if http is not None and guarded.names.needs_request else None
     names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
@@ -130,7 +130,7 @@ async def arun(
     """`run`, for an async *body*."""
     warn_without_checks()
     request, http, told = standing.request, standing.http, guarded.told
-    uppers = upper_guards(guarded) if guarded.has_upper else ()
+    uppers = upper_guards(guarded) if guarded.is_below else ()
     parts = None if http is None else await DjangoRequest(http, request).prepare(guarded.names)
     terms = clients.terms(guarded)
     if terms.fenced_in is not None:
@@ -138,7 +138,7 @@ async def arun(
         raise ConfigurationError(async_with_fence(guarded, row_is_lock=row_is_lock))
     names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
     if http is not None and (sent := DjangoBody(http)).length:
-        # This may block, as only WSGI has an unread body: its event loop serves this request alone.
+        # Reading may block. Only WSGI has an unread body, and its event loop serves this request alone.
         read_before_lock(sent, terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
     transactions = await AsyncTransactions.look_around(guarded.where)
     if guarded.below is not None and guard.leaves_to_below(

@@ -122,7 +122,7 @@ class SyncTransactions:
         """Open, for a request that is not locked, just the transactions that Django would have opened."""
         with ExitStack() as stack:
             for alias in () if self.every is None else self.every.atomic_requests():
-                # Another guard further inside may open it.
+                # Another guard further inside may open this transaction.
                 if alias not in opted_out(self.inner):
                     stack.enter_context(transaction.atomic(using=alias))
             yield

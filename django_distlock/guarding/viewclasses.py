@@ -296,7 +296,7 @@ def is_framework(module: str) -> bool:
 
 
 def _usual(cls: Any, handlers: Mapping[str, object], *, shown: bool = True) -> Methods:
-    """Return the methods to lock. *handlers*: by HTTP method. *shown*: no code of the site wraps the view."""
+    """Return the methods to lock. *handlers*: functions, by method. *shown*: no site code wraps the view."""
     if not shown or overriding(cls, (*_DECIDING, *_ADDING)):
         return ALL_BUT_GET
     exempt = {"GET"}
@@ -379,12 +379,12 @@ def _calls(code: CodeType, name: str, bases: Sequence[type], later: bool) -> boo
             of_super = of_super and of_base
         elif step.opname.startswith("STORE_"):
             if of_base and later:
-                # parent = super(), and then parent.post().
+                # This may be `parent = super()`, with `parent.post()` later.
                 return True
             of_base = of_super = False
         elif step.opname == "LOAD_CONST":
             if of_super and word == name:
-                # getattr(super(), "post")
+                # This is `getattr(super(), "post")`.
                 return True
         elif step.opname.startswith("LOAD_") and isinstance(word, str):
             if word == "super":

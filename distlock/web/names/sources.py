@@ -57,11 +57,11 @@ class BoundNames:
         self._wanted = frozenset(p.source for _, p in self._from_arguments)
         self._from_request = [(template, p) for template, p in found if p.in_request]
         heads = {p.place.head for _, p in self._from_request}
-        #: Whether a name takes something from the request.
+        #: Whether a name uses the request.
         self.needs_request = bool(heads)
-        #: Whether a name takes the user, who may have to be loaded: async views do that beforehand.
+        #: Whether a name uses the user. For async views the user has to be loaded before.
         self.needs_user = "user" in heads
-        #: Whether a name takes something from the request's body.
+        #: Whether a name uses the body of the request.
         self.needs_body = not heads.isdisjoint({"form", "json"})
         # A partial made by Django's method_decorator claims to wrap the method, which has one more argument.
         follow = not isinstance(function, functools.partial)
