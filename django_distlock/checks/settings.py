@@ -18,7 +18,7 @@ from django.db import connections
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.fence.row import TABLE
-from distlock.fence.statements import refuse_lines
+from distlock.fence.statements import refuse_shared_rows
 from distlock.terms import READ
 from distlock.web.bodies import DEFAULTS
 from distlock.web.decorator import Guarded, guards_of
@@ -252,7 +252,7 @@ def _not_shared(guarded: Guarded, fence: bool | str) -> Iterator[str]:
         using = database_of(fence)
     try:
         if using is not None:
-            refuse_lines(connections[using].vendor)
+            refuse_shared_rows(connections[using].vendor)
     except ConfigurationError as error:
         yield f"{guarded.where}: {guarded.told}: {error}"
 
