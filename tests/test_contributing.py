@@ -42,7 +42,7 @@ def test_each_promise_has_one_home_that_says_so() -> None:
     said: dict[str, list[str]] = {}
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
-            for promises in re.findall(r"\b(G\d(?: and G\d)*) lives? here", path.read_text("utf-8")):
+            for promises in re.findall(r"\b[Pp]romises? (G\d(?: and G\d)*)\b", path.read_text("utf-8")):
                 for promise in promises.split(" and "):
                     said.setdefault(promise, []).append(path.relative_to(ROOT).as_posix())
     assert said == {promise: [home] for promise, home in homes.items()}
