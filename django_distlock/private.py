@@ -246,14 +246,14 @@ def set_rollback_by(connection: Any, set_rollback: Callable[[bool], None]) -> Ca
 
 
 def _undoing(connection: Any, name: str) -> Callable[[], None]:
-    """Return a function that gives *connection* back the method *name* that it has now."""
+    """Return a function that restores the present method *name* of *connection*."""
     before = vars(connection).get(name)
 
     def undo() -> None:
         if before is None:
             delattr(connection, name)
         else:
-            # Other code around us has replaced it, too.
+            # Other code had replaced the method before.
             setattr(connection, name, before)
 
     return undo

@@ -1,9 +1,9 @@
-"""``DISTLOCK_RULES``: which views are locked without a change to them, at which of the site's routes.
+"""Applies ``DISTLOCK_RULES``, which lock views at some of the site's routes without a change to their code.
 
-A rule replaces the view in the match of its URL pattern, while a request passes through `DistlockMiddleware`.
-So everything that Django and other middlewares do with a view, CSRF and login first of all, is done before
-the lock is asked for; and nothing is left behind for handlers without the middleware, or for `reverse`. A
-rule that can't lock would leave its view unlocked, so it is an error before anything is served.
+While a request passes through `DistlockMiddleware`, a rule replaces the view in the match of its URL pattern.
+So whatever Django and other middlewares do before the view, such as CSRF checks and the login, comes before
+the lock. URL patterns themselves do not change, so `reverse`, and code without the middleware, see the
+original view. A rule that can't lock would leave its view unlocked, so it is an error before any request.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Plan:
             raise problem
 
     def told(self) -> Iterator[Told]:
-        """Yield what each rule says of its lock."""
+        """Yield the guard options of each rule."""
         for rules in self._rules.values():
             for rule in rules:
                 yield rule.told
@@ -192,7 +192,7 @@ class Route:
 
     @property
     def cls(self) -> Any:
-        """The class behind the view, if ``as_view()`` gave it; else None."""
+        """The view class, or None if ``as_view()`` did not make the view."""
         return view_class(self.view)
 
 
@@ -226,7 +226,7 @@ def routes(
 
 
 def site_routes() -> list[Route]:
-    """Return the routes of the site; none where the settings name no URLconf."""
+    """Return the routes of the site; [] if the settings name no URLconf."""
     return list(routes(get_resolver().url_patterns)) if getattr(settings, "ROOT_URLCONF", None) else []
 
 

@@ -72,7 +72,7 @@ def _of_names(grant: Grant, names: tuple[str, ...]) -> Grant:
 class BlockGrant(GrantWrapper):
     """Wraps *grant*, and lets *block* decide what its end does.
 
-    *whole*: the grant of all names of the block, of which this is one part, which may end by itself.
+    *whole*: the grant of all names of the block, if this is that of one name. Each may end by itself.
     """
 
     __slots__ = ("_block", "_ended", "_whole")
@@ -113,11 +113,11 @@ class BlockGrant(GrantWrapper):
 
 @dataclass(eq=False)
 class SessionBlock:
-    """A block whose lock is kept until the transaction that the session has open at its end is committed."""
+    """A block whose lock is kept until the session's transaction, if it is still open at the end, commits."""
 
     namespace: Namespace
     state: State
-    #: Each name ends by itself.
+    #: Whether all names have ended. Always False, because each name ends by itself.
     over: ClassVar[bool] = False
 
     def end(self, grant: Grant) -> Commands[None]:

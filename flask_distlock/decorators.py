@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @takes(Words, **USUAL)
 def distributed_lock(*names: NameSource, **options: Unpack[Words]) -> Callable[[F], F]:
-    """Let one call at a time run on all servers, for each value of *names*. Stands below ``@app.route``.
+    """Run one call at a time, on all servers together, for each value of *names*.
 
     Write it below ``@app.route``.
 

@@ -49,7 +49,7 @@ from flask_distlock.signals import fence_lifted, lock_lost, lock_release_request
 logger = logging.getLogger("distlock")
 
 
-#: The settings of an app, and what they are where it says nothing.
+#: The settings of an app, with their defaults.
 _DEFAULTS = DEFAULTS | {
     "DISTLOCK": None,
     "DISTLOCK_CONTENDED_STATUS": 423,

@@ -84,7 +84,7 @@ def check_sessions(**kwargs: object) -> list[CheckMessage]:
 def _guarded() -> Iterator[tuple[str, Told]]:
     """Yield the options of each guard and rule, with the text that names it in messages."""
     for route in site_routes():
-        # `check_names` says what is wrong with a guard.
+        # `check_names` reports guards that can never work.
         with suppress(ConfigurationError):
             for found in placement.guards_at(route):
                 yield found.guarded.where, found.guarded.told
@@ -129,7 +129,7 @@ def _check_aliases(
 
 def _check_names(route: Route, guards: Sequence[placement.PlacedGuard]) -> Iterator[CheckMessage]:
     for found in guards:
-        # A decorator in between may add the argument.
+        # A decorator above the guard may add the argument.
         missing = (Error, "distlock.E005") if found.direct else (Caution, "distlock.W003")
         for misfit in misfits(found.guarded, route):
             kind, number = (Error, "distlock.E006") if misfit.kind == "text" else missing

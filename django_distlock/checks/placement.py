@@ -113,7 +113,7 @@ def misplaced(route: Route) -> Iterator[str]:
 
 
 def passed_by(route: Route) -> Iterator[str]:
-    """Yield the guards that the class of *route* inherits, and does not call: they would lock nothing."""
+    """Yield the errors for inherited guards that the class of *route* overrides without calling them."""
     view, cls = route.view, route.cls
     if cls is None:
         return

@@ -1,4 +1,4 @@
-"""System checks of ``DISTLOCK`` itself, and of what fences need: their databases, and the table there."""
+"""System checks of the settings, and of fences: their databases, and the fence table there."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _databases(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
     fences = [one.fence for one in by_alias.values()]
     fences += [guarded.told.fence for guarded in _guards() if guarded.told.fence is not None]
     for fence in fences:
-        # `check_fences` says what is wrong with a fence.
+        # `check_fences` reports the error.
         with suppress(ConfigurationError):
             if (using := database_of(fence)) is not None:
                 yield using
@@ -258,7 +258,7 @@ def _not_shared(guarded: Guarded, fence: bool | str) -> Iterator[str]:
 
 
 def _not_one_database(guarded: Guarded, fence: bool | str) -> Iterator[str]:
-    # A fence in no database of the site is said above.
+    # `_problems` reports a missing database.
     with suppress(ConfigurationError):
         every = opted_out(guarded.wrapper)
         transactions = SyncTransactions(guarded.where, every if isinstance(every, EveryAlias) else None)

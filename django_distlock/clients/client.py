@@ -1,8 +1,8 @@
 """The client ``locks["alias"]``, whose locks have to be acquired before a transaction, not inside one.
 
-No transaction that begins under a lock outlives it. Where the lock is a row of the database, the block is the
-transaction. What a client does is reported to the debug toolbar, as guards do; otherwise an acquisition pays
-one look at a variable for that.
+No transaction that begins under a lock outlives it. If the lock is a row of the database, the block is the
+transaction. The client reports to the debug toolbar, as guards do. Without the toolbar that costs one look at
+a context variable.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class Client(Locks):
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
         """Return a lock: see `distlock.Locks.lock`.
 
-        *in_transaction*: True: it may be taken inside an open transaction.
+        *in_transaction*: whether it may be acquired inside an open transaction.
         """
         return self._anywhere.lock(*names, **options) if in_transaction else super().lock(*names, **options)
 
     def rlock(self, *names: str, in_transaction: bool = False, **options: Any) -> RLock:
         """Return a re-entrant lock: see `distlock.Locks.rlock`.
 
-        *in_transaction*: True: it may be taken inside an open transaction.
+        *in_transaction*: whether it may be acquired inside an open transaction.
         """
         return self._anywhere.rlock(*names, **options) if in_transaction else super().rlock(*names, **options)
 
@@ -104,12 +104,12 @@ def make_standby(of_alias: AliasSettings) -> Locks:
     return Locks(Waiting(RowAcquirer(of_alias)), of_alias.timeout)
 
 
-#: Makes the listener of one acquisition in a namespace; None: nobody watches the running request.
+#: Makes the listener of one acquisition in a namespace; None: the running request is not observed.
 watching: ContextVar[Callable[[Namespace], Listener] | None] = ContextVar("distlock_watching", default=None)
 
 
 class _Watched:
-    """The acquirer *inner*. The listener of the running request, if it has one, is told what it grants."""
+    """Acquires locks of *inner*, and reports to the listener that `watching` makes."""
 
     def __init__(self, inner: Acquirer) -> None:
         self.namespace = inner.namespace
@@ -179,7 +179,9 @@ class EnclosingGrant(GrantWrapper):
         try:
             # Another thread has transactions of its own, and a lost lock is not released.
             if not self.released and not self.lost and self._owner == current_owner():
-                early = yield from _where_it_runs(open_transactions.give_up, self._namespace, self.names)
+                early = yield from _where_it_runs(
+                    open_transactions.mark_for_rollback, self._namespace, self.names
+                )
         finally:
             yield from self._grant._release(until)
         if isinstance(sys.exc_info()[1], Exception | None):

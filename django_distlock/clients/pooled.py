@@ -35,7 +35,7 @@ _USED = """
 class _InTask:
     """The parker of a task, which gives pooled connections back before it sleeps.
 
-    They are those of the thread where `sync_to_async` runs the database work of the task.
+    These are the connections of the thread where `sync_to_async` runs the queries of the task.
     """
 
     __slots__ = ("_gate", "_given", "owner")
@@ -112,7 +112,7 @@ def _is_pooled(connection: Any) -> bool:
 
 # No mutex: every thread writes to one dict before it reads the other, so of two at least one sees the other.
 _waits: dict[int, tuple[Namespace, Sequence[str]]] = {}
-#: The parkers that are woken whenever the thread, or any at all, begins to wait.
+#: The parkers to wake whenever their thread begins to wait for a lock; None: any thread.
 _watched: dict[Parker, int | None] = {}
 
 
@@ -151,11 +151,11 @@ def when_idle(
 ) -> Commands[T | None]:
     """Call *look* in the thread of this request's `sync_to_async`, when that thread is idle.
 
-    A client that goes away, or a time-out in the view, ends the wait for what the thread does and not the
-    work itself, which would be committed after the release. So a cancellation waits, too. Work that waits for
-    this very lock, as *waits_for_us* tells, is not waited for: it would wait in vain, and so would we.
+    If the client disconnects, or a time-out in the view expires, the thread's work goes on, and would be
+    committed after the release. So a cancellation is raised only after the wait. Don't wait for work that
+    itself waits for this lock, as *waits_for_us* tells: neither would end.
 
-    Returns what *look* returns; None if it was not called. *thread*: the thread, if it is known.
+    Return the result of *look*, or None if it was not called. *thread*: the thread's id, if it is known.
     """
     idle = asyncio.ensure_future(sync_to_async(look)())
     idle.add_done_callback(lambda _: parker.wake())

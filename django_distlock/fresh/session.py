@@ -61,7 +61,7 @@ def session_under(
     # A middleware may have wrapped it in a lazy object, which has attributes of its own.
     session = private.loaded_object(session)
     if _is_of(session, "signed_cookies"):
-        # The client's cookie is the store, and can't be read again.
+        # The session is in the client's cookie, which can't be read again.
         return None
     found: GuardedSession | None = vars(session).get(_MARK)
     if found is None or found.key != session.session_key:

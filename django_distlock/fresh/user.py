@@ -272,7 +272,7 @@ def loaded_users(request: Any, django_request: HttpRequest) -> list[Model]:
     A second call for the same request and lock returns [].
 
     Args:
-        request: *django_request*, or that of REST framework around it.
+        request: *django_request*, or REST framework's wrapper around it.
         django_request: Django's request.
     """
     values = vars(django_request)

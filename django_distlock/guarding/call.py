@@ -1,4 +1,4 @@
-"""One call under a guard: its names, the lock, who observes it, and what becomes of errors."""
+"""Runs one call under a guard: fills in the names, acquires the lock, observes it, answers its errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from django_distlock.conf import body_size, clients, warn_without_checks
 from django_distlock.fresh.session import session_under
 from django_distlock.fresh.user import compare, loaded_users
 from django_distlock.guarding.batches import run_in_batch
-from django_distlock.guarding.open_transactions import give_up_failed, refuse_left
+from django_distlock.guarding.open_transactions import accept_rollbacks, refuse_left
 from django_distlock.guarding.placement import Standing, async_with_fence, bound_method
 from django_distlock.guarding.request import DjangoBody, DjangoRequest, answer_to, response_of
 from django_distlock.guarding.transactions import AsyncTransactions, SyncTransactions
@@ -95,7 +95,7 @@ def run(
         if not isinstance(result, HttpResponseBase):
             refuse_coroutine(guarded.where, result)
         elif result.status_code >= 400:
-            give_up_failed(raised=hasattr(http, _RAISED))
+            accept_rollbacks(raised=hasattr(http, _RAISED))
         elif not getattr(result, "is_rendered", True):
             refuse_callbacks(guarded.where, result)
         if session is not None:
@@ -231,7 +231,7 @@ def sender_of(guarded: Guarded) -> object:
 def observer_for(guarded: Guarded, request: HttpRequest | None) -> Observer | None:
     """Return the observer of this call of *guarded*, or None if it needs none.
 
-    *request*: None for a plain function.
+    *request*: the request of a view; None for a plain function.
     """
     heard = (
         lock_acquired.receivers

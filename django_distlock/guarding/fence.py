@@ -125,7 +125,7 @@ def prune(using: str, days: float, dry_run: bool) -> int:
 
 
 def examine(using: str, wanted: bool) -> Finding | None:
-    """Look at the fence's table: see `distlock.fence.prune`. *using*: an alias of ``DATABASES``."""
+    """Examine the fence table: see `distlock.fence.prune`. *using*: an alias of ``DATABASES``."""
     check_database(using)
     begin = partial(transaction.atomic, using=using)
     line = "python manage.py distlock prune" + ("" if using == DEFAULT_DB_ALIAS else f" --database {using}")
@@ -214,7 +214,7 @@ class _MarkedConnection(_Connection):
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Have each COMMIT in the block look at the mark first."""
+        """Check the mark before each COMMIT of the block."""
         if self._connection in _marks:
             # This is a guard of an on_commit hook, inside another guard.
             yield
@@ -287,7 +287,7 @@ class LaterTransactions:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Run the block, which is the first transaction, and what runs at its end."""
+        """Watch the statements of the block: the first transaction, and the hooks that run at its end."""
         with self._connection.execute_wrapper(self._execute):
             try:
                 yield
@@ -296,7 +296,7 @@ class LaterTransactions:
                     self._end_watch()
 
     def watch(self) -> None:
-        """Count what begins from now on as a later transaction: the first one has done its work."""
+        """Fence what begins from now on. Called when the first transaction is about to be committed."""
         self._end_watch = private.begin_and_end_by(self._connection, self._begin_or_end)
 
     def _begin_or_end(self, autocommit: bool, *arguments: Any, **words: Any) -> None:
@@ -370,7 +370,7 @@ class LaterTransactions:
 
 @contextmanager
 def _begun(begin: Callable[[], None], connection: Any, set_autocommit: Callable[..., None]) -> Iterator[None]:
-    """Begin a transaction that the site ends. The block passes the fence in it; if not, roll back."""
+    """Begin a transaction, which the site ends. Roll it back if the block raises, as without the fence."""
     begin()
     try:
         yield

@@ -181,7 +181,7 @@ def refuse_failed(aliases: Sequence[str]) -> None:
             )
 
 
-def give_up_failed(raised: bool = False) -> None:
+def accept_rollbacks(raised: bool = False) -> None:
     """Accept rollbacks because the view's response reports an error.
 
     *raised*: the response was made from an exception, so roll back every transaction.
@@ -211,7 +211,7 @@ def roll_back(but: object = None) -> str | None:
     return first
 
 
-def give_up() -> str | None:
+def mark_for_rollback() -> str | None:
     """Make the open transactions roll back when their ``atomic`` blocks end, because code inside goes on.
 
     Until then these blocks refuse queries. Return as `roll_back` does.

@@ -1,6 +1,7 @@
-"""Where a guard stands: on a function, on a view, on a class's ``dispatch``, on one of its methods.
+"""Finds out what a guard is on: a plain function, a view, a class's ``dispatch``, or a handler.
 
-Where it can't hold there what it promises, the errors and the checks say what to write instead.
+This module also has the texts of errors about guards that could not work there, with the line to write
+instead.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Standing:
     kind: Literal["function", "view", "dispatch", "handler"]
     #: Django's request, or REST framework's wrapper around it; None for a function without one.
     request: Any = None
-    #: Django's, which may be inside of *request*.
+    #: Django's request, which `request` is or wraps.
     http: HttpRequest | None = None
     view: View | None = None
     #: Whether the first of the call's arguments is the ``self`` or ``cls`` of a method.
@@ -138,14 +139,14 @@ class Standing:
         return self.view is not None and self.view.view_is_async
 
     def opted_out(self, every: EveryAlias) -> EveryAlias:
-        """Add to *every* what the site opted out for the class: `method_decorator` does not hand it down."""
+        """Return *every* and the aliases of the class's dispatch(), which `method_decorator` leaves out."""
         if self.view is None:
             return every
         return EveryAlias({*every, *opted_out(type(self.view).dispatch)})
 
 
 def _django_request(value: object) -> HttpRequest | None:
-    """Return *value* if it is Django's request, or the one inside of REST framework's; else None."""
+    """Return *value* if it is Django's request, or the request that REST framework's wraps; else None."""
     inner: object = django_request(value)
     return inner if isinstance(inner, HttpRequest) else None
 

@@ -67,7 +67,7 @@ class DjangoBody:
 
 
 class DjangoRequest:
-    """A `distlock.web.names.request.Request`. *outer*: REST framework's around it; None: there is none."""
+    """A `distlock.web.names.request.Request`. *outer*: REST framework's wrapper around it, or None."""
 
     def __init__(self, request: HttpRequest, outer: Any = None) -> None:
         self._outer = request if outer is None else outer
@@ -132,13 +132,14 @@ class DjangoRequest:
         return user.pk
 
 
-#: Where a request keeps the guards that do not lock it, each with a function: does it lock this method?
+#: The attribute of a request with the guards that do not lock it, each with a function that returns whether
+#: the guard locks an HTTP method.
 _EXEMPT = "_distlock_exempt"
 
 
 @contextmanager
-def unlocked(request: object, guarded: Guarded, locks: Callable[[str], bool]) -> Iterator[None]:
-    """Have *request* refuse, in the block, a method that *locks* is true for, by `ConfigurationError`."""
+def watching_method(request: object, guarded: Guarded, locks: Callable[[str], bool]) -> Iterator[None]:
+    """Raise `ConfigurationError` if the block changes the method of *request* to one that *locks* locks."""
     if not isinstance(request, HttpRequest) or "method" not in vars(request):
         yield
         return

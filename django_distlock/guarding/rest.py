@@ -248,7 +248,7 @@ def _guard_handler(
         with refusing(guarded, view):
             standing = Standing("handler", rest_request, request, view, is_method)
             seen = (view, *given) if is_method else given
-            # Those of this call, which may have something to compare first.
+            # run() may set `compare_first`, for this call only.
             return run(guarded, copy(transactions), body, standing, seen, kwargs)
 
     call_handler_through(view, name, guarded_handler)

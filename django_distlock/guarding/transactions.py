@@ -67,7 +67,7 @@ def opened_around(view: Callable[..., Any]) -> list[str]:
 
 @functools.cache
 def _sqlite() -> frozenset[str]:
-    """Return the site's databases that are SQLite."""
+    """Return the aliases of the site's SQLite databases."""
     return frozenset(connection.alias for connection in connections.all() if connection.vendor == "sqlite")
 
 
@@ -80,15 +80,15 @@ class SyncTransactions:
 
     #: The name of the called function, for messages.
     where: str
-    #: The databases that a view opted out; None: it is no view.
+    #: The set that `take_over` made for a view; None for a function.
     every: EveryAlias | None = None
-    #: The guarded function, if it was a view by itself.
+    #: The guarded view; None for a function.
     inner: Callable[..., Any] | None = None
-    #: Returns what to write if other code has opened a transaction.
+    #: Returns the remedy if a transaction is open already.
     line: Callable[[], str] = str
-    #: Reads under the lock what the request had read before. It is called before BEGIN on SQLite, where a
+    #: Compares under the lock what the request has read before. It is called before BEGIN on SQLite, where a
     #: transaction that begins with a read fails at its first write, without a wait, if another connection has
-    #: written since. Behind a fence a transaction begins with a write.
+    #: written since. A fenced transaction begins with a write.
     compare_first: Callable[[Grant], object] | None = None
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
@@ -119,7 +119,7 @@ class SyncTransactions:
 
     @contextmanager
     def unlocked(self) -> Iterator[None]:
-        """Open, for a request that is not locked, just the transactions that Django would have opened."""
+        """Open the transactions that Django would have opened, for a request that is not locked."""
         with ExitStack() as stack:
             for alias in () if self.every is None else self.every.atomic_requests():
                 # Another guard further inside may open this transaction.
@@ -133,9 +133,9 @@ class AsyncTransactions:
     """The transactions of one async call, which the call opens in its `sync_to_async` thread."""
 
     where: str
-    #: The thread in which `sync_to_async` runs the database work.
+    #: The id of the thread in which `sync_to_async` runs queries.
     thread: int
-    #: The transaction that was open there.
+    #: The transaction that was open in this thread, or None.
     found: open_transactions.Open | None
 
     @classmethod
@@ -155,8 +155,8 @@ class AsyncTransactions:
     async def finish(self) -> str | None:
         """Wait until the `sync_to_async` thread is idle, and roll back what is left open there.
 
-        Return the database whose transaction was open, and was rolled back. Without a
-        `ThreadSensitiveContext` all requests share one thread, which may do another one's work.
+        Return the alias of the database whose transaction was rolled back, or None. Without a
+        `ThreadSensitiveContext` all requests share one thread, which may do another request's work.
         """
         waits_for_us = functools.partial(wait_for_us, [self.thread])
         return await arun(when_idle(open_transactions.roll_back, TaskParker(), waits_for_us, self.thread))

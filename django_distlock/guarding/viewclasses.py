@@ -34,7 +34,6 @@ def view_class(callback: Any) -> Any:
 
     REST framework's view sets have only the attribute ``cls``.
     """
-    # View sets of REST framework say only ``cls``.
     cls = getattr(callback, "view_class", None) or getattr(callback, "cls", None)
     return cls if isinstance(cls, type) and issubclass(cls, View) else None
 
@@ -130,7 +129,7 @@ def answering(view: Any) -> dict[str, set[str]]:
 
 
 def _method_names(view: Any, cls: Any) -> Sequence[str]:
-    """Return the HTTP methods that *view*, made of *cls*, looks for a handler for, in lower case."""
+    """Return the HTTP methods, in lower case, for which *view*, made by *cls*, looks up a handler."""
     initkwargs = getattr(view, "view_initkwargs", None) or getattr(view, "initkwargs", None) or {}
     names: Sequence[str] = initkwargs.get("http_method_names", cls.http_method_names)
     return names
@@ -235,7 +234,7 @@ _ADDING = ("setup", "__init__", "__getattr__", "__getattribute__")
 
 
 def usual_methods_of(callback: Any) -> Methods:
-    """Return what a guard around *callback*, which ``as_view()`` has made, locks if it names no methods."""
+    """Return the methods that a guard locks around *callback*, which ``as_view()`` made, if it names none."""
     cls = view_class(callback)
     handlers = {name: getattr(cls, name) for name in _method_names(callback, cls) if hasattr(cls, name)}
     handlers |= {method: getattr(cls, action, None) for method, action in _actions(callback).items()}
@@ -315,7 +314,7 @@ _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER")
 def overridden(cls: type, name: str) -> Iterator[tuple[type, type, Guarded]]:
     """Yield the guards on the method *name* of bases of *cls* that an override does not call.
 
-    Each comes after the class whose method does not call the next one, and the class that has the guard.
+    Each comes with the class whose override does not call the next method, and the class that has the guard.
     """
     mro = cls.__mro__
     above: list[int] = []

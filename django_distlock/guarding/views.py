@@ -19,7 +19,7 @@ from distlock.web.results import SkippableCall, refuse_skipping_view
 from distlock.web.stack import below, refuse_unlocked
 from django_distlock.guarding import call
 from django_distlock.guarding.placement import Standing, async_in_transaction, bound_method
-from django_distlock.guarding.request import unlocked
+from django_distlock.guarding.request import watching_method
 from django_distlock.guarding.transactions import EveryAlias, SyncTransactions, take_over
 from django_distlock.guarding.viewclasses import guarded_callback, methods_of, usual_methods_of, view_class
 from django_distlock.private_of_others import is_ninja_operation, is_rest, note_ninja_exceptions
@@ -165,7 +165,7 @@ def _call(
     if not standing.locks_method(guarded, standing.request.method):
         refuse_unlocked(guarded)
         with (
-            unlocked(standing.request, guarded, functools.partial(standing.locks_method, guarded)),
+            watching_method(standing.request, guarded, functools.partial(standing.locks_method, guarded)),
             transactions.unlocked(),
         ):
             return body()
@@ -206,7 +206,7 @@ async def _acall(
             raise ConfigurationError(problem)
     if not standing.locks_method(guarded, standing.request.method):
         refuse_unlocked(guarded)
-        with unlocked(standing.request, guarded, functools.partial(standing.locks_method, guarded)):
+        with watching_method(standing.request, guarded, functools.partial(standing.locks_method, guarded)):
             return await body()
     if guarded.when is not None and not guarded.when(*args[standing.is_method :], **kwargs):
         return await body()

@@ -1,8 +1,8 @@
 """The panel *Locks* of django-debug-toolbar: the locks of a request, and the SQL that ran under them.
 
-Its dotted path goes into ``DEBUG_TOOLBAR_PANELS``. Nothing is recorded without it. A statement belongs to the
-request whose context its thread has. The statements of a thread that a view starts by itself count for all
-requests of that time.
+Add its dotted path to ``DEBUG_TOOLBAR_PANELS``. Without the panel nothing is recorded. A statement belongs to
+the request in whose context it runs. A thread that a view starts has no such context: its statements are
+counted as `unassigned` in all requests of that time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LONGEST = 1_000
 
 
 @dataclass(slots=True, eq=False)
-class Taken(Attempt):
+class AcquisitionRecord(Attempt):
     """One lock that a request asked for, as its guard or ``with`` block reports it. The toolbar shows it."""
 
     alias: str
@@ -101,23 +101,23 @@ class RequestRecord:
     """The locks and statements of one request."""
 
     began: float = field(default_factory=now)
-    locks: list[Taken] = field(default_factory=list)
+    locks: list[AcquisitionRecord] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     #: The number of statements beyond `MOST`.
     left_out: int = 0
     #: The number of statements that threads without a known request sent meanwhile.
-    strangers: int = 0
+    unassigned: int = 0
     thread: threading.Thread = field(default_factory=threading.current_thread)
 
-    def take(self, alias: str, where: str, names: Sequence[str]) -> Taken:
+    def take(self, alias: str, where: str, names: Sequence[str]) -> AcquisitionRecord:
         """Return a new record of a lock that the request asks for."""
-        taken = Taken(alias, where, tuple(names))
+        taken = AcquisitionRecord(alias, where, tuple(names))
         if len(self.locks) < MOST:
             self.locks.append(taken)
         return taken
 
     def execute(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-        """Note the statement *sql*: see `django.db.connection.execute_wrapper`."""
+        """Record the statement *sql*. This is an execute wrapper of Django."""
         under = tuple(name for taken in self.locks if taken.is_open for name in taken.names)
         connection, before = context["connection"], now()
         try:
@@ -147,7 +147,7 @@ class RequestRecord:
                 for one in self.statements
             ],
             "left_out": self.left_out,
-            "strangers": self.strangers,
+            "unassigned": self.unassigned,
             "elsewhere": sum(bool(one.thread) for one in self.statements),
             "waited": _milliseconds(sum(one.waited for one in self.locks)),
             "outside": sum(not one.under for one in self.statements),
@@ -188,7 +188,7 @@ def _execute(execute: Callable[..., Any], sql: Any, params: Any, many: bool, con
         if (record := recording.get()) is not None:
             return record.execute(execute, sql, params, many, context)
         for other in list(_running):
-            other.strangers += 1
+            other.unassigned += 1
         return execute(sql, params, many, context)
     finally:
         _thread.cursor = None
@@ -241,13 +241,13 @@ class LocksPanel(Panel):  # type: ignore[misc]
 
 
 class _BlockListener(Listener):
-    """Notes the acquisitions of one alias in *record*."""
+    """Adds the acquisitions of one alias to *record*."""
 
     def __init__(self, record: RequestRecord, alias: str) -> None:
         self._record = record
         self._alias = alias
 
-    def asked(self, names: tuple[str, ...], where: str | CodeType | None) -> Taken:
+    def asked(self, names: tuple[str, ...], where: str | CodeType | None) -> AcquisitionRecord:
         return self._record.take(self._alias, line_of(where), names)
 
 

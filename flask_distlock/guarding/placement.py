@@ -1,6 +1,6 @@
 """Finds the guards that a request to a registered view passes, and the HTTP methods that each locks.
 
-At an app's first request all routes are known, and it finds misplaced guards.
+At an app's first request, when all routes are known, this module also finds misplaced guards.
 """
 
 from __future__ import annotations

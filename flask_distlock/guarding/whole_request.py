@@ -56,7 +56,7 @@ class KeptLock(Kept):
     #: The ``db.session`` in which the call may have left a transaction open; None if it has used no session,
     #: or if the transaction belongs to a test around the request.
     session: Session | None = None
-    #: Ends the fencing, before the release. It does nothing where the transactions pass no fence.
+    #: Ends the fencing, before the release. It is empty if the transactions pass no fence.
     fencing: ExitStack = field(default_factory=ExitStack)
     #: Whether the call has certainly left changes.
     changed: bool = False

@@ -153,7 +153,8 @@ def _more(before: Seen, now: Seen, explained: Set[str]) -> bool | None:
         return None
     if now.changes == before.changes:
         return True if now.rows is not None and before.rows is not None else None
-    # *explained* statements may have left the table locks. Without a row count only LOCK TABLE can have.
+    # *explained* statements may have left the table locks. Without a row count, one of the locks is stronger
+    # than RowExclusiveLock, which only LOCK TABLE explains.
     return None if explained & (LOCKING if now.rows is None else WRITING) else True
 
 
