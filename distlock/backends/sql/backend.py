@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import ClassVar, TypeVar
 
-from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
+from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink
 from distlock.backends.inspectable import MOST_SHOWN, Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.sql.connection import Rows, SessionLost, poll
 from distlock.backends.sql.dialect import Dialect, Execute, ServerLock, SessionStatus
@@ -72,7 +72,7 @@ class SQLBackend:
 
     def open(self, sink: Sink) -> None:
         self._sink = sink  # Keeps the sink alive, because the pool refers to it weakly.
-        self._pool.sink = WeakSink(sink)
+        self._pool.notify(sink)
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         deadline = self._by(deadline)
@@ -114,21 +114,22 @@ class SQLBackend:
         return self._call(leave, request, deadline) or False
 
     def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
-        answers: dict[SQLSession, bool | None] = {}
+        #: Whether each session lives; None: that is unknown.
+        lives: dict[SQLSession, bool | None] = {}
         failure: LockError | None = None
         where = [self._pool.of(request) for request in requests]
-        for session in where:
-            if session is not None and session not in answers:
-                # A session that hangs must not delay the renewal of holds in other sessions.
-                deadline = now() + min(self._io_timeout, max(0.1, session.ttl / 6))
-                try:
-                    with self._dialect.translating_errors(), self._using(session, deadline):
-                        session.ping(deadline)
-                    answers[session] = True
-                except LockError as error:
-                    answers[session], failure = (False if session.closed else None), error
+        for session in dict.fromkeys(filter(None, where)):
+            # A session that hangs must not delay the renewal of holds in other sessions.
+            deadline = now() + min(self._io_timeout, max(0.1, session.ttl / 6))
+            try:
+                with self._dialect.translating_errors(), self._using(session, deadline):
+                    session.ping(deadline)
+                lives[session] = True
+            except LockError as error:
+                lives[session], failure = (False if session.closed else None), error
         renewed = [
-            _is_held(session, request, answers) for session, request in zip(where, requests, strict=True)
+            session is not None and lives[session] and session.has(request)
+            for session, request in zip(where, requests, strict=True)
         ]
         if failure is not None and all(one is None for one in renewed):
             raise failure
@@ -283,6 +284,10 @@ class SQLBackend:
 
         return execute
 
+    def _by(self, deadline: float) -> float:
+        """Return the deadline of a call that begins now: io_timeout from now, but not after *deadline*."""
+        return min(deadline, now() + self._io_timeout)
+
     @contextmanager
     def _using(self, session: SQLSession, deadline: float) -> Iterator[None]:
         """Let no other thread use *session* during the block. Remove the session if it breaks."""
@@ -292,16 +297,3 @@ class SQLBackend:
         finally:
             if session.closed:
                 self._pool.lose(session)
-
-    def _by(self, deadline: float) -> float:
-        """Return the deadline of a call that begins now: io_timeout from now, but not after *deadline*."""
-        return min(deadline, now() + self._io_timeout)
-
-
-def _is_held(
-    session: SQLSession | None, request: LockRequest, answers: dict[SQLSession, bool | None]
-) -> bool | None:
-    """Return whether *request* still holds its lock; None: unknown. *answers*: those of all sessions."""
-    if session is None:
-        return False
-    return session.has(request) if answers[session] else answers[session]

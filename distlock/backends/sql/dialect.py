@@ -52,7 +52,7 @@ class SessionStatus:
     session: int
     #: Seconds that it has waited; None: it has the lock.
     waited: float | None
-    #: What the server tells of the session, for people.
+    #: A description of the session, by the server, for people.
     description: str
     #: The host and pid of its process; "" and 0 if the process does not tell them.
     host: str = ""
@@ -67,7 +67,7 @@ class Dialect(Protocol):
     *pools*: whether a proxy in between is known to pool whole sessions.
     """
 
-    #: What errors call the database.
+    #: The name of the database, for errors.
     database: ClassVar[str]
     #: The exceptions of the database's library, beside those of a `ServerConnection`.
     library_errors: ClassVar[type[Exception]]
@@ -75,7 +75,7 @@ class Dialect(Protocol):
     remedies: ClassVar[tuple[tuple[str, str], ...]]
     #: The codes of errors that don't pass, what the server lacks then, and the remedy.
     lacking: ClassVar[dict[str, tuple[str, str]]]
-    #: What a server without our tables lacks, and the remedy.
+    #: The entry of `lacking` for a server without our tables.
     TABLES: ClassVar[tuple[str, str]] = ("what locks need", _PREPARE)
     #: The server and the database, as shown to people, without a password.
     shown: str

@@ -47,9 +47,9 @@ _IS_MADE = (
     "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() "  # noqa: S608
     f"AND table_name = '{_TABLE}'"
 )
-#: What a new session is asked. Some proxies would answer a CONNECTION_ID() on its own themselves.
+#: Asks a new session who it is. Some proxies themselves answer CONNECTION_ID() if it is asked for alone.
 _WHO = "SELECT VERSION(), CONNECTION_ID(), @@GLOBAL.read_only; SHOW SESSION STATUS LIKE 'Ssl_cipher'"
-#: What the health check asks. Any user may ask this.
+#: Asks for what the health check needs. Any user may.
 _SETTINGS = (
     "SHOW VARIABLES WHERE Variable_name IN "
     "('version', 'innodb_flush_log_at_trx_commit', 'max_connections', 'wsrep_on'); "

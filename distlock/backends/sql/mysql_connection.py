@@ -5,8 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import ssl
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pymysql.connections import Connection
@@ -18,33 +17,16 @@ from distlock.clock import now
 from distlock.errors import ConfigurationError
 
 _HOW = "Write mysql://user:password@host:3306/database, special characters as %XX."
-_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
-
-_TLS_PARAMETERS = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_verify_cert", "ssl_verify_identity")
+#: The parameters that the URL's query may have. Other libraries for MySQL have the same.
+_TEXTS = "unix_socket", "ssl_ca", "ssl_cert", "ssl_key"
+_SWITCHES = "ssl_verify_cert", "ssl_verify_identity", "ssl_disabled"
+_ON, _OFF = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 #: The errors that end a session: the server shuts down (1053), an operator ended the session (1152, 1927),
 #: the connection broke (2006, 2013), or the session was idle for too long (4031).
 _ENDS = (1053, 1152, 1927, 2006, 2013, 4031)
 #: With these options, in seconds, seconds and a count, the kernel notices a peer that is gone.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in _YES + _NO:
-        raise ValueError
-    return text.lower() in _YES
-
-
-#: The parameters that the URL's query may have. Other libraries for MySQL have the same.
-_PARAMETERS: dict[str, Callable[[str], object]] = {
-    "unix_socket": str,
-    "ssl_ca": str,
-    "ssl_cert": str,
-    "ssl_key": str,
-    "ssl_verify_cert": _flag,
-    "ssl_verify_identity": _flag,
-    "ssl_disabled": _flag,
-}
 
 
 class MySQLAddress:
@@ -59,21 +41,20 @@ class MySQLAddress:
                 raise ValueError
         except ValueError:
             # The message of the cause may quote the password.
-            raise ConfigurationError(f"The URL of the mysql backend cannot be read. {_HOW}") from None
+            _refuse(f"cannot be read. {_HOW}")
         self.host = parts.hostname or "localhost"
         self.port = port
         self.database = unquote(parts.path.removeprefix("/"))
         if not self.database or "/" in self.database:
-            raise ConfigurationError(f"The URL of the mysql backend names no database. {_HOW}")
+            _refuse(f"names no database. {_HOW}")
         given = _parameters(parts.query)
         self.socket = given.get("unix_socket")
         #: The server and the database, as shown to people, without a password.
         self.shown = f"{self.socket or f'{self.host}:{port}'}/{self.database}"
-        tls = {word: given[word] for word in _TLS_PARAMETERS if given.get(word)}
-        if tls and given.get("ssl_disabled"):
-            raise ConfigurationError(
-                f"The URL of the mysql backend has ssl_disabled beside {', '.join(tls)}: leave out either."
-            )
+        plain = given.pop("ssl_disabled", False)
+        tls = {word: value for word, value in given.items() if value and word.startswith("ssl_")}
+        if tls and plain:
+            _refuse(f"has ssl_disabled beside {', '.join(tls)}: leave out either.")
         #: Whether the server has to speak TLS.
         self.encrypted = bool(tls)
         #: The arguments for PyMySQL, which without parameters of TLS uses TLS if the server offers it.
@@ -84,7 +65,7 @@ class MySQLAddress:
             "host": self.host,
             "port": port,
             "database": self.database,
-            "ssl_disabled": bool(given.get("ssl_disabled")),
+            "ssl_disabled": plain,
             "ssl": _context(tls) if tls else None,
         }
 
@@ -92,18 +73,16 @@ class MySQLAddress:
 def _parameters(query: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for word, text in parse_qsl(query, keep_blank_values=True):
-        if word not in _PARAMETERS:
-            raise ConfigurationError(
-                f"The URL of the mysql backend has {word!r}, which it does not know. It knows: "
-                f"{', '.join(_PARAMETERS)}."
-            )
-        try:
-            found[word] = _PARAMETERS[word](text)
-        except ValueError:
-            raise ConfigurationError(
-                f"In the URL of the mysql backend {word} has to be true or false."
-            ) from None
+        if word not in _TEXTS + _SWITCHES:
+            _refuse(f"has {word!r}, which it does not know. It knows: {', '.join(_TEXTS + _SWITCHES)}.")
+        if word in _SWITCHES and text.lower() not in _ON + _OFF:
+            _refuse(f"has {word}, which has to be true or false.")
+        found[word] = text.lower() in _ON if word in _SWITCHES else text
     return found
+
+
+def _refuse(why: str) -> NoReturn:
+    raise ConfigurationError(f"The URL of the mysql backend {why}") from None
 
 
 def _context(tls: dict[str, Any]) -> ssl.SSLContext:

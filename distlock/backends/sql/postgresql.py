@@ -42,7 +42,7 @@ _MAKE = (
     f"CREATE SEQUENCE IF NOT EXISTS {_SEQUENCE}"
 )
 
-#: What the health check asks. Any user may ask this.
+#: Asks for what the health check needs. Any user may.
 _SETTINGS = (
     "SELECT current_setting('server_version'), current_setting('fsync'), "
     "current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication), "

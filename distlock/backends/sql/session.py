@@ -7,7 +7,7 @@ import select
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from distlock.backends.base import Acquired, LockRequest
@@ -31,6 +31,7 @@ class SessionHold:
     number: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class SQLSession:
     """A session that holds locks, or waits for one lock.
 
@@ -39,35 +40,28 @@ class SQLSession:
     nothing. Methods raise what `ServerConnection` does.
     """
 
-    def __init__(
-        self,
-        dialect: Dialect,
-        connection: ServerConnection,
-        patience: float,
-        window: float,
-        main: bool,
-        number: int,
-    ) -> None:
-        self.connection = connection
-        self.mutex = threading.Lock()
-        #: Whether this is the session that never waits.
-        self.main = main
-        #: The server's id of the session.
-        self.number = number
-        #: The holds, by key.
-        self.holds: dict[str, SessionHold] = {}
-        #: Seconds that the session may be idle while it holds a lock: the lease of its holds.
-        self.ttl = 0.0
-        #: The request that the session waits for, if any, and its lock.
-        self.waiting: tuple[LockRequest, ServerLock] | None = None
-        #: Whether its waiter was notified of an answer.
-        self.notified = False
-        #: Whether the session broke or was closed. No call uses it any more.
-        self.closed = False
-        self.idle_since = now()
-        self._dialect = dialect
-        self._patience = patience
-        self._window = window
+    dialect: Dialect
+    connection: ServerConnection
+    #: How long a server may be silent before it is given up, and how long a lock lasts that came to a waiter
+    #: until it is accepted, seconds.
+    patience: float
+    window: float
+    #: Whether it is the session that never waits.
+    main: bool
+    #: The server's id of the session.
+    number: int
+    mutex: threading.Lock = field(default_factory=threading.Lock)
+    #: The holds, by key.
+    holds: dict[str, SessionHold] = field(default_factory=dict)
+    #: Seconds that the session may be idle while it holds a lock: the lease of its holds.
+    ttl: float = 0.0
+    #: The request for which it waits, and its lock.
+    waiting: tuple[LockRequest, ServerLock] | None = None
+    #: Whether its waiter was notified of an answer.
+    notified: bool = False
+    #: Whether the session broke or was closed. No call uses it any more.
+    closed: bool = False
+    idle_since: float = field(default_factory=now)
 
     @contextmanager
     def exclusive(self, deadline: float) -> Iterator[None]:
@@ -83,7 +77,7 @@ class SQLSession:
             raise
         except TimeoutError:
             # If the server answers again before the lease ends, the holds still exist.
-            patience = self.ttl if self.holds else self._patience
+            patience = self.ttl if self.holds else self.patience
             self.closed = self.connection.since is not None and now() - self.connection.since > patience
             raise
         except BaseException:
@@ -110,7 +104,7 @@ class SQLSession:
         ttl = max(request.ttl, self.ttl) if self.holds else request.ttl
         hold = self.holds[request.key] = SessionHold(request, lock)
         with self._releasing_after(ServerError, hold, deadline):
-            number = self._dialect.take(self.executing(deadline), lock, ttl, request.span)
+            number = self.dialect.take(self.executing(deadline), lock, ttl, request.span)
         if number is None:
             del self.holds[request.key]
             return None
@@ -120,7 +114,7 @@ class SQLSession:
     def start_waiting(self) -> None:
         assert self.waiting is not None
         self.notified = False
-        self.connection.send(self._dialect.wait(self.waiting[1], self._window))
+        self.connection.send(self.dialect.wait(self.waiting[1], self.window))
 
     def accept(self, request: LockRequest, deadline: float) -> Acquired | None:
         """Accept the lock that *request* got by waiting. Return None if the lock is not its own any more."""
@@ -133,7 +127,7 @@ class SQLSession:
         else:
             self.ttl = request.ttl
             with self._releasing_after(ServerError, hold, deadline):
-                hold.number = self._dialect.accept(
+                hold.number = self.dialect.accept(
                     self.executing(deadline), hold.lock, request.ttl, hold.request.span
                 )
         return Acquired(hold.number, request.ttl)
@@ -141,7 +135,7 @@ class SQLSession:
     def finish_wait(self, deadline: float) -> SessionHold:
         """Read the answer of the wait, and return the new hold."""
         try:
-            self._dialect.check_granted(self.connection.answer(deadline))
+            self.dialect.check_granted(self.connection.answer(deadline))
         except ServerError:
             # Another session ended the wait. The lock may have been granted before: end the session,
             # and the lock with it.
@@ -153,10 +147,10 @@ class SQLSession:
         """Read the answer of a wait that was cancelled. Return whether the lock was granted before."""
         assert self.waiting is not None
         try:
-            self._dialect.check_granted(self.connection.answer(deadline))
+            self.dialect.check_granted(self.connection.answer(deadline))
         except ServerError:
             # If the lock was granted in the moment of the cancellation, it is ours in spite of the error.
-            if not self._dialect.has_granted(self.executing(deadline), self.waiting[1], self.number):
+            if not self.dialect.has_granted(self.executing(deadline), self.waiting[1], self.number):
                 self.waiting = None
                 return False
         self._hold_what_came()
@@ -172,7 +166,7 @@ class SQLSession:
     def release(self, hold: SessionHold, deadline: float) -> bool:
         """Release the lock. Return whether it was ours."""
         hold.granted = False
-        ours = self._dialect.release(self.executing(deadline), hold.lock, len(self.holds) == 1)
+        ours = self.dialect.release(self.executing(deadline), hold.lock, len(self.holds) == 1)
         del self.holds[hold.request.key]
         return ours
 
@@ -182,7 +176,7 @@ class SQLSession:
             self.ping(deadline)
         else:
             with self._releasing_after(RowMissing, hold, deadline):
-                hold.number = self._dialect.raise_fence(
+                hold.number = self.dialect.raise_fence(
                     self.executing(deadline), hold.lock, hold.number, number, hold.request.span
                 )
         return Acquired(hold.number, hold.request.ttl)

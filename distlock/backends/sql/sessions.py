@@ -10,8 +10,9 @@ import select
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 
-from distlock.backends.base import LockRequest, Sink
+from distlock.backends.base import LockRequest, Sink, WeakSink
 from distlock.backends.sql.connection import ENDED, ServerError, SessionLost
 from distlock.backends.sql.dialect import Dialect, ServerLock
 from distlock.backends.sql.session import SQLSession
@@ -23,6 +24,7 @@ KEPT = 10.0
 _BUSY = 0.05
 
 
+@dataclass(eq=False)
 class SessionPool:
     """The open sessions of one process.
 
@@ -33,19 +35,22 @@ class SessionPool:
         window: Seconds for which a lock lasts that was granted to a waiter and not accepted.
     """
 
-    def __init__(self, dialect: Dialect, most: int, patience: float, window: float) -> None:
-        self._dialect = dialect
-        self._most = most
-        self._patience = patience
-        self._window = window
-        self.sink: Sink | None = None
-        #: Guards the list, and the assignment of free sessions to waiters.
-        self._mutex = threading.Lock()
-        self._all: list[SQLSession] = []
-        self._opening = threading.Lock()
-        self._listener: SessionListener | None = None
-        #: Whether a session broke, and none was opened since.
-        self._broken = False
+    _dialect: Dialect
+    _most: int
+    _patience: float
+    _window: float
+    sink: Sink | None = None
+    #: Guards the list, and the assignment of free sessions to waiters.
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
+    _all: list[SQLSession] = field(default_factory=list)
+    _opening: threading.Lock = field(default_factory=threading.Lock)
+    _listener: SessionListener | None = None
+    #: Whether a session broke, and none was opened since.
+    _broken: bool = False
+
+    def notify(self, sink: Sink) -> None:
+        """Notify *sink* from now on. The listener's thread must not keep a dropped client alive."""
+        self.sink = WeakSink(sink)
 
     def of(self, request: LockRequest) -> SQLSession | None:
         """Return the session in which *request* holds its lock, or waits; None: there is none."""
@@ -54,9 +59,6 @@ class SessionPool:
     def has(self, number: int) -> bool:
         """Return whether the session with the server's id *number* is in this pool."""
         return any(session.number == number for session in self._all)
-
-    def __bool__(self) -> bool:
-        return bool(self._all)
 
     def main(self, deadline: float) -> SQLSession:
         """Return the session that never waits. Open it if there is none."""
@@ -72,29 +74,29 @@ class SessionPool:
             return main
         with self._mutex:
             others = [session for session in self._all if session.waiting is None and not session.closed]
-        for session in others:
-            if session.holds and session.ttl == request.ttl:
-                return session
-        for session in others:
-            if session.is_free():
-                return session
         # If no other session can be opened, all holds of the main one get its longest ttl.
-        return self._open_another(deadline) or main
+        return (
+            next((one for one in others if one.holds and one.ttl == request.ttl), None)
+            or next((one for one in others if one.is_free()), None)
+            or self._open_another(deadline)
+            or main
+        )
 
     def for_wait(self, request: LockRequest, lock: ServerLock, deadline: float) -> SQLSession | None:
         """Mark a free session as waiting for *request*, and return it; None if no more can be opened."""
+        found = self._for_wait(request, lock)
+        # Another caller may take the new session, or free one for this caller.
+        if found is None and self._open_another(deadline) is not None:
+            found = self._for_wait(request, lock)
+        return found
+
+    def _for_wait(self, request: LockRequest, lock: ServerLock) -> SQLSession | None:
         with self._mutex:
             for session in self._all:
                 if session.is_free() and not session.main:
                     session.waiting = request, lock
                     return session
-        opened = self._open_another(deadline)
-        if opened is not None:
-            with self._mutex:
-                if not opened.is_free():
-                    return None
-                opened.waiting = request, lock
-        return opened
+        return None
 
     def discard(self, session: SQLSession) -> None:
         """Close *session*, in a block of its `exclusive`. Does not notify the sink."""
