@@ -25,9 +25,9 @@ class Home(NamedTuple):
 
 
 _REDIS = "distlock.backends.redis:RedisBackend"
-_CLUSTER = "distlock.backends.cluster:ClusterBackend"
-_REDLOCK = "distlock.backends.redlock:RedlockBackend"
-_SENTINEL = "distlock.backends.sentinel:SentinelBackend"
+_CLUSTER = "distlock.backends.cluster.backend:ClusterBackend"
+_REDLOCK = "distlock.backends.redlock.backend:RedlockBackend"
+_SENTINEL = "distlock.backends.sentinel.backend:SentinelBackend"
 _ZOOKEEPER = "distlock.backends.zookeeper:ZooKeeperBackend"
 
 #: Our backends, by scheme. No other distribution can use one of these schemes.

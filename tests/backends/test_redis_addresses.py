@@ -6,12 +6,14 @@ import ssl
 
 import pytest
 
-from distlock.backends.cluster.backend import ClusterAddress
-from distlock.backends.cluster.nodes import Endpoint
-from distlock.backends.redis.address import RedisAddress
+from distlock.backends.redis.address import (
+    ClusterAddress,
+    Endpoint,
+    RedisAddress,
+    SentinelAddress,
+    redlock_addresses,
+)
 from distlock.backends.redis.failures import unavailable
-from distlock.backends.redlock.backend import addresses_in
-from distlock.backends.sentinel.sentinels import SentinelAddress
 
 HOSTS = "a:7000,[::1]:7001,c"
 SECRET = "s3cr3t-Pa55"
@@ -43,7 +45,7 @@ def test_the_url_of_a_node_has_the_login_and_the_query(url: str, node: str) -> N
 
 
 def test_login_database_and_query_are_those_of_each_server() -> None:
-    found = addresses_in("redlock://shop:p%40ss@a,b:6380,[::1]/3")
+    found = redlock_addresses("redlock://shop:p%40ss@a,b:6380,[::1]/3")
     assert [one.url for one in found] == [
         "redis://shop:p%40ss@a/3",
         "redis://shop:p%40ss@b:6380/3",
@@ -53,7 +55,7 @@ def test_login_database_and_query_are_those_of_each_server() -> None:
 
 
 def test_tls_is_that_of_each_server() -> None:
-    urls = [one.url for one in addresses_in("redlocks://a,b,c/0?ssl_check_hostname=false")]
+    urls = [one.url for one in redlock_addresses("redlocks://a,b,c/0?ssl_check_hostname=false")]
     assert urls == [f"rediss://{host}/0?ssl_check_hostname=false" for host in "abc"]
 
 

@@ -12,65 +12,23 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from types import MethodType
-from typing import Any, NoReturn, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
-from distlock import clock
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued, Sink
-from distlock.backends.cluster.nodes import SLOTS, ClusterNode, ClusterNodes, Endpoint, NodeSink, slot_of
+from distlock.backends.cluster.nodes import SLOTS, ClusterNode, ClusterNodes, NodeSink, slot_of
 from distlock.backends.inspectable import Finding, KeyState, SeenProcess
 from distlock.backends.latches import LatchState
 from distlock.backends.optional import Begun
-from distlock.backends.redis.address import RedisAddress
+from distlock.backends.redis.address import ClusterAddress, Endpoint
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.health import Send, config_of, info_in, over_several
 from distlock.backends.redis.inspection import RedisStatus
 from distlock.backends.redis.scripts import channel_of
-from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.errors import BackendUnavailable
 from distlock.numbers import LONG, check_seconds
 
-_SCHEMES = {"redis+cluster": "redis", "rediss+cluster": "rediss"}
-
 T = TypeVar("T")
-
-
-class ClusterAddress:
-    """Some nodes of a cluster: ``redis+cluster://[user:password@]host[:port][,host…][?…]``."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in _SCHEMES:
-            self._refuse("?", "Write redis+cluster://host:port,host:port, or rediss+cluster:// for TLS.")
-        # An unquoted special character in the password ends the host part early.
-        if "@" in f"{parts.path}{parts.query}{parts.fragment}" or parts.fragment:
-            self._refuse(
-                "?", "In user, password and query write %40 for @, %2F for /, %3F for ? and %23 for #."
-            )
-        self._scheme = _SCHEMES[parts.scheme]
-        self._login, at, hosts = parts.netloc.rpartition("@")
-        self._login += at
-        self._query = f"?{parts.query}" if parts.query else ""
-        if parts.path.strip("/") not in ("", "0"):
-            self._refuse(hosts, "A cluster has no database but 0: leave it out.")
-        # Making an address reports what is wrong with the rest of the URL.
-        addresses = [
-            RedisAddress(f"{self._scheme}://{self._login}{host}{self._query}") for host in hosts.split(",")
-        ]
-        if addresses[0].db:
-            self._refuse(hosts, "A cluster has no database but 0: leave db= out.")
-        self.places = [Endpoint(address.host, address.port) for address in addresses]
-        self.shown = ",".join(map(str, self.places))
-        if "" in hosts.split(",") and "," in hosts:
-            self._refuse(self.shown, "It has a comma too many: take it out.")
-
-    def url_of(self, place: Endpoint) -> str:
-        """Return the URL of one node."""
-        return f"{self._scheme}://{self._login}{place}{self._query}"
-
-    def _refuse(self, shown: str, why: str) -> NoReturn:
-        raise ConfigurationError(f"The URL of the Redis Cluster at {shown} can't be used. {why}")
 
 
 class ClusterBackend(RedisStatus):
@@ -118,7 +76,7 @@ class ClusterBackend(RedisStatus):
 
     def close(self) -> None:
         with suppress(BackendUnavailable):
-            self.withdraw_status(self._by(math.inf))
+            self.withdraw_status()
         nodes = self._nodes
         self._begin()
         nodes.close()
@@ -189,10 +147,11 @@ class ClusterBackend(RedisStatus):
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
     ) -> list[LatchState | None]:
-        seen: dict[str, LatchState | None] = {}
-        for key in keys:
-            (seen[key],) = self._call(key, partial(_look_at_latch, key, watch), deadline)
-        return [seen[key] for key in keys]
+        def look(key: str) -> LatchState | None:
+            (state,) = self._call(key, lambda node, by: node.look_at_latches([key], watch, by), deadline)
+            return state
+
+        return [look(key) for key in keys]
 
     def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         return self._call(key, lambda node, by: node.inspect(key, by), deadline)
@@ -204,7 +163,8 @@ class ClusterBackend(RedisStatus):
         return self._call(key, lambda node, by: node.request_release(key, by), deadline)
 
     def examine(self) -> Iterator[Finding]:
-        return _findings(self._nodes.primaries(self._by(math.inf)))
+        primaries = self._nodes.primaries(self._by(math.inf))
+        return over_several({str(place): list(_node_findings(node)) for place, node in primaries})
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
         name, (first, *_) = call.__name__, arguments
@@ -243,18 +203,6 @@ class ClusterBackend(RedisStatus):
         self._has_published = False
         self._outdated = threading.Event()
         self._nodes = ClusterNodes(self._address.shown, self._address.places, self._make, self._outdated)
-
-    def _by(self, deadline: float) -> float:
-        return min(deadline, clock.now() + self._io_timeout)
-
-
-def _look_at_latch(key: str, watch: bool, node: ClusterNode, deadline: float) -> list[LatchState | None]:
-    return node.look_at_latches([key], watch, deadline)
-
-
-def _findings(primaries: Sequence[tuple[Endpoint, ClusterNode]]) -> Iterator[Finding]:
-    """Yield the findings about all *primaries*: once if they are alike, else with their places."""
-    return over_several({str(place): list(_node_findings(node)) for place, node in primaries})
 
 
 def _node_findings(node: ClusterNode) -> Iterator[Finding]:

@@ -8,22 +8,19 @@ from __future__ import annotations
 import binascii
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from distlock import clock
 from distlock.backends.base import Sink, WeakSink
-from distlock.backends.inspectable import Finding, SeenProcess
-from distlock.backends.redis.address import RedisAddress
+from distlock.backends.inspectable import SeenProcess
+from distlock.backends.redis.address import Endpoint
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.connection import ReplyError
-from distlock.backends.redis.failures import unavailable
-from distlock.backends.redis.health import examine
-from distlock.backends.redis.pending_releases import PendingRelease, PendingReleases
-from distlock.backends.redis.pool import Pool, Stale
-from distlock.backends.redis.queue_entries import QueueEntries
+from distlock.backends.redis.pending_releases import PendingRelease
 from distlock.backends.redis.scripts import command, key_of
 from distlock.errors import BackendUnavailable
 from distlock.names import encode
@@ -32,8 +29,6 @@ SLOTS = 16384
 #: The host of a node without a name, in a cluster with ``cluster-preferred-endpoint-type hostname``.
 UNNAMED = "?"
 _REDIRECTION = re.compile(r"MOVED (\d+) (.*):(\d+)")
-
-_SLOTS = (command("CLUSTER", "SLOTS"),)
 
 T = TypeVar("T")
 One = TypeVar("One")
@@ -44,16 +39,6 @@ _MOVING = 0.01
 _CLOSING = 2.0
 #: The beginnings of a node's errors while the keys of a slot are being moved.
 _MIGRATING = ("ASK ", "TRYAGAIN")
-
-
-class Endpoint(NamedTuple):
-    """Where a node listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def slot_of(key: str) -> int:
@@ -70,29 +55,13 @@ def _slot(hashed: bytes) -> int:
     return binascii.crc_hqx(hashed, 0) % SLOTS
 
 
-class Slots:
-    """The primary of each slot, as far as it is known. Each write is one step, so threads share it."""
-
-    def __init__(self) -> None:
-        self._places: dict[int, Endpoint] = {}
-
-    def __getitem__(self, slot: int) -> Endpoint | None:
-        return self._places.get(slot)
-
-    def __setitem__(self, slot: int, place: Endpoint) -> None:
-        self._places[slot] = place
-
-    @property
-    def primaries(self) -> set[Endpoint]:
-        return set(self._places.values())
-
-    def read(self, reply: Sequence[Any], asked: Endpoint) -> None:
-        """Replace the map by *reply*, the answer of the node *asked* to ``CLUSTER SLOTS``."""
-        places: dict[int, Endpoint] = {}
-        for first, last, primary, *_ in reply:
-            host = _host_of(*primary) or asked.host
-            places.update(dict.fromkeys(range(first, last + 1), Endpoint(host, primary[1])))
-        self._places = places
+def read_slots(reply: Sequence[Any], asked: Endpoint) -> dict[int, Endpoint]:
+    """Return the primary of each slot from *reply*, the answer of the node *asked* to ``CLUSTER SLOTS``."""
+    places: dict[int, Endpoint] = {}
+    for first, last, primary, *_ in reply:
+        host = _host_of(*primary) or asked.host
+        places.update(dict.fromkeys(range(first, last + 1), Endpoint(host, primary[1])))
+    return places
 
 
 def _host_of(host: bytes | None, _: int, __: bytes, beside: Sequence[bytes] = ()) -> str:
@@ -131,10 +100,7 @@ class NodeSink(WeakSink):
 class ClusterNode(RedisBackend):
     """The backend of one node. Its errors may say that another node has the lock: see `moved`."""
 
-    _address: RedisAddress
-    _pool: Pool
-    _entries: QueueEntries
-    _releases: PendingReleases
+    _in_cluster = True
 
     def __init__(
         self, url: str, process: str, seen: Callable[..., list[SeenProcess]], **options: Any
@@ -155,21 +121,13 @@ class ClusterNode(RedisBackend):
     def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
         return self._status_of(processes, key, deadline)
 
-    def examine(self) -> Iterator[Finding]:
-        return examine(self.send, self._max_connections, in_cluster=True)
-
     def replies(self, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
         """Return the reply to each of *commands*. Raises `BackendUnavailable` for an error."""
         return [(reply,) for reply in self._ask(commands, deadline)]
 
     def slots(self, deadline: float) -> Any:
         """Return the node's map of all slots. Raises `BackendUnavailable`."""
-        try:
-            (reply,) = self._pool.exchange(_SLOTS, deadline)
-        except Stale:
-            (reply,) = self._pool.exchange(_SLOTS, deadline)
-        if isinstance(reply, ReplyError):
-            raise unavailable(self._address, reply)
+        (reply,) = self._ask([command("CLUSTER", "SLOTS")], deadline)
         return reply
 
     def give_up(self, key: str) -> PendingRelease | None:
@@ -188,6 +146,7 @@ class ClusterNode(RedisBackend):
         return self._releases.lost()
 
 
+@dataclass(eq=False)
 class ClusterNodes:
     """The nodes that one process knows.
 
@@ -198,27 +157,21 @@ class ClusterNodes:
         outdated: Set when a node disconnects, because the node may be no primary any more.
     """
 
-    def __init__(
-        self,
-        shown: str,
-        seeds: Sequence[Endpoint],
-        make: Callable[[Endpoint], ClusterNode],
-        outdated: threading.Event,
-    ) -> None:
-        self._shown = shown
-        self._seeds = seeds
-        self._make = make
-        self._outdated = outdated
-        self._slots = Slots()
-        self._nodes: dict[Endpoint, ClusterNode] = {}
-        #: Nodes that failed and have not answered since.
-        self._failed: set[Endpoint] = set()
-        self._mutex = threading.RLock()
-        self._sleeper = threading.Event()
+    _shown: str
+    _seeds: Sequence[Endpoint]
+    _make: Callable[[Endpoint], ClusterNode]
+    _outdated: threading.Event
+    #: The primary of each slot, as far as it is known. Threads share it, because each write is one step.
+    _slots: dict[int, Endpoint] = field(default_factory=dict)
+    _nodes: dict[Endpoint, ClusterNode] = field(default_factory=dict)
+    #: Nodes that failed and have not answered since.
+    _failed: set[Endpoint] = field(default_factory=set)
+    _mutex: threading.RLock = field(default_factory=threading.RLock)
+    _sleeper: threading.Event = field(default_factory=threading.Event)
 
     def known(self, key: str) -> ClusterNode | None:
         """Return the node of *key*; None if a node has to be asked for the map first."""
-        place = self._slots[slot_of(key)]
+        place = self._slots.get(slot_of(key))
         return None if place is None or self._outdated.is_set() else self._nodes.get(place)
 
     def close(self) -> None:
@@ -240,7 +193,7 @@ class ClusterNodes:
                 if not self._is_elsewhere(error, place, deadline):
                     raise
                 for key in node.lost():
-                    if self._slots[slot_of(key)] != place:
+                    if self._slots.get(slot_of(key)) != place:
                         self._repeat_release(node, key, deadline)
                 done = False
         return done
@@ -297,7 +250,7 @@ class ClusterNodes:
     def primaries(self, deadline: float) -> list[tuple[Endpoint, ClusterNode]]:
         """Ask a node for the map, and return all nodes that have slots."""
         self._refresh(deadline)
-        return [(place, self._opened(place)) for place in sorted(self._slots.primaries)]
+        return [(place, self._opened(place)) for place in sorted(set(self._slots.values()))]
 
     def replies(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
         """Return the reply to each of *commands* from the node of its key.
@@ -317,7 +270,7 @@ class ClusterNodes:
         return places.items()
 
     def _node_of(self, slot: int, deadline: float) -> tuple[Endpoint, ClusterNode]:
-        place = self._slots[slot]
+        place = self._slots.get(slot)
         if place is None or place in self._failed or self._outdated.is_set():
             self._outdated.clear()
             try:
@@ -325,7 +278,7 @@ class ClusterNodes:
             except BackendUnavailable:
                 if place is None:
                     raise
-            place = self._slots[slot]
+            place = self._slots.get(slot)
         if place is None:
             raise BackendUnavailable(
                 f"No node of the Redis Cluster at {self._shown} has the slot {slot}, in which this "
@@ -350,7 +303,7 @@ class ClusterNodes:
         self._failed.add(place)
         with suppress(BackendUnavailable):
             self._refresh(deadline, but=place)
-        return place not in self._slots.primaries
+        return place not in self._slots.values()
 
     def _explained(self, failure: BackendUnavailable) -> BackendUnavailable:
         """Return *failure*, or an error that says what is wrong with the cluster as a whole."""
@@ -393,7 +346,7 @@ class ClusterNodes:
                 continue
             # A node that was removed from the cluster may run on, with an empty map.
             if slots:
-                self._slots.read(slots, place)
+                self._slots = read_slots(slots, place)
                 self._close_others()
                 return
         if failure is not None:
@@ -401,9 +354,8 @@ class ClusterNodes:
 
     def _close_others(self) -> None:
         """Remove the nodes that are no primaries any more, and close them."""
-        primaries = self._slots.primaries
         with self._mutex:
-            gone = [self._nodes.pop(place) for place in self._nodes.keys() - primaries]
+            gone = [self._nodes.pop(place) for place in self._nodes.keys() - self._slots.values()]
         for node in gone:
             # In a thread, because the node may not answer, and no caller has to wait for that.
             close = partial(self._close_removed, node)

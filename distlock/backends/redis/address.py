@@ -1,12 +1,15 @@
-"""Where the server is: the parts of its URL, and a URL for what redis-py's users write."""
+"""Where the servers are: what URLs of Redis say, and a URL for what redis-py's users write."""
 
 from __future__ import annotations
 
+import copy
 import difflib
 import enum
+import re
 import ssl
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
 from distlock.backends.tls import TLS, Tls
@@ -26,6 +29,16 @@ def hide(text: str, secrets: Iterable[str | None]) -> str:
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
     return text
+
+
+class Endpoint(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class RedisAddress:
@@ -54,8 +67,8 @@ class RedisAddress:
             self._unreadable()
         #: The path of the socket, or None.
         self.path = unquote(parts.path) or "/" if parts.scheme == "unix" else None
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        self.shown = shown or (f"{host}:{self.port}" if self.path is None else f"unix://{self.path}")
+        place = Endpoint(self.host, self.port)
+        self.shown = shown or (str(place) if self.path is None else f"unix://{self.path}")
         # A special character in a password may make the rest of it look like a port or a path.
         if self.port == 0 or "@" in f"{parts.path}{parts.query}" or (self.path and parts.hostname):
             self._unreadable()
@@ -122,6 +135,145 @@ class RedisAddress:
             "rediss://… for TLS or unix:///path/to/redis.sock[?db=0]; in "
             "user, password and query write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %."
         ) from None
+
+
+#: A URL that names several hosts. Python's own `urlsplit` reads the port of one host only.
+_SEVERAL = re.compile(r"\A(?:([^:/?#@]*)://)?([^/?#]*@)?([^/?#@]*)(.*)", re.DOTALL)
+#: What is behind the hosts of sentinels, and each of the hosts.
+_OF_SENTINELS = re.compile(r"/(?P<name>[A-Za-z0-9._-]+)(?P<more>(?:/[^?#]*)?(?:\?[^#]*)?)")
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
+_SENTINEL_PORT = 26379
+_WRITE_REDLOCK = (
+    "Write redlock://[user:password@]host[:port],host[:port],host[:port][/db], or redlocks://… for TLS; in "
+    "user, password and query write special characters as %XX."
+)
+
+
+def _several(url: str) -> tuple[str, str, list[str], str]:
+    """Return the scheme of *url*, the login with its @, the hosts, and the rest; "" for what is missing."""
+    [(scheme, login, hosts, more)] = _SEVERAL.findall(url)
+    return scheme.lower(), login, hosts.split(","), more
+
+
+class SentinelAddress(RedisAddress):
+    """The addresses of the sentinels of one primary. Connects to nothing, and never shows a secret."""
+
+    _plain = (*RedisAddress._plain, "sentinel_username", "sentinel_password")
+
+    def __init__(self, url: str) -> None:
+        scheme, login, hosts, more = _several(url)
+        parts = _OF_SENTINELS.fullmatch(more)
+        if scheme not in ("redis+sentinel", "rediss+sentinel") or parts is None:
+            self._unreadable()
+        places = [self._place(host) for host in hosts]
+        #: The name by which the sentinels know the primary.
+        self.name = parts["name"]
+        shown = f"{scheme}://{','.join(map(str, places))}/{self.name}"
+        # All but the host is that of the primary, too: see `at`.
+        super().__init__(f"{scheme.partition('+')[0]}://{login}localhost{parts['more']}", shown)
+        self._secrets += self._sentinel_login[-1:]
+        #: The addresses of the sentinels, in the order of the URL.
+        self.sentinels = [self.at(*place) for place in places]
+        for sentinel in self.sentinels:
+            sentinel.login, sentinel.db = self._sentinel_login, 0
+
+    def at(self, host: str, port: int) -> RedisAddress:
+        """Return the address of a server at *host* and *port*, with all else that the URL says."""
+        found = copy.copy(self)
+        found.host, found.port, found.shown = host, port, str(Endpoint(host, port))
+        return found
+
+    def _given(self, query: list[tuple[str, str]], scheme: str) -> dict[str, str]:
+        given = super()._given(query, scheme)
+        login = given.get("sentinel_username"), given.get("sentinel_password")
+        if login[0] and not login[1]:
+            self._refuse("It has a sentinel_username and no sentinel_password.")
+        self._sentinel_login = tuple(part for part in login if part)
+        return given
+
+    def _place(self, text: str) -> Endpoint:
+        match = _HOST.fullmatch(text)
+        if match is None or not 0 < int(match["port"] or _SENTINEL_PORT) < 65536:
+            self._unreadable()
+        return Endpoint(match["name"].strip("[]"), int(match["port"] or _SENTINEL_PORT))
+
+    def _unreadable(self) -> NoReturn:
+        # The message does not quote the URL, which may have a password.
+        raise ConfigurationError(
+            "The URL of the Redis sentinels cannot be read. Write redis+sentinel://[user:password@]"
+            "host[:port][,host[:port]…]/name[/db], or rediss+sentinel://… for TLS. The hosts are those of "
+            "the sentinels, and name is what 'sentinel monitor' calls the primary, as mymaster. In user, "
+            "password and query write %40 for @, %2F for /, %3F for ?, %23 for # and %25 for %."
+        ) from None
+
+
+class ClusterAddress:
+    """Some nodes of a cluster: ``redis+cluster://[user:password@]host[:port][,host…][?…]``."""
+
+    def __init__(self, url: str) -> None:
+        scheme, self._login, hosts, more = _several(url)
+        if scheme not in ("redis+cluster", "rediss+cluster"):
+            self._refuse("?", "Write redis+cluster://host:port,host:port, or rediss+cluster:// for TLS.")
+        # An unquoted special character in the password ends the host part early.
+        if "@" in more or "#" in more:
+            self._refuse(
+                "?", "In user, password and query write %40 for @, %2F for /, %3F for ? and %23 for #."
+            )
+        self._scheme = scheme.partition("+")[0]
+        path, mark, query = more.partition("?")
+        self._query = mark + query
+        if path.strip("/") not in ("", "0"):
+            self._refuse(",".join(hosts), "A cluster has no database but 0: leave it out.")
+        # Making an address reports what is wrong with the rest of the URL.
+        addresses = [RedisAddress(f"{self._scheme}://{self._login}{host}{self._query}") for host in hosts]
+        if addresses[0].db:
+            self._refuse(",".join(hosts), "A cluster has no database but 0: leave db= out.")
+        self.places = [Endpoint(address.host, address.port) for address in addresses]
+        self.shown = ",".join(map(str, self.places))
+        if "" in hosts and len(hosts) > 1:
+            self._refuse(self.shown, "It has a comma too many: take it out.")
+
+    def url_of(self, place: Endpoint) -> str:
+        """Return the URL of one node."""
+        return f"{self._scheme}://{self._login}{place}{self._query}"
+
+    def _refuse(self, shown: str, why: str) -> NoReturn:
+        raise ConfigurationError(f"The URL of the Redis Cluster at {shown} can't be used. {why}")
+
+
+class RedlockAddress(NamedTuple):
+    """The URL of one of several servers, and how it is shown to people."""
+
+    url: str
+    shown: str
+
+
+def redlock_addresses(url: str) -> list[RedlockAddress]:
+    """Return the addresses that *url* names. Raises `ConfigurationError`, and shows no secret."""
+    scheme, login, hosts, more = _several(url)
+    if scheme not in ("redlock", "redlocks") or not all(hosts):
+        raise ConfigurationError(f"The URL of the Redlock servers cannot be read. {_WRITE_REDLOCK}")
+    redis = "rediss" if scheme == "redlocks" else "redis"
+    urls = [f"{redis}://{login}{host}{more}" for host in hosts]
+    found = [RedlockAddress(one, RedisAddress(one).shown.lower()) for one in urls]
+    names = "The URL of the Redlock servers names"
+    if (number := len(found)) < 3:
+        raise ConfigurationError(
+            f"{names} {number} server{'s' * (number != 1)}, and needs 3 or more: the majority of fewer is "
+            f"all of them, and none may fail. Name more, or one with redis://. {_WRITE_REDLOCK}"
+        )
+    if number % 2 == 0:
+        raise ConfigurationError(
+            f"{names} {number}, an even number: no more of them may fail than of {number - 1}. Take one out, "
+            "or name another one."
+        )
+    for shown, times in Counter(one.shown for one in found).items():
+        if times > 1:
+            raise ConfigurationError(
+                f"{names} {shown} twice: when that is away, two are. Name servers that don't fail together, "
+                "each once."
+            )
+    return found
 
 
 #: redis-py's classes that connect to one server, and their URL schemes. Other classes may do anything.

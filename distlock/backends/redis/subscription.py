@@ -11,7 +11,8 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
 
 from distlock import clock
 from distlock.backends.optional import Sleep
@@ -31,7 +32,6 @@ QUIET = 5.0
 FAILURES = (OSError, ReplyError, ValueError, RuntimeError)
 #: Seconds between attempts to subscribe: the first pause, doubled after each, and the longest.
 _BACKOFF = (0.05, 2.0)
-_DEAF = "No hand-offs are heard from the Redis server at %s, so waiters poll: %s"
 
 
 class SubscriptionReader:
@@ -141,6 +141,7 @@ class SubscriptionObserver(Protocol):
     def reconnected(self) -> None: ...
 
 
+@dataclass(eq=False)
 class Subscription:
     """Subscribes at the first `start`, and again whenever the connection breaks, until `close`.
 
@@ -155,39 +156,30 @@ class Subscription:
         channels: What to subscribe to.
         receive: Called with each message.
         observer: Notified of interruptions.
-        deaf: The log line for a failure to subscribe.
-        name: The thread's name.
-        servers: How many servers *connect* leads to in turn. So many attempts fail before the log says so.
     """
 
-    def __init__(
-        self,
-        address: RedisAddress,
-        connect: Callable[[], RedisConnection],
-        io_timeout: float,
-        channels: Sequence[str],
-        receive: Callable[[bytes], None],
-        observer: SubscriptionObserver,
-        deaf: str = _DEAF,
-        name: str = "distlock-redis-listener",
-        servers: int = 1,
-    ) -> None:
-        self.subscribed = False
-        self._has_broken = False
-        self._address = address
-        self._connect = connect
-        self._io_timeout = io_timeout
-        self._channels = channels
-        self._receive = receive
-        self._observer = observer
-        self._deaf = deaf
-        self._name = name
-        self._servers = servers
-        self._mutex = threading.Lock()
-        self._closing = Flag()
-        #: Whether the first attempt to subscribe has succeeded or failed.
-        self.tried = Flag()
-        self._thread: threading.Thread | None = None
+    #: The log line for a failure to subscribe.
+    deaf: ClassVar = "No hand-offs are heard from the Redis server at %s, so waiters poll: %s"
+    #: The thread's name.
+    name: ClassVar = "distlock-redis-listener"
+
+    _address: RedisAddress
+    _connect: Callable[[], RedisConnection]
+    _io_timeout: float
+    _channels: Sequence[str]
+    _receive: Callable[[bytes], None]
+    _observer: SubscriptionObserver
+    #: How many attempts fail before the log says so.
+    attempts: int = 1
+    subscribed: bool = False
+    _has_broken: bool = False
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
+    _closing: Flag = field(default_factory=Flag)
+    #: Whether the first attempt to subscribe has succeeded or failed.
+    tried: Flag = field(default_factory=Flag)
+    _thread: threading.Thread | None = None
+
+    def __post_init__(self) -> None:
         self._reader = SubscriptionReader(self._dispatch)
         self.wait, self.stay_until = self._reader.wait, self._reader.stay_until
 
@@ -195,7 +187,7 @@ class Subscription:
         """Subscribe, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
         with self._mutex:
             if not self._closing.is_set and self._thread is None:
-                thread = threading.Thread(target=call, args=(self._run,), name=self._name, daemon=True)
+                thread = threading.Thread(target=call, args=(self._run,), name=self.name, daemon=True)
                 try:
                     thread.start()
                 except RuntimeError as error:
@@ -234,9 +226,9 @@ class Subscription:
                 # If a waiter read, this thread finds the connection closed and knows no more than that.
                 text = self._address.redact(self._reader.failure or str(error))
                 failed += 1
-                if failed >= self._servers and text != logged and not self._closing.is_set:
+                if failed >= self.attempts and text != logged and not self._closing.is_set:
                     logged = text
-                    logger.warning(self._deaf, self._address.shown, text)
+                    logger.warning(self.deaf, self._address.shown, text)
             except Exception:
                 # A connection that another thread closes can fail in any way. This thread must survive it.
                 if not self._closing.is_set:

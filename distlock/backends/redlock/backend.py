@@ -9,39 +9,20 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-import re
 import secrets
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from distlock import clock
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
-from distlock.backends.redis.address import RedisAddress
+from distlock.backends.redis.address import redlock_addresses
 from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.redlock.inspection import RedlockInspection
-from distlock.backends.redlock.server import (
-    WORKERS,
-    Answers,
-    AnswersToSeveral,
-    Member,
-    Server,
-    ServerCall,
-    ask_all,
-    ignore,
-)
-from distlock.errors import ConfigurationError
+from distlock.backends.redlock.server import WORKERS, Answers, AnswersToSeveral, Member, Server, ServerCall
 from distlock.numbers import LONG, check_seconds
-
-_URL = re.compile(
-    r"redlock(?P<tls>s?)://(?P<login>[^/?#]*@)?(?P<hosts>[^/?#@]*)(?P<more>.*)", re.DOTALL | re.IGNORECASE
-)
-_WRITE = (
-    "Write redlock://[user:password@]host[:port],host[:port],host[:port][/db], or redlocks://… for TLS; in "
-    "user, password and query write special characters as %XX."
-)
 
 #: Above the number of attempts that any request makes.
 _MOST_ATTEMPTS = 1 << 32
@@ -53,46 +34,6 @@ _POLL = (0.01, 0.04)
 _TURN = 0.05
 #: Expired entries are pruned above this count.
 _MANY = 1000
-
-
-class ServerAddress(NamedTuple):
-    """The URL of one of the servers, and how it is shown to people."""
-
-    url: str
-    shown: str
-
-
-def addresses_in(url: str) -> list[ServerAddress]:
-    """Return the addresses that *url* names. Raises `ConfigurationError`, and shows no secret."""
-    parts = _URL.fullmatch(url)
-    hosts = parts["hosts"].split(",") if parts is not None else []
-    if parts is None or not all(hosts):
-        raise ConfigurationError(f"The URL of the Redlock servers cannot be read. {_WRITE}")
-    scheme, login = "rediss" if parts["tls"] else "redis", parts["login"] or ""
-    urls = [f"{scheme}://{login}{host}{parts['more']}" for host in hosts]
-    shown = [RedisAddress(one).shown.lower() for one in urls]
-    _check_number(len(hosts))
-    for one in shown:
-        if shown.count(one) > 1:
-            raise ConfigurationError(
-                f"The URL of the Redlock servers names {one} twice: when that is away, two are. Name "
-                "servers that don't fail together, each once."
-            )
-    return list(map(ServerAddress, urls, shown))
-
-
-def _check_number(servers: int) -> None:
-    if servers < 3:
-        named = f"{servers} server" + "s" * (servers != 1)
-        raise ConfigurationError(
-            f"The URL of the Redlock servers names {named}, and needs 3 or more: the majority of fewer is "
-            f"all of them, and none may fail. Name more, or one with redis://. {_WRITE}"
-        )
-    if servers % 2 == 0:
-        raise ConfigurationError(
-            f"The URL of the Redlock servers names {servers}, an even number: no more of them may fail than "
-            f"of {servers - 1}. Take one out, or name another one."
-        )
 
 
 # A waiting process sends the same `LockRequest` again and again, and releases an attempt that got no
@@ -196,7 +137,7 @@ class RedlockBackend(RedlockInspection):
     ) -> None:
         self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
         self._servers = []
-        for address in addresses_in(url):
+        for address in redlock_addresses(url):
             one = Member(
                 address.url,
                 io_timeout=io_timeout,
@@ -241,9 +182,8 @@ class RedlockBackend(RedlockInspection):
         # Without a hold at a majority, release all grants, which would block others.
         for server in answers.asked:
             if not isinstance(answers.replies.get(server), Busy):
-                server.release(mine, ignore)
-        if not answers.has_quorum:
-            raise answers.unavailable()
+                server.release(mine)
+        answers.require_quorum()
         return Queued(poll()) if request.wait else Busy()
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
@@ -258,9 +198,8 @@ class RedlockBackend(RedlockInspection):
         self._attempts.requests = {
             copy.token: request.token for request, copy in zip(requests, copies, strict=True)
         }
-        answers: Answers = AnswersToSeveral(self._servers, self._quorum, len(requests))
-        renewing: ServerCall = lambda server: server.backend.renew(copies)  # noqa: E731
-        ask_all(answers, lambda server, notify: server.ask("", renewing, notify), self._by(math.inf))
+        answers = AnswersToSeveral(self._servers, self._quorum, len(requests))
+        answers.ask("", lambda server: server.backend.renew(copies), self._by(math.inf))
         renewed = [answers.of(number).verdict for number in range(len(requests))]
         if renewed and not any(one is not None for one in renewed):
             raise answers.unavailable()
@@ -269,7 +208,7 @@ class RedlockBackend(RedlockInspection):
                 set_number(request, 0)
                 self._backoff.released(request.key)
                 for server in self._servers:
-                    server.release(copy, ignore)
+                    server.release(copy)
         return renewed
 
     def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
@@ -291,10 +230,8 @@ class RedlockBackend(RedlockInspection):
         set_number(request, 0)
         answers = Answers(self._servers, self._quorum, bool)
         # Even servers that seem to be away are asked, because they may still grant the attempt.
-        ask_all(answers, lambda server, notify: server.release(mine, notify), self._by(deadline), spare=False)
-        if not answers.has_quorum:
-            raise answers.unavailable()
-        return answers.verdict
+        answers.collect(lambda server, notify: server.release(mine, notify), self._by(deadline), spare=False)
+        return answers.require_quorum().verdict
 
     # -- fences ------------------------------------------------------------------------------------
 
@@ -308,8 +245,7 @@ class RedlockBackend(RedlockInspection):
         top = max(numbers.values())
         behind = [server for server, number in numbers.items() if number < top]
         answers = Answers(behind, self._quorum - (len(numbers) - len(behind)), bool)
-        agreeing: ServerCall = lambda server: server.backend.agree(mine, top)  # noqa: E731
-        ask_all(answers, lambda server, notify: server.ask(mine.key, agreeing, notify), self._by(deadline))
+        answers.ask(mine.key, lambda server: server.backend.agree(mine, top), self._by(deadline))
         return top if answers.verdict else None
 
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
@@ -318,8 +254,9 @@ class RedlockBackend(RedlockInspection):
             return Acquired(known, request.ttl)
         # The new number has to be above the old block, too: some servers may count from within that block.
         floor = max(number, known + request.span - 1)
-        raising: ServerCall = lambda server: server.backend.raise_fence(mine, floor)  # noqa: E731
-        answers = self._ask(request.key, raising, _is_held, math.inf)
+        answers = self._ask(
+            request.key, lambda server: server.backend.raise_fence(mine, floor), _is_held, math.inf
+        )
         if answers.verdict is False:
             return None
         raised = self._agree(mine, _numbers(answers), math.inf) if answers.verdict else None
@@ -332,10 +269,8 @@ class RedlockBackend(RedlockInspection):
 
     def locked(self, key: str) -> bool:
         answers = self._ask(key, lambda server: server.backend.locked(key), bool, math.inf)
-        if not answers.has_quorum:
-            raise answers.unavailable()
         # If that depends on servers that are away, a process may hold the key.
-        return answers.verdict is not False
+        return answers.require_quorum().verdict is not False
 
     def close(self) -> None:
         deadline = clock.now() + 2 * self._io_timeout
@@ -359,13 +294,7 @@ class RedlockBackend(RedlockInspection):
         self._backoff = Backoff()
 
     def _ask(self, key: str, call: ServerCall, agrees: Callable[[Any], bool], deadline: float) -> Answers:
-        answers = Answers(self._servers, self._quorum, agrees)
-        ask_all(answers, lambda server, notify: server.ask(key, call, notify), self._by(deadline))
-        return answers
-
-    def _by(self, deadline: float) -> float:
-        """Return the deadline of a call that begins now: io_timeout from now, but not after *deadline*."""
-        return min(deadline, clock.now() + self._io_timeout)
+        return Answers(self._servers, self._quorum, agrees).ask(key, call, self._by(deadline))
 
 
 def _copy(request: LockRequest) -> LockRequest:

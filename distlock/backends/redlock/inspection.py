@@ -7,17 +7,17 @@ majority has to receive it. A majority is read, so at least one of the servers t
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from distlock.backends.inspectable import Finding, KeyState, Quorum, SeenProcess, StatusRow
+from distlock.backends.redis.calls import BoundedCalls
 from distlock.backends.redis.health import info_in, over_several
-from distlock.backends.redlock.server import Answers, AnswersOfAll, MemberHold, Server, ServerCall, ask_all
+from distlock.backends.redlock.server import Answers, AnswersOfAll, MemberHold, Server, ServerCall
 from distlock.errors import BackendUnavailable
 
 
-class RedlockInspection(ABC):
+class RedlockInspection(BoundedCalls):
     """The calls of `RedlockBackend` for operators. Acquiring and releasing use none of them."""
 
     process: str
@@ -25,10 +25,6 @@ class RedlockInspection(ABC):
     _quorum: int
     #: The servers that missed a part of the status. The whole status is published to them again.
     _missed: set[Server]
-
-    @abstractmethod
-    def _by(self, deadline: float) -> float:
-        """Return the deadline of a call that begins now, but not after *deadline*."""
 
     def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         answers = self._of_all(key, lambda server: server.backend.hold_of(key), deadline)
@@ -51,9 +47,9 @@ class RedlockInspection(ABC):
         holds = _main_hold(answers)
         if not self._may_be_held(answers, len(holds)) or number_of(holds) != number:
             return False
-        done = AnswersOfAll(list(holds), 0, bool)
-        breaking: ServerCall = lambda server: server.backend.break_hold(key, holds[server].number)  # noqa: E731
-        ask_all(done, lambda server, notify: server.ask(key, breaking, notify), self._by(deadline))
+        done = AnswersOfAll(list(holds), 0, bool).ask(
+            key, lambda server: server.backend.break_hold(key, holds[server].number), self._by(deadline)
+        )
         free = len(answers.replies) - len(holds) + len(done.agreed)
         if free < self._quorum and done.failed:
             answers.failed |= done.failed
@@ -78,7 +74,7 @@ class RedlockInspection(ABC):
 
         def publish(server: Server) -> bool:
             if server in missed:
-                server.backend.start_over()
+                server.backend.withdraw_status()
             return server.backend.announce(host, pid, rows, gone, life, lease=lease)
 
         answers = self._of_all(self.process, publish, deadline)
@@ -110,10 +106,7 @@ class RedlockInspection(ABC):
         *call* has the usual timeout, because a call that times out makes its server count as away.
         """
         answers = AnswersOfAll(self._servers, self._quorum, bool)
-        ask_all(answers, lambda server, notify: server.ask(key, call, notify), self._by(deadline))
-        if not answers.has_quorum:
-            raise answers.unavailable()
-        return answers
+        return answers.ask(key, call, self._by(deadline)).require_quorum()
 
     def _may_be_held(self, answers: Answers, have: int) -> bool:
         """Return whether a quorum may have the hold that *have* servers have, counting those away."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from distlock import clock, reentrance
 from distlock.backends.base import LockRequest
-from distlock.backends.inspectable import Finding, SeenProcess
+from distlock.backends.inspectable import SeenProcess
 from distlock.backends.redis import RedisBackend, scripts
-from distlock.backends.redis.health import examine
 from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.redis.scripts import bulk, command, hold_key, holder
 from distlock.errors import BackendUnavailable
@@ -44,6 +44,8 @@ class MemberHold(NamedTuple):
 class Member(RedisBackend):
     """The Redis backend of one of the servers."""
 
+    _listens = False
+
     def agree(self, request: LockRequest, number: int) -> bool:
         """Have the block of the hold of *request* begin with *number*, if no number of the block is used yet.
 
@@ -51,13 +53,6 @@ class Member(RedisBackend):
         """
         (reply,) = self._caller.call(scripts.AGREE, [request], self._by(math.inf), more=bulk(number))
         return bool(reply[1])
-
-    def examine(self) -> Iterator[Finding]:
-        return examine(self.send, self._max_connections, listens=False)
-
-    def start_over(self) -> None:
-        """Withdraw the published status from this server."""
-        self.withdraw_status(self._by(math.inf))
 
     def hold_of(self, key: str) -> MemberHold | None:
         """Return this server's part of the hold of *key*."""
@@ -69,10 +64,6 @@ class Member(RedisBackend):
         number, token = hold
         (seen,) = self._seen_processes([token[:PROCESS_LENGTH]], key, deadline)
         return MemberHold(token, number, left / 1000 if left >= 0 else math.inf, seen)
-
-
-def ignore(answer: object) -> None:
-    """Take an answer that nobody waits for."""
 
 
 class _Job(NamedTuple):
@@ -120,7 +111,7 @@ class Server:
             self.ask("", _check, self._checked)
         return failure
 
-    def release(self, request: LockRequest, notify: Notify) -> None:
+    def release(self, request: LockRequest, notify: Notify = lambda _: None) -> None:
         """Have a worker release *request*. If the server is away, repeat the release when it is back."""
 
         def receive(answer: object) -> None:
@@ -137,23 +128,22 @@ class Server:
         with self._mutex:
             pending, self._pending_releases = self._pending_releases, {}
         for request in pending.values():
-            self.release(request, ignore)
+            self.release(request)
 
     def _checked(self, answer: object) -> None:
         self._checking.release()
 
     def _worker(self, number: int) -> _Worker:
-        worker = self._workers.get(number)
-        if worker is None:
-            with self._mutex:
-                worker = self._workers.get(number)
-                if worker is None:
-                    worker = _Worker(self._answer)
-                    worker.thread.start()
-                    self._workers[number] = worker
+        with self._mutex:
+            worker = self._workers.get(number)
+            if worker is None:
+                worker = _Worker(self)
+                worker.start()
+                self._workers[number] = worker
         return worker
 
-    def _answer(self, job: _Job) -> Any:
+    def answer(self, job: _Job) -> Any:
+        """Make the call of *job* in a worker. Return the answer, or the error."""
         failure = self._failure
         if failure is not None and job.put <= self._failed_at:
             # The job waited behind a call that failed, and would time out as well.
@@ -177,7 +167,7 @@ class Server:
             workers, self._workers = self._workers, {}
         for worker in workers.values():
             worker.jobs.put(None)
-        return [worker.thread for worker in workers.values()]
+        return list(workers.values())
 
     def after_fork(self) -> None:
         self._begin()
@@ -188,33 +178,73 @@ def _check(server: Server) -> bool:
     return server.backend.locked("")
 
 
-class _Worker:
-    """A thread that makes calls in order."""
+class _Worker(threading.Thread):
+    """A thread that does the jobs of *server* in order."""
 
-    def __init__(self, answer: Callable[[_Job], Any]) -> None:
+    def __init__(self, server: Server) -> None:
+        super().__init__(name="distlock-redlock", daemon=True)
         self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._answer = answer
-        self.thread = threading.Thread(target=self._run, name="distlock-redlock", daemon=True)
+        self._server = server
 
-    def _run(self) -> None:
+    def run(self) -> None:
         while (job := self.jobs.get()) is not None:
-            job.notify(self._answer(job))
+            job.notify(self._server.answer(job))
 
 
+@dataclass(eq=False)
 class Answers:
     """The answers of *servers* to one call.
 
     *quorum*: how many servers have to agree. *agrees*: tells whether an answer means that its server agrees.
     """
 
-    def __init__(self, servers: Sequence[Server], quorum: int, agrees: Callable[[Any], bool]) -> None:
-        self.servers = servers
-        self.quorum = quorum
-        self._agrees = agrees
-        self.asked: list[Server] = []
-        self.replies: dict[Server, Any] = {}
-        #: The servers that are away, and why.
-        self.failed: dict[Server, str] = {}
+    servers: Sequence[Server]
+    quorum: int
+    _agrees: Callable[[Any], bool]
+    asked: list[Server] = field(default_factory=list)
+    replies: dict[Server, Any] = field(default_factory=dict)
+    #: The servers that are away, and why.
+    failed: dict[Server, str] = field(default_factory=dict)
+
+    def ask(self, key: str, call: ServerCall, deadline: float) -> Self:
+        """Have each server make *call*, which is about *key*, as `collect` does."""
+        return self.collect(lambda server, notify: server.ask(key, call, notify), deadline)
+
+    def collect(self, ask: Callable[[Server, Notify], None], deadline: float, spare: bool = True) -> Self:
+        """Call *ask* for all servers concurrently. Return when this is decided, or after *deadline*.
+
+        Later answers are ignored. *spare*: ask servers that count as away only if there is no quorum without
+        them. Raises an error that is not an outage.
+        """
+        arrived: SimpleQueue[tuple[Server, Any]] = SimpleQueue()
+
+        def call(server: Server) -> None:
+            self.asked.append(server)
+            ask(server, lambda answer: arrived.put((server, answer)))
+
+        away: list[Server] = []
+        for server in self.servers:
+            if spare and (failure := server.away()) is not None:
+                self.add(server, failure)
+                away.append(server)
+            else:
+                call(server)
+        while True:
+            if self.is_decided:
+                if self.has_quorum or not away:
+                    return self
+                for server in away:
+                    del self.failed[server]
+                    call(server)
+                away = []
+            try:
+                self.add(*arrived.get(timeout=max(0.0, deadline - clock.now())))
+            except Empty:
+                for server in self.servers:
+                    if server not in self.replies:
+                        late = f"The Redis server at {server.shown} did not answer in time."
+                        self.failed.setdefault(server, late)
+                return self
 
     def add(self, server: Server, answer: Any) -> None:
         """Add *answer* of *server*, which may be an error. Raise an error that is not an outage."""
@@ -259,12 +289,11 @@ class Answers:
         one.failed = self.failed
         return one
 
-    def time_out(self) -> None:
-        """Count the servers that have not answered as away."""
-        for server in self.servers:
-            if server not in self.replies:
-                late = f"The Redis server at {server.shown} did not answer in time."
-                self.failed.setdefault(server, late)
+    def require_quorum(self) -> Self:
+        """Raise `BackendUnavailable` unless a quorum has answered."""
+        if not self.has_quorum:
+            raise self.unavailable()
+        return self
 
     def unavailable(self) -> BackendUnavailable:
         """Return an error that says which servers are away, and why."""
@@ -292,39 +321,3 @@ class AnswersToSeveral(Answers):
     @property
     def is_decided(self) -> bool:
         return all(self.of(number).is_decided for number in range(self._questions))
-
-
-def ask_all(
-    answers: Answers, ask: Callable[[Server, Notify], None], deadline: float, spare: bool = True
-) -> None:
-    """Call *ask* for all servers concurrently. Return when *answers* is decided, or after *deadline*.
-
-    Later answers are ignored. *spare*: ask servers that count as away only if there is no quorum without
-    them. Raises an error that is not an outage.
-    """
-    arrived: SimpleQueue[tuple[Server, Any]] = SimpleQueue()
-
-    def call(server: Server) -> None:
-        answers.asked.append(server)
-        ask(server, lambda answer: arrived.put((server, answer)))
-
-    away: list[Server] = []
-    for server in answers.servers:
-        if spare and (failure := server.away()) is not None:
-            answers.add(server, failure)
-            away.append(server)
-        else:
-            call(server)
-    while True:
-        if answers.is_decided:
-            if answers.has_quorum or not away:
-                return
-            for server in away:
-                del answers.failed[server]
-                call(server)
-            away = []
-        try:
-            answers.add(*arrived.get(timeout=max(0.0, deadline - clock.now())))
-        except Empty:
-            answers.time_out()
-            return

@@ -1,32 +1,57 @@
-"""Locks in the Redis server that sentinels call the primary, and the connection that finds it."""
+"""Locks in the Redis server that sentinels call the primary.
+
+The sentinels are asked at each connect, and their messages tell when the primary changes. See
+https://redis.io/docs/latest/develop/reference/sentinel-clients/ for what a client has to do.
+"""
 
 from __future__ import annotations
 
+import itertools
+import logging
 import math
+import ssl
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.redis import RedisBackend, scripts
-from distlock.backends.redis.blocking import Credentials, credentials_for
+from distlock.backends.redis.address import RedisAddress, SentinelAddress
+from distlock.backends.redis.blocking import BlockingCall, Credentials, Resolver, credentials_for
 from distlock.backends.redis.calls import ScriptCaller
 from distlock.backends.redis.connection import RedisConnection, ReplyError
-from distlock.backends.redis.failures import Remedied
-from distlock.backends.redis.pending_releases import PendingRelease, PendingReleases
+from distlock.backends.redis.failures import NO_TLS, Remedied
+from distlock.backends.redis.pending_releases import PendingReleases
 from distlock.backends.redis.pool import Pool
 from distlock.backends.redis.scripts import command
-from distlock.backends.sentinel.sentinels import Primary, SentinelAddress, Sentinels, may_pass
+from distlock.backends.redis.subscription import FAILURES, Subscription
 from distlock.errors import BackendUnavailable
+from distlock.reentrance import Flag
+
+logger = logging.getLogger(__name__)
 
 #: Seconds for which the new primary keeps holds that were released at the former one. The former primary may
 #: have granted those locks again, and their holders have this time to learn of the new primary.
 _LATE_GRANTS = 1.0
+
+#: Seconds for which a release is remembered, and how many releases are remembered.
+_RECENT, _MOST = 5.0, 5000
+#: How many releases one round trip repeats. Other clients have to wait while the server carries them out.
+_BATCH = 500
+
+#: The sentinel that leads a failover announces the new primary on the first channel, seconds before the
+#: failover ends. The others announce it on the second.
+_CHANNELS = ("+promoted-slave", "+switch-master")
+#: Seconds for which a new connection waits for the subscription.
+_FIRST_SUBSCRIPTION = 0.25
+#: Sentinels exchange their knowledge every two seconds. If most of them don't know of a failover for this
+#: many seconds, the sentinel that announced it is gone.
+_GOSSIP = 10.0
 
 #: Seconds between two attempts to connect.
 _PAUSE = 0.05
@@ -43,10 +68,244 @@ _ANNOUNCED = (
 )
 _AGAIN = "The next call asks its sentinels again."
 
-#: Seconds for which a release is remembered, and how many releases are remembered.
-_RECENT, _MOST = 5.0, 5000
-#: How many releases one round trip repeats. Other clients have to wait while the server carries them out.
-_BATCH = 500
+#: A part of the sentinels' text, and the remedy. The first match counts.
+_REMEDIES = (
+    ("No such master", "Write the name that 'sentinel monitor' gives it into the URL, behind the hosts."),
+    (
+        "unknown command",
+        "The hosts in the URL have to be those of sentinels, whose port is mostly 26379.",
+    ),
+    ("Authentication required", "Add their password to the URL: ?sentinel_password=…"),
+    ("WRONGPASS", "Check sentinel_password, and sentinel_username where they have users, in the URL."),
+    ("without any password", "Take sentinel_password out of the URL, or set one on the sentinels."),
+    ("NOPERM", "Let the sentinels' user run what the page 'The sentinel backend' of the docs lists."),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "Name who signed their certificate in the URL: ?ssl_ca_certs=/path/ca.pem.",
+    ),
+    ("handshake operation timed out", NO_TLS),
+    (
+        "counts it as down",
+        "A failover takes down-after-milliseconds and some more. Where none comes, see SENTINEL CKQUORUM.",
+    ),
+)
+_UNREACHED = "See whether the sentinels run and can be reached from here."
+
+
+class NoPrimary(Remedied):
+    """No sentinel names the primary. *passes*: whether that may change in a moment."""
+
+    def __init__(self, text: str, passes: bool) -> None:
+        super().__init__(text, next((cure for sign, cure in _REMEDIES if sign in text), _UNREACHED))
+        self.passes = passes
+
+
+def may_pass(error: Exception) -> bool:
+    """Return whether another attempt may succeed after *error*."""
+    if isinstance(error, NoPrimary):
+        return error.passes
+    return isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.filename is None
+
+
+class FailoverSubscription(Subscription):
+    """The subscription to failovers: each attempt subscribes to another sentinel."""
+
+    deaf = "No failovers are heard from %s, so each is noticed where a connection breaks: %s"
+    name = "distlock-redis-sentinel"
+
+
+class NamedServer:
+    """A sentinel that the URL names, or the primary that sentinels name, from one failover to the next."""
+
+    def __init__(self, address: RedisAddress) -> None:
+        self.address = address
+        self.resolver = Resolver(address.host, address.port)
+
+
+class _SentinelReply(NamedTuple):
+    """The answer of a sentinel to the question for the primary.
+
+    *epoch* grows with each failover: a sentinel with a smaller epoch does not know of the last failover.
+    """
+
+    host: str
+    port: int
+    epoch: int
+
+
+class Sentinels:
+    """The sentinels of one primary. *moved* is called, in any thread, when the primary changes."""
+
+    def __init__(
+        self, address: SentinelAddress, io_timeout: float, client_name: str, moved: Callable[[], None]
+    ) -> None:
+        self.address = address
+        self._io_timeout = io_timeout
+        self._client_name = client_name
+        self._moved = moved
+        self._mutex = threading.Lock()
+        #: The order in which they are asked: first the sentinel that named the primary last.
+        self._order = [NamedServer(one) for one in address.sentinels]
+        self._rotation = itertools.cycle(self._order)
+        self._subscribed_to = self._order[0]
+        self._epoch = 0
+        #: Since when most sentinels don't know of the failover with that epoch.
+        self._behind_since = math.inf
+        self.primary: NamedServer | None = None
+        #: Connections to a primary. Weak, because an interrupt may drop all other references.
+        self._clients: weakref.WeakSet[PrimaryConnection] = weakref.WeakSet()
+        self._search = BlockingCall(self._find, "distlock-redis-sentinels")
+        self._subscription = FailoverSubscription(
+            address, self._connect_next, io_timeout, _CHANNELS, self._receive, self, len(self._order)
+        )
+        self.closing = Flag()
+
+    def find(self, client: PrimaryConnection, deadline: float) -> NamedServer:
+        """Return the primary for *client*, a connection, which is shut down when the primary changes.
+
+        Raises `OSError`; `TimeoutError` after *deadline*.
+        """
+        with suppress(BackendUnavailable):
+            # If no thread can be started, the next connection tries again.
+            self._subscription.ensure_started(min(deadline, clock.now() + _FIRST_SUBSCRIPTION))
+            # If it succeeds later, it may have missed messages, and calls `missed_notifications`.
+            self._subscription.tried.set()
+        found = self._search.result(deadline, "its sentinels did not answer in time")
+        with self._mutex:
+            client.primary = found
+            self._clients.add(client)
+        return found
+
+    def close(self) -> None:
+        """End the subscription's thread, and its connection to a sentinel."""
+        self.closing.set()
+        self._subscription.close(self._io_timeout)
+
+    def dismiss(self) -> None:
+        """Do the same as `close` for a finaliser, which may take no mutex, and does not wait."""
+        self.closing.set()
+        self._subscription.dismiss()
+
+    # -- the subscription ------------------------------------------------------------------------
+
+    def _connect_next(self) -> RedisConnection:
+        """Return a connection to the next sentinel, because the previous one may be away."""
+        self._subscribed_to = next(self._rotation)
+        return self._connection(self._subscribed_to)
+
+    def _receive(self, payload: bytes) -> None:
+        if self.address.name.encode() in payload.split():
+            # Ask this sentinel first, because the others may not know the new primary yet.
+            self._prefer(self._subscribed_to)
+            self.missed_notifications()
+
+    def missed_notifications(self) -> None:
+        """Ask for the primary, because a message has come or may have been missed."""
+        with suppress(*FAILURES):
+            self._find()
+
+    def reconnected(self) -> None:
+        pass
+
+    # -- the question ----------------------------------------------------------------------------
+
+    def _find(self) -> NamedServer:
+        """Ask the sentinels one after the other, until one names the primary."""
+        # The search takes at most half of a call's time: the rest is for the connection to the primary.
+        ends = clock.now() + self._io_timeout / 2
+        order = tuple(self._order)
+        failures: list[str] = []
+        outdated: list[_SentinelReply] = []
+        passes = False
+        for left, sentinel in zip(range(len(order), 0, -1), order, strict=True):
+            now = clock.now()
+            try:
+                answer = self._ask(sentinel, now + (ends - now) / left)
+            except FAILURES as error:
+                failures.append(f"{sentinel.address.shown} says: {str(error).rstrip('.')}")
+                passes = passes or may_pass(error)
+            else:
+                if (found := self._accept(answer)) is not None:
+                    self._behind_since = math.inf
+                    self._prefer(sentinel)
+                    return found
+                outdated.append(answer)
+        if self._know_better(len(outdated), len(order)):
+            with self._mutex:
+                self._epoch = 0
+            if (found := self._accept(max(outdated, key=lambda one: one.epoch))) is not None:
+                return found
+        if outdated:
+            failures.append("the others have not heard of the last failover")
+        raise NoPrimary(f"none of its sentinels names it: {'; '.join(failures)}", passes or bool(outdated))
+
+    def _ask(self, sentinel: NamedServer, deadline: float) -> _SentinelReply:
+        connection = self._connection(sentinel)
+        name = self.address.name
+        try:
+            connection.connect(deadline)
+            place, about = connection.ask(
+                [command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name), command("SENTINEL", "MASTER", name)],
+                deadline,
+            )
+        finally:
+            connection.disconnect()
+        for reply in (place, about):
+            if isinstance(reply, ReplyError):
+                raise reply
+        try:
+            host, port = (part.decode() for part in place)
+            status = {
+                key.decode(): value.decode() for key, value in zip(about[::2], about[1::2], strict=True)
+            }
+            # During a failover the second reply is still about the former primary.
+            same = (status["ip"], status["port"]) == (host, port)
+            if same and not {"s_down", "o_down"}.isdisjoint(status["flags"].split(",")):
+                raise OSError("it counts it as down")
+            return _SentinelReply(host, int(port), int(status["config-epoch"]))
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise OSError("it does not answer as a sentinel does") from None
+
+    def _know_better(self, outdated: int, of: int) -> bool:
+        """Return whether the *outdated* sentinels, which do not know of the last failover, are right.
+
+        They are right if all of them begin anew, for example after an operator's SENTINEL RESET, or if most
+        of them don't learn of the failover, because the sentinel that announced it is gone.
+        """
+        now = clock.now()
+        self._behind_since = min(self._behind_since, now) if 2 * outdated > of else math.inf
+        return outdated == of or now >= self._behind_since + _GOSSIP
+
+    def _accept(self, answer: _SentinelReply) -> NamedServer | None:
+        """Return the primary of *answer*, or None if that sentinel does not know of the last failover."""
+        with self._mutex:
+            if answer.epoch < self._epoch:
+                return None
+            self._epoch = answer.epoch
+            before = self.primary
+            if before is not None and (before.address.host, before.address.port) == answer[:2]:
+                return before
+            now = self.primary = NamedServer(self.address.at(answer.host, answer.port))
+            elsewhere = [one for one in self._clients if one.primary is not now]
+        if before is not None:
+            logger.warning(
+                "The primary of %s is %s now, and was %s. Locks that it had not heard of are lost.",
+                self.address.shown,
+                now.address.shown,
+                before.address.shown,
+            )
+            # The former primary may serve these connections until its sentinels reach it.
+            for one in elsewhere:
+                one.shut_down()
+            self._moved()
+        return now
+
+    def _prefer(self, sentinel: NamedServer) -> None:
+        with self._mutex:
+            self._order = [sentinel, *(one for one in self._order if one is not sentinel)]
+
+    def _connection(self, sentinel: NamedServer) -> RedisConnection:
+        return RedisConnection(sentinel.address, sentinel.resolver, None, self._client_name)
 
 
 class PrimaryConnection(RedisConnection):
@@ -55,11 +314,11 @@ class PrimaryConnection(RedisConnection):
     To connect, it asks the sentinels again and again, until there is a primary or its deadline is over.
     """
 
-    primary: Primary | None = None
+    primary: NamedServer | None = None
 
     def __init__(self, sentinels: Sentinels, credentials: Credentials | None, client_name: str) -> None:
         self._sentinels = sentinels
-        nowhere = Primary(sentinels.address)
+        nowhere = NamedServer(sentinels.address)
         super().__init__(nowhere.address, nowhere.resolver, credentials, client_name)
 
     def connect(self, deadline: float) -> None:
@@ -118,14 +377,8 @@ class RecentReleases(PendingReleases):
         super().__init__(calls, pool)
         self._recent: deque[tuple[float, LockRequest]] = deque(maxlen=_MOST)
 
-    def post(
-        self,
-        request: LockRequest,
-        notify: Callable[[bool | None], None],
-        deadline: float,
-        send: Callable[[bytes, PendingRelease, float], bool] | None = None,
-    ) -> bool:
-        sent = super().post(request, notify, deadline, send)
+    def post(self, request: LockRequest, *more: Any, **named: Any) -> bool:
+        sent = super().post(request, *more, **named)
         if sent:
             self._recent.append((clock.now(), request))
         return sent

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from distlock import clock
-from distlock.backends.sentinel import backend, sentinels
-from distlock.backends.sentinel.sentinels import NoPrimary, Primary, SentinelAddress, Sentinels
+from distlock.backends.redis.address import SentinelAddress
+from distlock.backends.sentinel import backend
+from distlock.backends.sentinel.backend import NamedServer, NoPrimary, Sentinels
 from loadtest.servers.processes import free_port
 from tests.backends.redis.contender import Contender, ask
 from tests.backends.redis.sharing import permit, read
@@ -37,7 +38,7 @@ def liar() -> Iterator[MakeLiar]:
 class Way:
     """What leads to a primary."""
 
-    primary: Primary | None = None
+    primary: NamedServer | None = None
     is_shut_down = False
 
     def shut_down(self) -> None:
@@ -108,15 +109,15 @@ def test_most_sentinels_are_believed_in_the_end_where_the_one_that_told_of_a_fai
     assert asked.find() == 7002
     told.fail()
     others[0].fail()
-    monkeypatch.setattr(sentinels, "_GOSSIP", 0.0)
+    monkeypatch.setattr(backend, "_GOSSIP", 0.0)
     for _ in range(2):
         with pytest.raises(NoPrimary, match="the others have not heard of the last failover"):
             asked.find()
-    monkeypatch.setattr(sentinels, "_GOSSIP", PATIENCE)
+    monkeypatch.setattr(backend, "_GOSSIP", PATIENCE)
     others[0].say(7001, 1)
     with pytest.raises(NoPrimary, match="the others have not heard of the last failover"):
         asked.find()
-    monkeypatch.setattr(sentinels, "_GOSSIP", 0.0)
+    monkeypatch.setattr(backend, "_GOSSIP", 0.0)
     assert asked.find() == 7001
     asked.sentinels.close()
 

@@ -9,7 +9,8 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.backends.cluster.nodes import ClusterNode, Endpoint, Slots, moved, slot_of
+from distlock.backends.cluster.nodes import ClusterNode, moved, read_slots, slot_of
+from distlock.backends.redis.address import Endpoint
 from distlock.backends.redis.connection import ReplyError
 from distlock.backends.redis.scripts import hold_key
 from distlock.errors import BackendUnavailable
@@ -27,16 +28,13 @@ def test_it_is_the_slot_of_all_keys_of_the_lock(cluster: RedisCluster, name: str
 
 
 def test_each_slot_has_the_primary_that_the_cluster_says(cluster: RedisCluster) -> None:
-    slots = Slots()
     asked = cluster.nodes[5].port
     node = ClusterNode(f"redis://127.0.0.1:{asked}", "", lambda *_: [])
-    slots.read(node.slots(clock.now() + 30), Endpoint("127.0.0.1", asked))
+    slots = read_slots(node.slots(clock.now() + 30), Endpoint("127.0.0.1", asked))
     node.close()
-    assert slots.primaries == {Endpoint("127.0.0.1", node.port) for node in cluster.primaries}
+    assert set(slots.values()) == {Endpoint("127.0.0.1", node.port) for node in cluster.primaries}
     for name in NAMES:
-        place = slots[slot_of(name)]
-        assert place is not None
-        assert place.port == cluster.node_of(name).port
+        assert slots[slot_of(name)].port == cluster.node_of(name).port
 
 
 @pytest.mark.parametrize(
