@@ -11,7 +11,6 @@ from functools import partial
 from types import MethodType
 from typing import Any
 
-from distlock import clock
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
 from distlock.backends.optional import Begun, Sleep
 from distlock.backends.redis import scripts
@@ -127,12 +126,12 @@ class RedisBackend(RedisInspection, RedisLatches):
         with suppress(BackendUnavailable):
             self.settle(deadline)
             self.withdraw_status(deadline)
-        self._tasks.pipelines.retire()
+        self._tasks.retire()
         self._pool.clear()
         self._begin()
 
     def after_fork(self) -> None:
-        self._tasks.pipelines.forget()
+        self._tasks.forget()
         self._begin()
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
@@ -313,10 +312,6 @@ class RedisBackend(RedisInspection, RedisLatches):
         resolver = Resolver(self._address.host, self._address.port)
         credentials = credentials_for(self._address, self._credential_provider)
         return partial(RedisConnection, self._address, resolver, credentials, self._client_name)
-
-    def _by(self, deadline: float) -> float:
-        """Return when a call ends that begins now and may last until *deadline*."""
-        return min(deadline, clock.now() + self._io_timeout)
 
 
 #: The methods that event loops call without a thread.

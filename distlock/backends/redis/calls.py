@@ -18,6 +18,16 @@ from distlock.backends.redis.scripts import HELD, Script, command, encode, encod
 from distlock.errors import BackendUnavailable
 
 
+class BoundedCalls:
+    """A backend whose calls take *io_timeout* seconds at most."""
+
+    _io_timeout: float
+
+    def _by(self, deadline: float) -> float:
+        """Return when a call ends that begins now and may last until *deadline*."""
+        return min(deadline, clock.now() + self._io_timeout)
+
+
 class ScriptCaller:
     """Calls scripts for one process. *ack_window* and *fence_ttl* are in seconds."""
 

@@ -23,9 +23,7 @@ _FORMER, _LATELY = "dl:1", 60.0
 _NEARLY_ALL = 0.9
 
 
-def examine(
-    send: Send, most_connections: int, in_cluster: bool = False, listens: bool = True
-) -> Iterator[Finding]:
+def examine(send: Send, most_connections: int, in_cluster: bool, listens: bool) -> Iterator[Finding]:
     """Yield the findings about one server.
 
     Args:
@@ -207,18 +205,21 @@ def warn_of_eviction(address: RedisAddress, connection: RedisConnection, deadlin
 
     Return False if that has to be checked again.
     """
+
+    def send(*words: str | int) -> object:
+        (reply,) = connection.ask([command(*words)], deadline)
+        return reply
+
     # Ask first whether we may ask, because the server's ACL LOG shows what was denied.
-    (allowed,) = connection.ask([command("EVAL", _MAY_LOOK, 0)], deadline)
+    allowed = send("EVAL", _MAY_LOOK, 0)
     if allowed != 1:
         return not isinstance(allowed, ReplyError)
-    (reply,) = connection.ask([command("CONFIG", "GET", "maxmemory-policy")], deadline)
-    if not isinstance(reply, list) or len(reply) != 2 or not isinstance(reply[1], bytes):
-        return True  # Hosted servers don't let us look.
-    if reply[1] != b"noeviction":
+    # Hosted servers don't let us look.
+    if (policy := config_of(send, "maxmemory-policy")) not in (None, "noeviction"):
         logger.warning(
             "The Redis server at %s has maxmemory-policy %s: when its memory is full it may throw locks "
             "away. Set it to noeviction, or give the locks a server of their own.",
             address.shown,
-            reply[1].decode("ascii", "replace"),
+            policy,
         )
     return True

@@ -22,13 +22,13 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, LockRequest, Mode, Sink
 from distlock.backends.inspectable import MOST_SHOWN, Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.redis import scripts
-from distlock.backends.redis.calls import ScriptCaller
+from distlock.backends.redis.calls import BoundedCalls, ScriptCaller
 from distlock.backends.redis.connection import ReplyError
 from distlock.backends.redis.health import examine
 from distlock.backends.redis.pending_releases import PendingReleases
@@ -57,7 +57,7 @@ _LIVES = b"\0"
 _SPECIAL = re.compile(rb"[*?\[\]\\]")
 
 
-class RedisStatus(ABC):
+class RedisStatus(BoundedCalls, ABC):
     """The part of a backend that publishes the status of its process, and reads that of the others."""
 
     process: str
@@ -66,10 +66,6 @@ class RedisStatus(ABC):
     @abstractmethod
     def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
         """Send *commands* together and return the replies. Raises `BackendUnavailable` for an error."""
-
-    @abstractmethod
-    def _by(self, deadline: float) -> float:
-        """Return when a call ends that begins now and may last until *deadline*."""
 
     def own_names(self) -> list[str]:
         """Return the names by which others reach this process: it subscribes to a channel for each."""
@@ -124,12 +120,12 @@ class RedisStatus(ABC):
                 if field and field != _LIVES:
                     yield SeenProcess(process.decode(), host, pid, _read(field, value), silent)
 
-    def withdraw_status(self, deadline: float) -> None:
+    def withdraw_status(self, deadline: float = math.inf) -> None:
         """Withdraw what this process has published, when the client is closed."""
         if self._has_published:
             self._has_published = False
             gone = [command("DEL", _entry(self.process)), command("HDEL", PROCESSES, self.process)]
-            self._ask(gone, deadline)
+            self._ask(gone, self._by(deadline))
 
     def _remove_dead(self, deadline: float) -> None:
         """Remove processes that ended without closing, so that they do not pile up."""
@@ -168,6 +164,9 @@ class RedisInspection(RedisStatus):
     _releases: PendingReleases
     _sink: Sink | None
     _max_connections: int
+    #: Whether the server is expected to be a node of a cluster, and whether the process subscribes to it.
+    _in_cluster = False
+    _listens = True
 
     def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
         deadline = self._by(deadline)
@@ -228,9 +227,7 @@ class RedisInspection(RedisStatus):
         )
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        nobody = LockRequest(key, secrets.token_hex(16), 1.0, 1)
-        (reply,) = self._caller.call(scripts.BREAK, [nobody], self._by(deadline), more=bulk(number))
-        return bool(reply[1])
+        return self._tell(scripts.BREAK, key, self._by(deadline), bulk(number))
 
     def send(self, *words: str | int) -> object:
         """Send one command. Return the reply, or None if the server refused. Raises `BackendUnavailable`."""
@@ -243,13 +240,17 @@ class RedisInspection(RedisStatus):
         return reply
 
     def examine(self) -> Iterator[Finding]:
-        return examine(self.send, self._max_connections)
+        return examine(self.send, self._max_connections, self._in_cluster, self._listens)
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
         deadline = self._by(deadline)
         self._releases.finish(key, deadline)
+        return self._tell(scripts.REQUEST_RELEASE, key, deadline)
+
+    def _tell(self, script: scripts.Script, key: str, deadline: float, more: bytes = b"") -> bool:
+        """Call *script*, which an operator needs no hold for. Return whether it found the hold."""
         nobody = LockRequest(key, secrets.token_hex(16), 1.0, 1)
-        (reply,) = self._caller.call(scripts.REQUEST_RELEASE, [nobody], deadline)
+        (reply,) = self._caller.call(script, [nobody], deadline, more)
         return bool(reply[1])
 
     def _note_wanted(self, requests: Sequence[LockRequest], replies: Sequence[Sequence[Any]]) -> None:
@@ -274,10 +275,8 @@ def _silent(lives: bytes | None, left: int) -> float:
     """Return `SeenProcess.silent` of an entry that has *left* milliseconds to live, by the server's clock."""
     if lives is None or left < 0:
         return 0.0  # An older version published it, or the process has just ended.
-    try:
+    with _reading():
         life, kept = json.loads(lives)
-    except (ValueError, TypeError) as error:
-        raise _not_ours(error) from error
     since = kept - left
     return since / 1000 if since > life else 0.0
 
@@ -291,19 +290,20 @@ def _written(row: StatusRow) -> str:
 
 
 def _read_about(value: bytes) -> tuple[str, int]:
-    try:
+    with _reading():
         host, pid = json.loads(value)
-    except (ValueError, TypeError) as error:
-        raise _not_ours(error) from error
     return host, pid
 
 
 def _read(key: bytes, value: bytes) -> StatusRow:
-    try:
+    with _reading():
         return StatusRow.of_parts([key.decode("utf-8", "replace"), *json.loads(value)])
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Raise `BackendUnavailable` if the block can't read what a process has published."""
+    try:
+        yield
     except (ValueError, TypeError) as error:
-        raise _not_ours(error) from error
-
-
-def _not_ours(error: Exception) -> BackendUnavailable:
-    return BackendUnavailable(f"The status that a process published can't be read: {error}")
+        raise BackendUnavailable(f"The status that a process published can't be read: {error}") from error

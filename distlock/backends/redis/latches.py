@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import resources
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 from distlock import clock
 from distlock.backends.latches import LatchState
 from distlock.backends.redis.address import RedisAddress
-from distlock.backends.redis.calls import ScriptCaller
+from distlock.backends.redis.calls import BoundedCalls, ScriptCaller
 from distlock.backends.redis.connection import ReplyError
 from distlock.backends.redis.failures import foreign, is_foreign, unavailable
 from distlock.backends.redis.pool import Pool, Stale
@@ -31,14 +30,12 @@ _DIGEST = hashlib.sha1(_SOURCE, usedforsecurity=False).hexdigest()
 _BATCH = 200
 #: A process with waiters looks again within this many seconds: see `distlock.locks.latch_waits`.
 _WATCHES = 5.0
-#: `latch_in` raises one of these if the reply is not the script's.
-NO_LATCH_REPLY = (TypeError, ValueError, AttributeError)
 
 #: The arguments of the script: what to do, the key of the latch, and more.
 LatchArguments = tuple[str | int, ...]
 
 
-class RedisLatches(ABC):
+class RedisLatches(BoundedCalls):
     """The part of `RedisBackend` that implements `distlock.backends.latches.Latches`."""
 
     process: str
@@ -46,10 +43,6 @@ class RedisLatches(ABC):
     _pool: Pool
     _caller: ScriptCaller
     _subscription: Subscription | None
-
-    @abstractmethod
-    def _by(self, deadline: float) -> float:
-        """Return when a call ends that begins now and may last until *deadline*."""
 
     def make_latch(
         self, key: str, total: int, ttl: float, maker: str, deadline: float = math.inf
@@ -104,7 +97,7 @@ class RedisLatches(ABC):
             raise unavailable(self._address, reply)
         try:
             return latch_in(reply)
-        except NO_LATCH_REPLY:
+        except OSError:
             raise self._caller.drop_connections() from None
 
 
@@ -114,11 +107,14 @@ def latch_to_make(key: str, total: int, ttl: float, maker: str) -> LatchArgument
 
 
 def latch_in(reply: Any) -> LatchState | None:
-    """Return the latch in *reply*, or None if there is none. Raises one of `NO_LATCH_REPLY`."""
+    """Return the latch in *reply*, or None if there is none. Raises OSError for any other reply."""
     if reply == []:
         return None
-    maker, total, left, ms, life = reply
-    return LatchState(maker.decode(), int(total), int(left), ms / 1000, life.decode())
+    try:
+        maker, total, left, ms, life = reply
+        return LatchState(maker.decode(), int(total), int(left), ms / 1000, life.decode())
+    except (TypeError, ValueError, AttributeError):
+        raise OSError("it answered something that was not asked") from None
 
 
 def _place(asked: LatchArguments) -> str:

@@ -12,6 +12,8 @@ import math
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from distlock import clock, reentrance
@@ -21,13 +23,7 @@ from distlock.backends.optional import REPEAT, Begun
 from distlock.backends.redis import scripts
 from distlock.backends.redis.calls import ScriptCaller
 from distlock.backends.redis.connection import RedisConnection, ReplyError
-from distlock.backends.redis.latches import (
-    NO_LATCH_REPLY,
-    LatchArguments,
-    encode_latch_call,
-    latch_in,
-    latch_to_make,
-)
+from distlock.backends.redis.latches import LatchArguments, encode_latch_call, latch_in, latch_to_make
 from distlock.backends.redis.pending_releases import PendingRelease, PendingReleases
 from distlock.backends.redis.pool import Pool
 from distlock.backends.redis.queue_entries import QueueEntries
@@ -59,7 +55,7 @@ class Awaited(Begun):
 
     def answered(self, reply: object) -> None:
         try:
-            answer = self._understand(reply)
+            answer = REPEAT if isinstance(reply, ReplyError) else self._understand(reply)
         except BackendUnavailable as error:
             self.set_exception(error)
         else:
@@ -67,46 +63,49 @@ class Awaited(Begun):
         self._pipeline.awaited -= 1
 
 
+@dataclass(eq=False)
 class Pipeline:
     """The pipelined calls of one event loop. It borrows a connection of the pool while a reply is awaited.
 
     Only the loop's thread may use it, except for `is_stuck`, `drop` and `forget`.
     """
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._connection: RedisConnection | None = None
-        #: How many replies are awaited.
-        self.awaited = 0
-        #: Bytes that the socket has not taken yet, and the futures of those who wait until it has.
-        self._unsent = b""
-        self._sending: list[Begun] = []
-        #: The descriptor that the loop watches.
-        self._file = -1
-        #: Some event loops can't watch a socket.
-        self._can_watch = True
-        #: When the loop is to call `_expire`. The timer is not kept: it refers to the loop, which would then
-        #: live as long as its pipeline, and the pipeline as long as the loop.
-        self._wakes = math.inf
-        #: The client was closed: no connection goes back to its pool.
-        self.retired = False
-
-    def connection(self, posted: PendingRelease | None = None) -> RedisConnection | None:
-        """Return the connection for `ask`: that of *posted*, if given. None if there is none now."""
-        connection = self._connection or self._idle(posted)
-        if connection is not None and posted is not None and not _is_of(posted, connection):
-            return None
-        return connection
+    _pool: Pool
+    _loop: asyncio.AbstractEventLoop | None = None
+    _connection: RedisConnection | None = None
+    #: How many replies are awaited.
+    awaited: int = 0
+    #: Bytes that the socket has not taken yet, and the futures of those who wait until it has.
+    _unsent: bytes = b""
+    _sending: list[Begun] = field(default_factory=list)
+    #: The descriptor that the loop watches.
+    _file: int = -1
+    #: Some event loops can't watch a socket.
+    _can_watch: bool = True
+    #: When the loop is to call `_expire`. The timer is not kept: it refers to the loop, which would then
+    #: live as long as its pipeline, and the pipeline as long as the loop.
+    _wakes: float = math.inf
+    #: The client was closed: no connection goes back to its pool.
+    retired: bool = False
 
     def ask(
-        self, connection: RedisConnection, command: bytes, understand: Understand, deadline: float
+        self,
+        command: Callable[[], bytes],
+        understand: Understand,
+        deadline: float,
+        posted: PendingRelease | None = None,
     ) -> Begun | None:
-        """Send *command*. Return None if that failed."""
+        """Send *command()*, behind *posted* if given. Return None if that is not possible now, or failed."""
+        connection = self._connection or self._idle(posted)
+        if connection is None:
+            return None
+        if posted is not None and (posted.connection is None or posted.connection() is not connection):
+            return None
+        sent = command()
         awaited = Awaited(asyncio.get_running_loop(), deadline, self, understand)
         connection.pending.append(awaited)
         self.awaited += 1
-        self._send(connection, command)
+        self._send(connection, sent)
         if awaited.lost:
             return None
         self._expire_at(deadline)
@@ -114,7 +113,7 @@ class Pipeline:
 
     def post(self, command: bytes, posted: PendingRelease, deadline: float) -> bool:
         """Send *command* without waiting for its reply. Return False if it can't be sent now."""
-        connection = self.connection()
+        connection = self._connection or self._idle()
         if connection is None or not self._make_room(connection):
             return False
         posted.connection = weakref.ref(connection)
@@ -299,20 +298,30 @@ class Pipeline:
         self._sending = []
 
 
-def _is_of(posted: PendingRelease, connection: RedisConnection) -> bool:
-    return posted.connection is not None and posted.connection() is connection
+class TaskCalls:
+    """The calls of a backend for event loops.
 
+    Each method returns a future, or None if the call was not sent because it would have to wait.
 
-class Pipelines:
-    """The pipelines of all event loops of the process."""
+    Args:
+        caller: Has the arguments of this process.
+        pool: Lends connections.
+        releases: The pending releases of this process.
+        entries: Its entries in the queues of the server.
+    """
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(
+        self, caller: ScriptCaller, pool: Pool, releases: PendingReleases, entries: QueueEntries
+    ) -> None:
+        self._about = caller.about
+        self._releases = releases
+        self._entries = entries
         self._pool = pool
         pool.sweep = weakref.WeakMethod(self._sweep)
         self._mutex = threading.Lock()
         self._of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pipeline] = weakref.WeakKeyDictionary()
 
-    def here(self) -> Pipeline:
+    def pipeline(self) -> Pipeline:
         """Return the pipeline of the running loop."""
         loop = asyncio.get_running_loop()
         pipeline = self._of.get(loop)
@@ -342,31 +351,6 @@ class Pipelines:
     def _all(self) -> list[Pipeline]:
         with self._mutex:
             return list(self._of.values())
-
-
-class TaskCalls:
-    """The calls of a backend for event loops.
-
-    Each method returns a future, or None if the call was not sent because it would have to wait.
-
-    Args:
-        caller: Has the arguments of this process.
-        pool: Lends connections.
-        releases: The pending releases of this process.
-        entries: Its entries in the queues of the server.
-    """
-
-    def __init__(
-        self,
-        caller: ScriptCaller,
-        pool: Pool,
-        releases: PendingReleases,
-        entries: QueueEntries,
-    ) -> None:
-        self._about = caller.about
-        self._releases = releases
-        self._entries = entries
-        self.pipelines = Pipelines(pool)
 
     def request(self, request: LockRequest, deadline: float) -> Begun | None:
         queue = request.wait and self._entries.may_queue()
@@ -413,25 +397,25 @@ class TaskCalls:
         self, request: LockRequest, notify: Callable[[bool | None], None], deadline: float
     ) -> Begun | None:
         self._entries.forget(request)
-        pipeline = self.pipelines.here()
+        pipeline = self.pipeline()
         if not self._releases.post(request, notify, deadline, pipeline.post):
             return None
         return pipeline.sent(deadline)
 
     def make_latch(self, key: str, total: int, ttl: float, maker: str, deadline: float) -> Begun | None:
-        return self._latch_call(latch_to_make(key, total, ttl, maker), lambda state: state, deadline)
+        return self._latch_call(latch_to_make(key, total, ttl, maker), deadline)
 
     def count_latch_down(self, key: str, by: int, part: str, life: str, deadline: float) -> Begun | None:
-        return self._latch_call(("count", key, part, by, life), lambda state: state, deadline)
+        return self._latch_call(("count", key, part, by, life), deadline)
 
     def delete_latch(self, key: str, life: str, deadline: float) -> Begun | None:
-        return self._latch_call(("delete", key, life), lambda state: state is not None, deadline)
+        return self._latch_call(("delete", key, life), deadline, lambda state: state is not None)
 
     def look_at_latches(self, keys: Sequence[str], watch: bool, deadline: float) -> Begun | None:
         # To watch a latch takes a subscription, which may take a while.
         if watch or len(keys) != 1:
             return None
-        return self._latch_call(("look", keys[0], ""), lambda state: [state], deadline)
+        return self._latch_call(("look", keys[0], ""), deadline, lambda state: [state])
 
     def _call(
         self,
@@ -445,36 +429,27 @@ class TaskCalls:
         """Call *script*. *more* returns its further arguments, once it is certain that the call is sent."""
         # The call goes behind a pending release of the key.
         pending = self._releases.by_key.get(request.key)
-        pipeline = self.pipelines.here()
-        connection = pipeline.connection(pending)
-        if connection is None:
-            return None
         token = request.token.encode()
 
         def understand(reply: Any) -> object:
-            if isinstance(reply, ReplyError) or (pending is not None and pending.lost):
+            if pending is not None and pending.lost:
                 return REPEAT
             if not script.accepts(reply, token):
                 raise OSError("it answered something that was not asked")
             return result(reply)
 
-        call = encode(script, request, self._about, queue, more())
-        return pipeline.ask(connection, call, understand, deadline)
+        def call() -> bytes:
+            return encode(script, request, self._about, queue, more())
+
+        return self.pipeline().ask(call, understand, deadline, pending)
 
     def _latch_call(
-        self, asked: LatchArguments, result: Callable[[LatchState | None], object], deadline: float
+        self,
+        asked: LatchArguments,
+        deadline: float,
+        result: Callable[[LatchState | None], object] = lambda state: state,
     ) -> Begun | None:
-        pipeline = self.pipelines.here()
-        connection = pipeline.connection()
-        if connection is None:
-            return None
+        def understand(reply: object) -> object:
+            return result(latch_in(reply))
 
-        def understand(reply: Any) -> object:
-            if isinstance(reply, ReplyError):
-                return REPEAT
-            try:
-                return result(latch_in(reply))
-            except NO_LATCH_REPLY:
-                raise OSError("it answered something that was not asked") from None
-
-        return pipeline.ask(connection, encode_latch_call(asked), understand, deadline)
+        return self.pipeline().ask(partial(encode_latch_call, asked), understand, deadline)

@@ -100,4 +100,4 @@ def is_calling(locks: distlock.Locks) -> bool:
 def pipeline_of(locks: distlock.Locks) -> Any:
     backend = engine_of(locks).backend
     assert isinstance(backend, RedisBackend)
-    return backend._tasks.pipelines.here()
+    return backend._tasks.pipeline()
