@@ -277,7 +277,7 @@ def _problem(where: str, fence: bool | str) -> Iterator[str]:
 
 def _guards() -> Iterator[Guarded]:
     for route in site_routes():
-        # `check_names` says what is wrong with a guard.
+        # `check_names` reports guards that can never work.
         with suppress(ConfigurationError):
             yield from (found.guarded for found in guards_at(route))
     if (plan := make_plan()) is not None:

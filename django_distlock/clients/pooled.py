@@ -112,7 +112,7 @@ def _is_pooled(connection: Any) -> bool:
 
 # No mutex: every thread writes to one dict before it reads the other, so of two at least one sees the other.
 _waits: dict[int, tuple[Namespace, Sequence[str]]] = {}
-#: The parkers to wake whenever their thread begins to wait for a lock; None: any thread.
+#: The thread at whose waits for a lock each parker is woken; None: any thread's.
 _watched: dict[Parker, int | None] = {}
 
 

@@ -370,7 +370,7 @@ class SessionStore:
         return True
 
     def committed(self, content: Content, *, in_order: bool) -> None:
-        """Write *content*, which was committed, to the cache. *in_order*: nobody has saved since."""
+        """Write *content*, just committed, to the cache. *in_order*: no other request can have saved yet."""
         if not self._is_cached:
             return
         cache = caches[settings.SESSION_CACHE_ALIAS]

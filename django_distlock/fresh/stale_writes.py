@@ -180,7 +180,7 @@ def _saving(
         is_own = _is_of_one_user(instance, vars(instance), lock)
         read = (_rows_of_request.get() or {}).get((type(instance), str(instance.pk)), [])
         if update_fields is not None and _was_read_under(lock, read, stale):
-            # Another instance read the fields under the lock, and the new values depend on that one.
+            # Another instance has read the fields under the lock: assume that the values come from there.
             pass
         elif not is_own or _was_overtaken(instance, stamps, lock, stale):
             write = _write(instance, instance.pk, stamps, lock, stale)

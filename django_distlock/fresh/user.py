@@ -48,7 +48,6 @@ _WATCHED = "_distlock_watched"
 
 _MISSING = object()
 
-#: Values of these types need no copy.
 _IMMUTABLE = frozenset(
     {
         type(None),

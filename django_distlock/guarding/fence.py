@@ -370,7 +370,7 @@ class LaterTransactions:
 
 @contextmanager
 def _begun(begin: Callable[[], None], connection: Any, set_autocommit: Callable[..., None]) -> Iterator[None]:
-    """Begin a transaction, which the site ends. Roll it back if the block raises, as without the fence."""
+    """Begin a transaction, which the site's own code ends. Roll it back if the block raises."""
     begin()
     try:
         yield

@@ -29,8 +29,8 @@ from django_distlock.private import opt_out, opted_out
 class EveryAlias(set[str]):
     """Tells Django's `make_view_atomic` that the view opted out of every alias.
 
-    The elements of the set are the aliases that the site itself opted out, with `non_atomic_requests` above
-    or below the guard.
+    The elements of the set are the aliases that the site itself gave to `non_atomic_requests`, above or below
+    the guard.
     """
 
     def __contains__(self, alias: object) -> bool:
@@ -82,7 +82,7 @@ class SyncTransactions:
     where: str
     #: The set that `take_over` made for a view; None for a function.
     every: EveryAlias | None = None
-    #: The guarded view; None for a function.
+    #: The function that the guard wraps. It may have a guard of its own. None: it has none.
     inner: Callable[..., Any] | None = None
     #: Returns the remedy if a transaction is open already.
     line: Callable[[], str] = str

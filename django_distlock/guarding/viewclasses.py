@@ -1,4 +1,4 @@
-"""What is known of a class-based view: its kind, which HTTP methods it answers, and which a guard locks.
+"""Inspects class-based views: their kind, the HTTP methods that they answer, and those that a guard locks.
 
 Unless a guard names methods, every handler is locked, except those that only read by convention: `get`, a
 `head` that is `get`, and the ``options()`` of the framework. A method without a handler gets the framework's
@@ -215,7 +215,7 @@ def _if_known(methods: set[str]) -> set[str] | None:
     return methods if methods - {"OPTIONS", "HEAD"} else None
 
 
-#: The packages whose code is not the site's: their ``get()`` and ``options()`` only read.
+#: The packages whose code is not the site's own.
 _FRAMEWORKS = (
     "django",
     "rest_framework",
