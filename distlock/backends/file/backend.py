@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 from distlock import clock
 from distlock.backends.base import READ, Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.entries import QueueEntry, Spot, other_limit, spot_of
-from distlock.backends.file.presence import Presence, close_in_thread, forget_in_children
+from distlock.backends.file.entries import other_limit, spot_of
+from distlock.backends.file.presence import Presence
 from distlock.backends.file.queues import HIGHEST_FLOOR
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.tree import refuse_unusable
@@ -21,6 +23,7 @@ from distlock.backends.inspectable import Finding, KeyState, SeenProcess, Status
 from distlock.backends.latches import LatchState
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import check_seconds
+from distlock.reentrance import backend_thread
 
 T = TypeVar("T")
 
@@ -60,7 +63,7 @@ class FileBackend:
         self._presence: Presence | None = None
         self._finalizer: weakref.finalize[[Presence], FileBackend] | None = None
         self._mutex = threading.Lock()
-        forget_in_children(self)
+        _backends.add(self)
 
     @staticmethod
     def refuse_unusable(url: str) -> None:
@@ -190,7 +193,7 @@ class FileBackend:
             self._finalizer.detach()
         self._finalizer = None
         if presence is not None:
-            self._finalizer = weakref.finalize(self, close_in_thread, presence)
+            self._finalizer = weakref.finalize(self, _close_in_thread, presence)
             # At exit, the end of the process releases everything.
             self._finalizer.atexit = False
 
@@ -272,23 +275,22 @@ class FileBackend:
                 return Busy()
             before = [] if mine.held else presence.queues.before(mine, line)
             if not before:
-                taken = mine if mine.held else presence.take(request, spot, mine, self._left(deadline))
+                taken = mine if mine.held else presence.take(request, mine, self._left(deadline))
                 if taken is None:
                     continue
-                number = presence.hold(request, spot, taken, self._left(deadline))
+                number = presence.hold(request, taken, self._left(deadline))
                 followed = request.mode == READ and presence.queues.followed(line)
                 return Acquired(number, followed=followed, other_limit=other_limit(taken, line))
             if not request.wait:
-                return self._leave(presence, request, spot, mine)
-            pause = presence.remove_unresponsive(
-                request, spot, before, self._ack_window, self._left(deadline)
-            )
+                presence.leave(request, mine)
+                return Busy()
+            pause = presence.remove_unresponsive(request, before, self._ack_window, self._left(deadline))
             if not pause:
                 continue
             try:
                 watched = presence.await_turn(request.key, mine, before)
             except BackendUnavailable:
-                self._leave(presence, request, spot, mine)
+                presence.leave(request, mine)
                 raise
             if listening:
                 return Queued(min(pause, POLL if watched else POLL_BLIND))
@@ -296,20 +298,18 @@ class FileBackend:
             listening = True
 
     def _cancel(self, presence: Presence, request: LockRequest, deadline: float) -> bool:
-        spot = spot_of(request.key)
-        line = presence.queues.entries(spot)
+        line = presence.queues.entries(spot_of(request.key))
         mine = presence.ours.find(request, line)
         if mine is None:
             presence.drop(request.token)
             return False
         if mine.held or (
             not presence.queues.before(mine, line)
-            and presence.take(request, spot, mine, self._left(deadline)) is not None
+            and presence.take(request, mine, self._left(deadline)) is not None
         ):
             presence.refuse_closed(request.token)
             return True
-        # `_leave` notifies the next contender, because those before us may have left and notified us.
-        self._leave(presence, request, spot, mine)
+        presence.leave(request, mine)
         return False
 
     def _renew(self, presence: Presence, requests: Sequence[LockRequest]) -> list[bool]:
@@ -336,11 +336,24 @@ class FileBackend:
         """Return how many seconds to wait for another writer."""
         return min(self._patience, max(0.0, deadline - clock.now()))
 
-    def _leave(self, presence: Presence, request: LockRequest, spot: Spot, mine: QueueEntry) -> Busy:
-        presence.withdraw(request.token, mine)
-        presence.wake_front(spot)
-        return Busy()
-
 
 def _said_by(contender: int, before: str, presence: Presence) -> list[SeenProcess]:
     return presence.inspector.said_by(contender, before)
+
+
+def _close_in_thread(presence: Presence) -> None:
+    """Close *presence* in a thread, because the garbage collector may run while our locks are held."""
+    with suppress(RuntimeError):
+        backend_thread("distlock-file-close", presence.close).start()
+
+
+#: All backends of this process. In a forked child they may not go on as their parent's contenders.
+_backends: weakref.WeakSet[FileBackend] = weakref.WeakSet()
+
+
+def _forget_after_fork() -> None:
+    for backend in list(_backends):
+        backend.after_fork()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import unquote, urlsplit
 
 from distlock.backends.inspectable import Finding
@@ -95,6 +96,32 @@ class Directory:
             yield Finding("warning", "space", f"{said}.", remedy)
         else:
             yield Finding("ok", "space", f"{said}.")
+
+    def require_trusted_link(self, status: os.stat_result, path: str) -> None:
+        """Raise `Distrusted` if another user can change the symbolic link at *path*."""
+        if not _is_own(status):
+            self._distrust(f"{path} is a symbolic link of {user_of(status.st_uid)}")
+
+    def require_trusted(
+        self, status: os.stat_result, path: str, *, group: int | None = None, inside: bool = False
+    ) -> None:
+        """Raise `Distrusted` if another user can change the file or directory at *path*.
+
+        *group*: its members are trusted, too. *inside*: *path* is in the lock directory, where a sticky bit
+        is not enough.
+        """
+        mode = status.st_mode
+        if not (_is_own(status) or (mode & stat.S_IWGRP and _is_ours(status.st_gid, group))):
+            self._distrust(f"{path} belongs to {user_of(status.st_uid)}")
+        if mode & stat.S_IWOTH and (inside or not mode & stat.S_ISVTX):
+            self._distrust(f"{path} may be written by everybody (mode {stat.S_IMODE(mode):04o})")
+
+    def _distrust(self, what: str) -> NoReturn:
+        raise Distrusted(
+            f"The lock directory {self.path} cannot be trusted: {what}, so that another user could put "
+            "something else in its place, and two would hold one lock. Take its rights away, or name a "
+            f"directory of your own: {make_it(self.path)}"
+        )
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -231,27 +258,6 @@ class Distrusted(ConfigurationError):
     """Another user could change what the locks depend on."""
 
 
-def require_trusted_link(status: os.stat_result, path: str, directory: str) -> None:
-    """Raise `Distrusted` if another user can change the symbolic link at *path*."""
-    if not _is_own(status):
-        raise _distrusted(directory, f"{path} is a symbolic link of {user_of(status.st_uid)}")
-
-
-def require_trusted(
-    status: os.stat_result, path: str, directory: str, *, group: int | None = None, inside: bool = False
-) -> None:
-    """Raise `Distrusted` if another user can change the file or directory at *path*.
-
-    *group*: its members are trusted, too. *inside*: *path* is in the lock directory, where a sticky bit is
-    not enough.
-    """
-    mode = status.st_mode
-    if not (_is_own(status) or (mode & stat.S_IWGRP and _is_ours(status.st_gid, group))):
-        raise _distrusted(directory, f"{path} belongs to {user_of(status.st_uid)}")
-    if mode & stat.S_IWOTH and (inside or not mode & stat.S_ISVTX):
-        raise _distrusted(directory, f"{path} may be written by everybody (mode {stat.S_IMODE(mode):04o})")
-
-
 def _is_own(status: os.stat_result) -> bool:
     """Return whether this user or root is the owner."""
     return status.st_uid in {0, os.geteuid()}
@@ -259,14 +265,6 @@ def _is_own(status: os.stat_result) -> bool:
 
 def _is_ours(group: int, trusted: int | None) -> bool:
     return group == trusted or group == os.getegid() or group in os.getgroups()
-
-
-def _distrusted(directory: str, what: str) -> Distrusted:
-    return Distrusted(
-        f"The lock directory {directory} cannot be trusted: {what}, so that another user could put something "
-        "else in its place, and two would hold one lock. Take its rights away, or name a directory of your "
-        f"own: {make_it(directory)}"
-    )
 
 
 def user_of(uid: int) -> str:

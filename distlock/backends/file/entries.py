@@ -50,6 +50,12 @@ class QueueEntry(NamedTuple):
     folder: str
     name: str
 
+    @classmethod
+    def newcomer(cls, request: LockRequest, contender: int) -> QueueEntry:
+        """Return the entry of a contender that is about to join a queue. It has no ticket and no file yet."""
+        folder = spot_of(request.key).folder
+        return cls(0, contender, proof_of(request.token), wants_of(request), False, folder, "")
+
     @property
     def path(self) -> str:
         """The path below the directory of the queues."""
@@ -76,6 +82,10 @@ class QueueEntry(NamedTuple):
         """Return the entry as a holder; *number* is its first fence, if that is not its ticket."""
         state = _HELD if number is None else f"{_RAISED}{number}"
         return self._replace(held=True, name=f"{self.name.rsplit('~', 2)[0]}~{self.sign}~{state}")
+
+    def reading(self, number: int) -> QueueEntry:
+        """Return the entry of an exclusive holder as that of a reader."""
+        return self._replace(wants=READING).holding(number)
 
 
 class Spot(NamedTuple):
@@ -112,19 +122,18 @@ def wants_of(request: LockRequest) -> Wants:
     return READING if request.mode == READ else WHOLE
 
 
+@lru_cache(maxsize=4096)
 def spot_of(key: str) -> Spot:
     """Return where the entries of *key* are."""
-    shard, prefix = _shard_and_prefix(key)
-    return Spot(shard, f"{shard:02x}", prefix)
+    digest = hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+    # The digest tells keys apart even if file names ignore case. The text is for people.
+    text = encode(key)[:40] if key.isprintable() else "key"
+    shard = int(digest[:2], 16) % SHARDS
+    return Spot(shard, f"{shard:02x}", f"{text}~{digest}~")
 
 
 def spot_of_entry(entry: QueueEntry) -> Spot:
     return Spot(int(entry.folder, 16), entry.folder, "~".join(entry.name.split("~")[:2]) + "~")
-
-
-def newcomer(request: LockRequest, contender: int, spot: Spot) -> QueueEntry:
-    """Return the entry of a contender that is about to join a queue. It has no ticket and no file yet."""
-    return QueueEntry(0, contender, proof_of(request.token), wants_of(request), False, spot.folder, "")
 
 
 def parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[QueueEntry]:
@@ -147,14 +156,6 @@ def _entry(folder: str, name: str) -> QueueEntry | None:
                 int(ticket), contender_of(contender), proof, wanted, state != _WAITS, folder, name
             )
     return None
-
-
-@lru_cache(maxsize=4096)
-def _shard_and_prefix(key: str) -> tuple[int, str]:
-    digest = hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=16).hexdigest()
-    # The digest tells keys apart even if file names ignore case. The text is for people.
-    text = encode(key)[:40] if key.isprintable() else "key"
-    return int(digest[:2], 16) % SHARDS, f"{text}~{digest}~"
 
 
 def front(living: Iterable[QueueEntry]) -> Iterator[QueueEntry]:

@@ -10,7 +10,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -39,10 +39,9 @@ class _LatchFile:
 class LatchFiles:
     """The latches of one lock directory. Thread-safe."""
 
-    def __init__(self, tree: Tree, locks: RecordLocks, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, tree: Tree, locks: RecordLocks) -> None:
         self._tree = tree
         self._locks = locks
-        self._now = now
 
     def make(self, key: str, total: int, ttl: float, maker: str, patience: float) -> LatchState:
         self._sweep()
@@ -50,7 +49,7 @@ class LatchFiles:
         with self._locks.writing(spot.shard, patience):
             kept = self._read(_name(spot))
             if kept is None:
-                kept = _LatchFile(LatchRecord(maker, total, total, ttl), self._now() + ttl)
+                kept = _LatchFile(LatchRecord(maker, total, total, ttl), time.time() + ttl)
                 self._write(spot, kept)
             return self._state(kept)
 
@@ -61,7 +60,7 @@ class LatchFiles:
             if kept is None or not kept.record.is_life(life):
                 return None
             if kept.record.count(by, part):
-                kept.ends = self._now() + kept.record.ttl
+                kept.ends = time.time() + kept.record.ttl
                 if not kept.record.left:
                     told, kept.watched_by = kept.watched_by, []
                 self._write(spot, kept)
@@ -103,7 +102,7 @@ class LatchFiles:
                 notifications.send(self._tree, contender, proof_of(key))
 
     def _state(self, kept: _LatchFile) -> LatchState:
-        return kept.record.state(kept.ends - self._now())
+        return kept.record.state(kept.ends - time.time())
 
     def _read(self, name: str) -> _LatchFile | None:
         found = read_file(self._tree, LATCHES, name)
@@ -118,7 +117,7 @@ class LatchFiles:
                 f"The file {LATCHES}/{name} of the lock directory is no latch that distlock wrote ({error}). "
                 "If nothing waits for it, delete it."
             ) from error
-        return kept if self._now() < kept.ends else None
+        return kept if time.time() < kept.ends else None
 
     def _write(self, spot: Spot, kept: _LatchFile) -> None:
         write_file(self._tree, LATCHES, _name(spot), kept.written())

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from distlock.backends.base import LockRequest, Sink
 from distlock.backends.file import notifications, record_locks
@@ -21,7 +19,6 @@ from distlock.backends.file.tree import NEW, WAKE, Tree
 from distlock.backends.inspectable import StatusRow
 from distlock.backends.latches import LatchState
 from distlock.errors import BackendUnavailable
-from distlock.reentrance import backend_thread
 
 
 class Presence:
@@ -66,7 +63,7 @@ class Presence:
         self._sweeper.begin()
 
     def begin(self) -> bool:
-        """Start a call, which `end` has to follow. Return False if it was closed."""
+        """Start a call, which `end` has to follow. Return False if the presence was closed."""
         with self._mutex:
             if self._closed is None:
                 self._calls += 1
@@ -102,15 +99,15 @@ class Presence:
             self.ours.entries[request.token] = mine
         return mine, line
 
-    def take(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> QueueEntry | None:
+    def take(self, request: LockRequest, mine: QueueEntry, patience: float) -> QueueEntry | None:
         """Take the lock. Return None if others are before us, or if our entry was deleted."""
-        taken = self.queues.take(spot, mine, patience)
+        taken = self.queues.take(spot_of(request.key), mine, patience)
         if taken is not None:
             self.ours.entries[request.token] = taken
         return taken
 
     def remove_unresponsive(
-        self, request: LockRequest, spot: Spot, before: Sequence[QueueEntry], window: float, patience: float
+        self, request: LockRequest, before: Sequence[QueueEntry], window: float, patience: float
     ) -> float:
         """Delete those *before* us that could take the lock, and have not for *window* seconds.
 
@@ -120,14 +117,14 @@ class Presence:
         overdue, pause = self._unresponsive.overdue(request.token, idle, window)
         if not overdue:
             return pause
-        self.queues.remove_unresponsive(spot, overdue, patience)
-        self.wake_front(spot)
+        self.queues.remove_unresponsive(spot_of(request.key), overdue, patience)
+        self.wake_front(spot_of(request.key))
         return 0.0
 
     def release(self, request: LockRequest) -> bool:
         """Delete the entry of our hold. Return False if it is not ours."""
         spot = spot_of(request.key)
-        while (mine := self.ours.own(request, spot)) is not None:
+        while (mine := self.ours.own(request)) is not None:
             if self.withdraw(request.token, mine):
                 # The lock is free, even if the notification fails. Mostly there is nobody to notify.
                 with suppress(OSError):
@@ -139,13 +136,12 @@ class Presence:
 
     def downgrade(self, request: LockRequest, patience: float) -> bool:
         """See `distlock.backends.optional.Reads`."""
-        spot = spot_of(request.key)
-        mine = self.ours.own(request, spot)
-        if mine is None or not self.ours.downgrade(request, spot, mine, patience):
+        mine = self.ours.own(request)
+        if mine is None or not self.ours.downgrade(request, mine, patience):
             return False
         self.refuse_closed(request.token)
         with suppress(OSError):
-            self.wake_front(spot)
+            self.wake_front(spot_of(request.key))
         return True
 
     def break_hold(self, key: str, number: int, patience: float) -> bool:
@@ -185,12 +181,20 @@ class Presence:
         # Watch all of them: one that dies later does not notify the next.
         return False not in [listener.watch(entry.contender, self.locks.pid) for entry in before]
 
-    def hold(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> int:
+    def hold(self, request: LockRequest, mine: QueueEntry, patience: float) -> int:
         """Note that our entry has the lock. Return the first fence of the hold."""
-        number = self.ours.hold(request, spot, mine, patience)
+        number = self.ours.hold(request, mine, patience)
         self._unresponsive.forget(request.token)
         self._unlisten(mine)
         return number
+
+    def leave(self, request: LockRequest, mine: QueueEntry) -> None:
+        """Delete our waiting entry, and notify the next contender.
+
+        The contenders before us may have left meanwhile and have notified us, not the next one.
+        """
+        self.withdraw(request.token, mine)
+        self.wake_front(spot_of(request.key))
 
     def withdraw(self, token: str, mine: QueueEntry) -> bool:
         """Delete our entry. Return False if it was gone already."""
@@ -204,7 +208,7 @@ class Presence:
         self._unresponsive.forget(token)
 
     def wake_front(self, spot: Spot) -> None:
-        """Notify those that may take the lock now."""
+        """Notify the contenders that may take the lock now."""
         for entry in front(self.queues.living(self.queues.entries(spot))):
             if not entry.held:
                 notifications.send(self._tree, entry.contender, entry.sign)
@@ -280,33 +284,6 @@ class Presence:
             self._listener.forget(mine.sign)
 
 
-class _Forked(Protocol):
-    def after_fork(self) -> None: ...
-
-
-def close_in_thread(presence: Presence) -> None:
-    """Close *presence* in a thread, because the garbage collector may run while our locks are held."""
-    with suppress(RuntimeError):
-        backend_thread("distlock-file-close", presence.close).start()
-
-
-#: All backends of this process. In a forked child they may not go on as their parent's contenders.
-_backends: weakref.WeakSet[_Forked] = weakref.WeakSet()
-
-
-def forget_in_children(backend: _Forked) -> None:
-    """Call `after_fork` of *backend* in forked children."""
-    _backends.add(backend)
-
-
-def _forget_after_fork() -> None:
-    for backend in list(_backends):
-        backend.after_fork()
-
-
-os.register_at_fork(after_in_child=_forget_after_fork)
-
-
 #: Seconds that one call may spend on deleting leftovers.
 _BUDGET = 0.002
 
@@ -337,7 +314,7 @@ class Sweeper:
                     return
             self._steps = None
         except (OSError, Distrusted):
-            self._steps = None  # A later round will do; the caller's lock can't wait.
+            self._steps = None  # A later round repeats it, because the caller's lock can't wait.
         finally:
             self._turn.release()
 

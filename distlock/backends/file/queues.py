@@ -23,17 +23,7 @@ from contextlib import suppress
 from distlock import clock
 from distlock.backends.base import READ, LockRequest
 from distlock.backends.file.directory import Directory
-from distlock.backends.file.entries import (
-    READING,
-    QueueEntry,
-    Spot,
-    front,
-    is_front,
-    newcomer,
-    parsed,
-    proof_of,
-    spot_of,
-)
+from distlock.backends.file.entries import QueueEntry, Spot, front, is_front, parsed, proof_of, spot_of
 from distlock.backends.file.record_locks import SHARDS, RecordLocks, name_of
 from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
@@ -53,10 +43,9 @@ def microseconds() -> int:
 class Tickets:
     """The counters in one state file, open as *descriptor*."""
 
-    def __init__(self, directory: Directory, descriptor: int, now: Callable[[], int] = microseconds) -> None:
+    def __init__(self, directory: Directory, descriptor: int) -> None:
         self._directory = directory
         self._descriptor = descriptor
-        self._now = now
 
     def counter(self, shard: int) -> int:
         """Return a number above every ticket that was given out."""
@@ -73,7 +62,7 @@ class Tickets:
                 f"{self._directory.state} is corrupt: its counter {shard} reads {counter}. "
                 f"Stop every process that uses {self._directory.path}, then delete {self._directory.root}."
             )
-        ticket = max(counter, self._now(), least)
+        ticket = max(counter, microseconds(), least)
         self._write(shard * _BYTES, ticket + span)
         return ticket
 
@@ -128,12 +117,10 @@ class EmptyShards:
 class FileQueues:
     """The queues of all keys in one lock directory."""
 
-    def __init__(
-        self, directory: Directory, tree: Tree, locks: RecordLocks, now: Callable[[], int] = microseconds
-    ) -> None:
+    def __init__(self, directory: Directory, tree: Tree, locks: RecordLocks) -> None:
         self._tree = tree
         self._locks = locks
-        self._tickets = Tickets(directory, locks.descriptor, now)
+        self._tickets = Tickets(directory, locks.descriptor)
         self._empty_shards = EmptyShards()
         self._link_source = LinkSource(tree)
         #: Called when an entry of a dead contender was found.
@@ -179,7 +166,7 @@ class FileQueues:
         queue at any moment, but not join it.
         """
         spot = spot_of(request.key)
-        mine = newcomer(request, contender, spot)
+        mine = QueueEntry.newcomer(request, contender)
         with self._locks.writing(spot.shard, patience):
             # While we are the only writer nobody joins, and a contender that leaves only brings us forward.
             counter = self._tickets.counter(spot.shard)
@@ -216,8 +203,7 @@ class FileQueues:
                 if (entry.ticket, entry.contender) == (mine.ticket, mine.contender):
                     if entry.wants.mode == READ:
                         return entry
-                    reading = entry._replace(wants=READING).holding(entry.number + span - 1)
-                    return self._rename(entry, reading)
+                    return self._rename(entry, entry.reading(entry.number + span - 1))
             return None
 
     def remove_unresponsive(self, spot: Spot, tickets: Collection[int], patience: float) -> None:
@@ -409,9 +395,11 @@ class Holds:
         ours = (entry for entry in line if entry.contender == self._contender and entry.proof == proof)
         return next(ours, None)
 
-    def own(self, request: LockRequest, spot: Spot) -> QueueEntry | None:
+    def own(self, request: LockRequest) -> QueueEntry | None:
         """Return the hold of *request*, or None."""
-        mine = self.held.get(request.token) or self.find(request, self._queues.entries(spot))
+        mine = self.held.get(request.token)
+        if mine is None:
+            mine = self.find(request, self._queues.entries(spot_of(request.key)))
         return mine if mine is not None and mine.held else None
 
     def holds(self, request: LockRequest, patience: float) -> bool:
@@ -431,8 +419,9 @@ class Holds:
         """Return whether one of our holds has been deleted."""
         return not all(map(self._queues.there, list(self.held.values())))
 
-    def hold(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> int:
+    def hold(self, request: LockRequest, mine: QueueEntry, patience: float) -> int:
         """Note that *mine* has the lock. Return its first fence."""
+        spot = spot_of(request.key)
         if request.token not in self._numbers:
             if mine.ticket <= (floor := self._queues.floor(spot)):
                 mine = self._queues.raise_fence(spot, mine, request.span, floor, patience) or mine
@@ -451,9 +440,9 @@ class Holds:
         raised = self._queues.raise_fence(spot_of(request.key), mine, request.span, number, patience)
         return self._renamed(request.token, raised) if raised is not None else None
 
-    def downgrade(self, request: LockRequest, spot: Spot, mine: QueueEntry, patience: float) -> bool:
+    def downgrade(self, request: LockRequest, mine: QueueEntry, patience: float) -> bool:
         """Turn our hold into that of a reader. Return False if it is gone."""
-        reading = self._queues.downgrade(spot, mine, request.span, patience)
+        reading = self._queues.downgrade(spot_of(request.key), mine, request.span, patience)
         if reading is None:
             return False
         self._renamed(request.token, reading)

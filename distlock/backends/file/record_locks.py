@@ -76,7 +76,7 @@ class RecordLocks:
             status = os.stat(self._directory.state, follow_symlinks=False)
         except OSError:
             return False
-        return (status.st_dev, status.st_ino) == self._identity and self.intact()
+        return _identity(status) == self._identity and self.intact()
 
     def intact(self) -> bool:
         """Return whether the descriptor is still ours: a process that becomes a daemon closes all of them."""
@@ -84,7 +84,7 @@ class RecordLocks:
             status = os.fstat(self.descriptor)
         except OSError:
             return False
-        return (status.st_dev, status.st_ino) == self._identity and not self.replaced
+        return _identity(status) == self._identity and not self.replaced
 
     def enter(self) -> int:
         """Become a new contender, alive until `leave` or the death of this process."""

@@ -13,15 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-from distlock.backends.file.directory import (
-    FORMAT,
-    STATE,
-    Below,
-    Directory,
-    Distrusted,
-    require_trusted,
-    require_trusted_link,
-)
+from distlock.backends.file.directory import FORMAT, STATE, Below, Directory, Distrusted
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 #: An ancestor need not be readable, if the system has O_PATH.
@@ -55,7 +47,7 @@ class Tree:
         #: What the last successful check saw: the user, and the status of each directory.
         self._good: tuple[int, Sequence[tuple[float, ...]]] | None = None
         self._group: int | None = None
-        self._base = self._keep(_walk(directory.path, mkdir), directory.path)
+        self._base = self._keep(_walk(directory, mkdir), directory.path)
         try:
             self._require(os.fstat(self._base), directory.path)
             #: The directories of the state file and of the queues.
@@ -181,22 +173,21 @@ class Tree:
         return descriptor
 
     def _require(self, status: os.stat_result, path: str) -> None:
-        directory = self._directory.path
-        if path == directory:
+        if path == self._directory.path:
             # The owner of the lock directory trusts its group.
             self._group = status.st_gid if status.st_mode & stat.S_IWGRP else None
-            require_trusted(status, path, directory)
+            self._directory.require_trusted(status, path)
         else:
-            require_trusted(status, path, directory, group=self._group, inside=True)
+            self._directory.require_trusted(status, path, group=self._group, inside=True)
 
 
-def _walk(directory: str, mkdir: Callable[..., None]) -> int:
+def _walk(directory: Directory, mkdir: Callable[..., None]) -> int:
     """Return a descriptor of the absolute *directory*, made if missing. Raises `Distrusted`."""
     here, path = os.open("/", _ANCESTOR), "/"
-    ahead = _steps(directory)
+    ahead = _steps(directory.path)
     links = 0
     try:
-        require_trusted(os.fstat(here), path, directory)
+        directory.require_trusted(os.fstat(here), path)
         while ahead:
             step = ahead.pop()
             below = os.path.normpath(os.path.join(path, step))
@@ -217,7 +208,7 @@ def _walk(directory: str, mkdir: Callable[..., None]) -> int:
                 raise
             os.close(here)
             here, path = following, below
-            require_trusted(os.fstat(here), path, directory)
+            directory.require_trusted(os.fstat(here), path)
     except BaseException:
         os.close(here)
         raise
@@ -229,12 +220,12 @@ def _steps(path: str) -> list[str]:
     return [step for step in reversed(path.split("/")) if step not in {"", "."}]
 
 
-def _link(step: str, here: int, path: str, directory: str) -> str | None:
+def _link(step: str, here: int, path: str, directory: Directory) -> str | None:
     """Return where the symbolic link *step* points to, or None if it is no link."""
     with suppress(FileNotFoundError):
         status = os.lstat(step, dir_fd=here)
         if stat.S_ISLNK(status.st_mode):
-            require_trusted_link(status, path, directory)
+            directory.require_trusted_link(status, path)
             return os.readlink(step, dir_fd=here)
     return None
 

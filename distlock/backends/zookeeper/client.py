@@ -187,9 +187,6 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
                 one.close()
 
 
-logger = logging.getLogger(__name__)
-
-
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """Sockets, threads and callbacks for kazoo. Our callbacks never block, so they need no thread."""
 

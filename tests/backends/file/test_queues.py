@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.base import LockRequest
-from distlock.backends.file import record_locks
+from distlock.backends.file import queues, record_locks
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.entries import (
     READING,
@@ -57,6 +57,19 @@ def locks(lock_directory: Directory, tree: Tree) -> Iterator[RecordLocks]:
     record_locks.detach(locks)
 
 
+@pytest.fixture
+def line_at(
+    lock_directory: Directory, tree: Tree, locks: RecordLocks, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[int], FileQueues]:
+    """Make the queues of a process whose clock tells that many microseconds."""
+
+    def line_at(clock: int) -> FileQueues:
+        monkeypatch.setattr(queues, "microseconds", lambda: clock)
+        return FileQueues(lock_directory, tree, locks)
+
+    return line_at
+
+
 def take(line: FileQueues, locks: RecordLocks, key: str, span: int = 1) -> int:
     """A fence for *key*, used and given back."""
     contender = locks.enter()
@@ -68,17 +81,17 @@ def take(line: FileQueues, locks: RecordLocks, key: str, span: int = 1) -> int:
 
 
 def test_fences_grow_when_the_clock_is_set_back(
-    lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str
+    line_at: Callable[[int], FileQueues], locks: RecordLocks, key: str
 ) -> None:
-    first = take(FileQueues(lock_directory, tree, locks, lambda: 1_000_000), locks, key, span=50)
-    second = take(FileQueues(lock_directory, tree, locks, lambda: 5), locks, key)
+    first = take(line_at(1_000_000), locks, key, span=50)
+    second = take(line_at(5), locks, key)
     assert first == 1_000_000
     assert second == 1_000_050
 
 
-def test_fences_follow_the_clock(lock_directory: Directory, tree: Tree, locks: RecordLocks, key: str) -> None:
-    take(FileQueues(lock_directory, tree, locks, lambda: 1_000_000), locks, key)
-    assert take(FileQueues(lock_directory, tree, locks, lambda: 2_000_000), locks, key) == 2_000_000
+def test_fences_follow_the_clock(line_at: Callable[[int], FileQueues], locks: RecordLocks, key: str) -> None:
+    take(line_at(1_000_000), locks, key)
+    assert take(line_at(2_000_000), locks, key) == 2_000_000
 
 
 def test_fences_grow_over_a_restart_of_all_processes(peer: StartPeer, key: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from distlock.backends.file import queues
-from distlock.backends.file.entries import _shard_and_prefix
+from distlock.backends.file.entries import spot_of
 from distlock.backends.file.tree import Tree
 from distlock.testing.contenders import Contender, ask
 from distlock.testing.fixtures import wait_until
@@ -28,7 +28,7 @@ def pair(one: Contender, key: str) -> None:
 
 
 def shard(key: str) -> int:
-    return _shard_and_prefix(key)[0]
+    return spot_of(key).shard
 
 
 def inodes(directory: Path) -> set[int]:
