@@ -89,7 +89,7 @@ class ZooKeeperLatches:
         path = self._path(key)
         made = LatchRecord(maker, total, total, ttl)
         while True:
-            (kept,) = yield from self._read([path], deadline)
+            kept, marks = yield from self._read_to_write(path, deadline)
             if kept is not None and kept.rest > 0:
                 return kept.state()
             if kept is None:
@@ -100,7 +100,6 @@ class ZooKeeperLatches:
                 write.append(SetData(path, made.written(), 0))
             else:
                 # The latch in this node has expired, and may have been open.
-                marks = yield from self._marks(path, deadline)
                 yield from self._ask([Delete(f"{path}/{_OPEN}", -1)], deadline, NoNodeError)
                 write = [*map(_is_there, marks), SetData(path, made.written(), kept.version)]
             if (stat := (yield from self._write(write, deadline))) is not None:
@@ -154,10 +153,9 @@ class ZooKeeperLatches:
         if isinstance(listed, NoNodeError):
             # A latch that was made after this answer has a child that we have not seen.
             return None, []
-        return self._kept(path, answer, now), _marks_in(path, self._session.checked(listed))
-
-    def _marks(self, path: str, deadline: Deadline) -> Exchanges[list[str]]:
-        return _marks_in(path, (yield from children(self._session, path, deadline)))
+        names = self._session.checked(listed)
+        marks = [f"{path}/{name}" for name in names if name.startswith(_MADE)]
+        return self._kept(path, answer, now), marks
 
     def _write(self, operations: Sequence[Any], deadline: Deadline) -> Exchanges[Any]:
         """Send *operations* once, as one transaction.
@@ -243,8 +241,10 @@ class ZooKeeperLatches:
             except BackendUnavailable:
                 continue  # A caller of that latch gets the error.
             if kept is not None and kept.rest <= 0:
-                marks = yield from self._marks(path, deadline)
-                yield from self._delete(path, marks, kept.version, deadline)
+                # Read it again with its children: it may have been deleted and made anew meanwhile.
+                kept, marks = yield from self._read_to_write(path, deadline)
+                if kept is not None and kept.rest <= 0:
+                    yield from self._delete(path, marks, kept.version, deadline)
 
     def _path(self, key: str) -> str:
         return f"{self._folder}/{encode(key)}"
@@ -259,10 +259,6 @@ class ZooKeeperLatches:
                 "time. Nothing is lost: try again."
             )
         return (yield from self._session.asking(requests, deadline, *expected))
-
-
-def _marks_in(path: str, names: Sequence[str]) -> list[str]:
-    return [f"{path}/{name}" for name in names if name.startswith(_MADE)]
 
 
 def _is_there(path: str) -> wire.CheckVersion:

@@ -218,6 +218,28 @@ def test_those_that_are_over_are_swept_by_the_next_that_is_made(
     assert set(own_zookeeper.admin.get_children(LATCHES)) == {encode(alive), encode(last)}
 
 
+def test_one_that_was_made_anew_since_it_was_found_to_be_over_is_not_swept(
+    own_zookeeper: ZooKeeperServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its node has the same version as that of the one before it."""
+    one, two = (LatchContender(Client(contender(own_zookeeper.url))) for _ in range(2))
+    one.make(key := some_key(), 1, ttl=1.5)
+    one.wait_until_gone(key)
+    read = ZooKeeperLatches._get
+
+    def reading(*arguments: Any) -> Any:
+        found = yield from read(*arguments)
+        monkeypatch.undo()
+        # This deletes the one that is over.
+        two.make(some_key(), 1)
+        two.make(key, 3)
+        return found
+
+    monkeypatch.setattr(ZooKeeperLatches, "_get", reading)
+    one.make(some_key(), 1)
+    assert two.left(key) == 3
+
+
 def test_one_that_opened_under_a_process_that_died_is_said_to_be_open_by_the_next(
     zookeeper_server: ZooKeeperServer,
     latches: LatchContender,
