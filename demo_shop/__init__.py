@@ -1,7 +1,7 @@
-"""The stock-deduction shop: a Django and a Flask application over one database, safe or unsafe by choice."""
+"""A shop that deducts stock, in Django, Flask and Quart over one database, safe or unsafe by choice."""
 
 from __future__ import annotations
 
-#: How both frameworks set up each connection to SQLite. Readers beside a writer; no fsync for each order;
-#: writers queue instead of failing.
+#: All frameworks set up each connection to SQLite so. Readers can read beside a writer; an order needs no
+#: fsync; writers wait for each other instead of failing.
 SQLITE_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", "PRAGMA busy_timeout=30000")

@@ -1,4 +1,4 @@
-"""How an instance of the shop is set up: by its environment, the same for both frameworks."""
+"""The settings of an instance of the shop, from its environment, for all frameworks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VAR = Path(__file__).resolve().parents[1] / "var"
 #: The default of distlock, seconds.
 TTL = 10.0
 
-#: Stands in the place of a lock service's URL, and is ``BACKEND`` of ``DISTLOCK`` then.
+#: ``BACKEND`` of ``DISTLOCK``, and the value of `Configuration.lock`, if there is no lock service.
 IN_THE_DATABASE = "database"
 
 NO_FOR_UPDATE = (
@@ -25,55 +25,55 @@ NO_FOR_UPDATE = (
 class Configuration:
     """The settings of one instance. Each field is the environment variable ``SHOP_<FIELD>``."""
 
-    #: The instance that answers, as told by the header ``X-Instance``.
+    #: The name of the instance, which its answers have in the header ``X-Instance``.
     instance: str = "shop"
     #: ``sqlite:////absolute/path``, ``postgresql://user@host/name`` or ``mysql://user@host/name``.
     database: str = f"sqlite:///{VAR / 'shop.sqlite3'}"
-    #: What keeps buyers apart: one of `demo_shop.guards.GUARDS`.
+    #: What keeps buyers apart: a key of `demo_shop.guards.GUARDS`.
     guard: str = "none"
     #: Where the distributed lock lives: ``LOCATION`` of ``DISTLOCK``, or ``database``.
     lock: str = (VAR / "locks").as_uri()
-    #: A dotted path swaps the lock service for another: ``BACKEND`` of ``DISTLOCK``.
+    #: The dotted path of another backend: ``BACKEND`` of ``DISTLOCK``.
     lock_backend: str = ""
     #: Lifetime of the distributed lock without renewal, seconds.
     lock_ttl: float = TTL
     #: Whether the distributed lock passes the fence in the database: ``FENCE`` of ``DISTLOCK``.
     fence: bool = False
-    #: Django's setting: one transaction around the whole view.
+    #: Django's setting ``ATOMIC_REQUESTS``: one transaction around the whole view.
     atomic_requests: bool = False
-    #: How much longer COMMIT takes, seconds; on PostgreSQL. See `demo_shop.ledger.slow_down`.
+    #: How many seconds longer COMMIT takes on PostgreSQL: see `demo_shop.ledger.slow_down`.
     commit_pause: float = 0.0
-    #: How long the shop thinks between reading and writing the stock, seconds.
+    #: How many seconds pass between reading and writing the stock.
     pause: float = 0.01
-    #: Units of each product when the sale opened. The page needs it to say how many there ever were.
+    #: Units of each product when the sale opened, which the page shows.
     stock: int = 100
     #: How many products there are, at most as many as `demo_shop.sale.CATALOGUE` has names.
     products: int = 1
     #: The Redis of ``/kill``, whose stock is not in the database. Without one there is no ``/kill``.
     goods: str = ""
-    #: How long ``/kill`` takes between reading and writing, seconds: in the article two.
+    #: How many seconds pass in ``/kill`` between reading and writing; the article has two.
     kill_pause: float = 2.0
     #: The URL of the payment gateway, for ``/readers/pay``.
     gateway: str = ""
     #: The file in which the Django shop notes the moments of each purchase; see `demo_shop.sale.reach`.
     journal: str = ""
-    #: ``instance:moment:port``: the first purchase of that instance stays there until the port hangs up.
-    #: ``instance:moment:port:purchase``: each that its buyer calls so.
+    #: ``instance:moment:port``: the first purchase of the instance stops at the moment until the listener on
+    #: the port hangs up. ``instance:moment:port:purchase``: each purchase with that name does.
     stall: str = ""
-    #: Whether ``/sale`` leads to somebody who sends buyers: see `loadtest.open_shop`.
+    #: Whether a server that sends buyers answers at ``/sale``: see `loadtest.open_shop`.
     sales: bool = False
 
     @property
     def row_is_lock(self) -> bool:
-        """Return whether a row of the shop's own database is the lock, in the place of a lock service."""
+        """Whether a row of the shop's own database is the lock, instead of a lock service."""
         return self.lock == IN_THE_DATABASE
 
     @property
     def has_readers(self) -> bool:
-        """Return whether the lock service has shared locks and permits. A row of the database has neither."""
+        """Whether the lock service has shared locks and permits. A row of the database has neither."""
         if self.row_is_lock:
             return False
-        # Not every program that reads a configuration has distlock's extras.
+        # Import these here: not every program that reads a configuration has distlock's extras.
         from distlock.backends.registry import capabilities_of, scheme_of
 
         can = capabilities_of(self.lock_backend or scheme_of(self.lock))
@@ -95,7 +95,7 @@ class Configuration:
         return {f"SHOP_{name.upper()}": str(getattr(self, name)) for name in KINDS}
 
     def distlock(self) -> dict[str, dict[str, object]]:
-        """Return ``DISTLOCK`` of Django and of Flask: the README's keys, and what was asked for besides."""
+        """Return the setting ``DISTLOCK``: the README's keys, and others only if they are configured."""
         if self.row_is_lock:
             return {"default": {"BACKEND": IN_THE_DATABASE, "PREFIX": "shop"}}
         alias: dict[str, object] = {"LOCATION": self.lock, "PREFIX": "shop"}
@@ -109,7 +109,7 @@ class Configuration:
 
 
 def switch(text: str) -> bool:
-    """Return whether *text* is one of the usual words for on. Exits where it is none for off either."""
+    """Return whether *text* is one of the usual words for on. Exit if it is no word for off either."""
     if text.lower() not in {"1", "true", "yes", "on", "0", "false", "no", "off", ""}:
         raise SystemExit(f"{text!r} is neither on nor off: write 1 or 0.")
     return text.lower() in {"1", "true", "yes", "on"}

@@ -1,6 +1,6 @@
-"""What stands around a purchase, by choice: a lock around the view, a way to write, or neither.
+"""The guards of a purchase: a lock around the view, a safe way to write, or neither.
 
-The second half is the same for async views: what may wait there waits in the event loop.
+The second half is the same for async views, which wait in the event loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Decorator = Callable[[View], View]
 
 
 class ViewLock(Protocol):
-    """The lock of one name, made anew for each purchase."""
+    """The lock of one name. Each purchase makes a new one."""
 
     def acquire(self) -> object:
         """Wait for the lock. A false result turns the buyer away."""
@@ -35,17 +35,17 @@ class ViewLock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What stands around the view, how the view writes, and the words about both."""
+    """A lock around the view, how the view writes, and the texts about both."""
 
     #: The name on the page and in the report.
     title: str
     #: Why it is enough for several instances, or not.
     why: str
-    #: The line of code that differs, as it stands in a Django view.
+    #: The line of code in a Django view that makes the difference.
     line: str
     #: Makes the lock of one name. None: nothing is locked around the view.
     lock: Callable[[Configuration, str], ViewLock] | None = None
-    #: How the stock is written: a function in ``selling.py`` of each framework.
+    #: How the stock is written: the name of a function in ``selling.py`` of each framework.
     way: str = "read_and_write"
 
 
@@ -72,7 +72,7 @@ def plain(shop: Configuration, name: str) -> ViewLock:
     return plain_lock(shop, name)
 
 
-#: The framework's own ``@distributed_lock(...)``, which no function here can make.
+#: The guard that is the framework's own ``@distributed_lock(...)``.
 DISTRIBUTED = "distributed"
 GUARDS = {
     "none": Guard(
@@ -124,7 +124,7 @@ GUARDS = {
         'with UniqueRow("product_1"):  # inserts a row, and deletes it',
         lock=unique_row,
     ),
-    # The museum's locks, none of which is enough.
+    # None of the museum's locks is enough.
     **{
         slug: Guard(exhibit.title, exhibit.fault, f"# of the museum: {exhibit.title}", exhibit.lock)
         for slug, exhibit in EXHIBITS.items()
@@ -133,7 +133,7 @@ GUARDS = {
 
 
 def configured() -> Configuration:
-    """Return the configuration that the environment gives. Exits if its guard is none of `GUARDS`."""
+    """Return the configuration in the environment. Exit if its guard is none of `GUARDS`."""
     shop = Configuration.from_environment()
     if shop.guard not in GUARDS:
         raise SystemExit(f"SHOP_GUARD is {shop.guard!r}. It is one of: {', '.join(GUARDS)}.")
@@ -148,8 +148,8 @@ def guarded(
 ) -> Decorator:
     """Return the decorator of a view with the guard that *shop* names.
 
-    *distributed* is the framework's own ``@distributed_lock(...)``; *names* tells what the other locks lock,
-    from the view's arguments; *refuse* makes the answer of a refusal.
+    *distributed* is the framework's own ``@distributed_lock(...)``; *names* returns the names that other
+    locks lock, from the view's arguments; *refuse* makes the response of a `Refusal`.
     """
     guard = GUARDS[shop.guard]
 
@@ -171,7 +171,7 @@ def locked(
     @functools.wraps(view)
     def inside(*args: Any, **kwargs: Any) -> Any:
         with ExitStack() as held:
-            # Sorted: two carts that take their locks in different orders would wait for each other.
+            # The names are sorted, because carts that take locks in different orders would deadlock.
             for name in sorted(set(names(*args, **kwargs))):
                 lock = make(shop, name)
                 if not lock.acquire():
@@ -186,7 +186,7 @@ def locked(
 
 @dataclass(slots=True)
 class PurchaseClock:
-    """The times at which a purchase was asked for, and at which its view began and ended."""
+    """The times at which a request for a purchase arrived, and at which its view began and ended."""
 
     asked: float
     entered: float
@@ -199,7 +199,7 @@ class PurchaseClock:
         return clock
 
     def __str__(self) -> str:
-        """Return ``Server-Timing``: how long the buyer waited, and how long the view worked."""
+        """Return the header ``Server-Timing``: how long the buyer waited, and how long the view worked."""
         wait, work = self.entered - self.asked, self.left - self.entered
         return f"wait;dur={wait * 1000:.2f}, work;dur={work * 1000:.2f}"
 
@@ -277,10 +277,10 @@ def locked_async(view: View, names: Callable[..., Iterable[str]]) -> View:
     @functools.wraps(view)
     async def inside(*args: Any, **kwargs: Any) -> Any:
         async with AsyncExitStack() as held:
-            # Sorted: two carts that take their locks in different orders would wait for each other.
+            # The names are sorted, because carts that take locks in different orders would deadlock.
             for name in sorted(set(names(*args, **kwargs))):
                 await held.enter_async_context(_async_locks[name])
-            # A buyer who goes away cancels this, and what writes in a thread goes on: the lock waits for it.
+            # A buyer who goes away cancels this task, but its thread goes on writing: keep the locks so long.
             work = asyncio.ensure_future(view(*args, **kwargs))
             try:
                 return await asyncio.shield(work)

@@ -1,4 +1,4 @@
-"""The shop's database: how it is opened and filled for a sale, and what it says was sold and is left."""
+"""The shop's database: open it, fill it for a sale, and read what was sold and what is left."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from demo_shop.tables import Base, KeptAnswer, LockRow, Product, Purchase
 DRIVERS = {
     "postgresql": "postgresql+psycopg",
     "mysql": "mysql+pymysql",
-    # One dialect for both, as in Django.
+    # MariaDB and MySQL share one dialect, as in Django.
     "mariadb": "mysql+pymysql",
 }
 
 
 def database_url(text: str) -> URL:
-    """Return the URL for SQLAlchemy, with the driver that both frameworks use."""
+    """Return the URL for SQLAlchemy, with the driver that Django uses, too."""
     url = make_url(text)
     return url.set(drivername=DRIVERS.get(url.drivername, url.drivername))
 
 
 def isolation(database: str) -> dict[str, str]:
-    """Return options of the engine: the isolation that Django has, so that the two frameworks agree."""
+    """Return options of the engine: the isolation level that Django sets, so that all frameworks agree."""
     if database_url(database).get_backend_name() != "mysql":
         return {}
-    # MySQL's default would go on showing each transaction the stock that it read first.
+    # With MySQL's default, a transaction would see the stock that it read first until its end.
     return {"isolation_level": "READ COMMITTED"}
 
 
@@ -94,7 +94,7 @@ def read_ledger(database: str) -> Ledger:
 
 
 def aware(when: datetime) -> datetime:
-    """Return *when* in UTC. SQLite keeps no time zone; both frameworks write UTC."""
+    """Return *when* in UTC. SQLite keeps no time zone; all frameworks write UTC."""
     return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
@@ -102,7 +102,7 @@ FUNCTION = """
 CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql
 AS $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$
 """
-#: Deferred: it runs when COMMIT is asked for, with everything written and nothing visible to others.
+#: A deferred trigger runs at COMMIT, when everything is written and nothing is visible to others yet.
 TRIGGER = """
 CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON purchase DEFERRABLE INITIALLY DEFERRED
 FOR EACH ROW EXECUTE FUNCTION slow_commit()
@@ -110,10 +110,10 @@ FOR EACH ROW EXECUTE FUNCTION slow_commit()
 
 
 def slow_down(shop: Session, seconds: float) -> None:
-    """Let each COMMIT of an order take *seconds* longer, as with real disks and replicas: on PostgreSQL only.
+    """Make each COMMIT of an order take *seconds* longer, as on real disks and replicas; only on PostgreSQL.
 
-    Elsewhere nothing would be seen: SQLite lets one transaction write at a time, and the next one waits for
-    its COMMIT, lock or no lock.
+    On SQLite it would show nothing: one transaction writes at a time, and the next one waits for its COMMIT
+    even without a lock.
     """
     if shop.get_bind().dialect.name != "postgresql":
         return

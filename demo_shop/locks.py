@@ -1,4 +1,4 @@
-"""The locks of two guards: distlock around a view that is in a transaction, and a row as a lock."""
+"""The locks of two guards: distlock inside the view's transaction, and a row as a lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from demo_shop.tables import LockRow
 
 
 class PlainLock:
-    """The distributed lock of one name, whose decorator knows nothing of transactions."""
+    """The distributed lock of one name, for a decorator that knows nothing of transactions."""
 
     def __init__(self, client: distlock.Locks, name: str) -> None:
         self.lock = client.lock(name)
@@ -38,13 +38,13 @@ def plain_lock(shop: Configuration, name: str) -> PlainLock:
 
 @functools.cache
 def _client(url: str, ttl: float) -> distlock.Locks:
-    # With the settings of `Configuration.distlock`: only the moment of the release differs.
+    # The settings are those of `Configuration.distlock`, so that only the moment of the release differs.
     return distlock.connect(url, prefix="shop", ttl=ttl)
 
 
-#: Seconds after which anybody may delete the row.
+#: Anybody may delete the row after this many seconds.
 EXPIRY = 10.0
-#: Seconds until a buyer gives up, and between two attempts.
+#: Seconds until a buyer gives up, and seconds between two attempts.
 PATIENCE = 20.0
 PAUSE = 0.01
 
@@ -52,10 +52,10 @@ PAUSE = 0.01
 class UniqueRow:
     """The lock that is a row: insert it to lock, delete it to release.
 
-    The row has an expiry, so that a crash does not lock a product for ever. What this lock lacks: nobody
-    renews the row, so a body that outlives `EXPIRY` shares its product; each machine judges the expiry by its
-    own clock; waiters poll, so the database is busiest where the crowd is largest, and who comes first is
-    luck; and a holder that was overtaken is not told.
+    The row has an expiry, so that a crash does not lock a product for ever. The lock has four faults. Nobody
+    renews the row, so a view that outlives `EXPIRY` is not alone. Each machine judges the expiry by its own
+    clock. Waiters poll, so the load grows with the crowd, and luck decides who comes next. An overtaken
+    holder does not learn of it.
     """
 
     def __init__(self, database: str, name: str) -> None:
@@ -77,12 +77,12 @@ class UniqueRow:
                 connection.execute(expired)
                 connection.execute(row)
         except (IntegrityError, OperationalError):
-            # The row is there; or two attempts locked each other's gap, and the database chose one to fail.
+            # The row exists; or two attempts locked each other's gap, and the database made one of them fail.
             return False
         return True
 
     def release(self) -> None:
-        # Only our own row: after the expiry another purchase may have inserted one.
+        # Delete only our own row, because after the expiry another purchase may have inserted one.
         ours = delete(LockRow).where(LockRow.name == self.name, LockRow.owner == self.owner)
         with self.engine.begin() as connection:
             connection.execute(ours)
@@ -90,7 +90,7 @@ class UniqueRow:
 
 @functools.cache
 def connect(database: str) -> Engine:
-    """Open connections for the lock: those of the view may be in a transaction."""
+    """Return an engine for the locks, because the view's connection may be in a transaction."""
     engine = create_engine(database_url(database), poolclass=QueuePool, pool_size=64, **isolation(database))
     prepare_sqlite(engine)
     return engine

@@ -18,21 +18,21 @@ from demo_shop.sale import PRODUCT_ID, Ledger, Order
 if TYPE_CHECKING:
     from redis import Redis
 
-#: The article's key, and where we note what was sold: the articles count answers.
+#: The article's key, and our list of what was sold, for which the article only counts answers.
 GOODS, ORDERS = "goods", "goods:orders"
 SOLD_OUT, CONGRATULATIONS = "sold out", "congratulations"
 
 
 @functools.cache
 def connect_goods(url: str) -> Redis:
-    # It takes a while to load, and only a shop with /kill needs it.
+    # Import this here: it takes a while to load, and only a shop with /kill needs it.
     from redis import Redis
 
     return Redis.from_url(url)
 
 
 def kill(shop: Configuration) -> str:
-    """Sell one unit of the article's ``/kill``: read, think, write what was read minus one."""
+    """Sell one unit as the article's ``/kill`` does: read the stock, pause, write what was read minus one."""
     redis = connect_goods(shop.goods)
     amount = int(redis.get(GOODS) or 0)
     if amount <= 0:
@@ -56,14 +56,14 @@ def read_goods_ledger(url: str) -> Ledger:
     return Ledger({PRODUCT_ID: left}, tuple(sorted(orders, key=lambda order: order.created_at)))
 
 
-#: The gateway takes so many payments at once, and refuses more.
+#: The gateway takes this many payments at once, and refuses more.
 GATEWAY_LIMIT = 5
-#: Longest wait for its answer, seconds.
+#: The longest wait for its answer, seconds.
 GATEWAY_PATIENCE = 30.0
 
 
 def charge(shop: Configuration) -> bool:
-    """Ask the gateway for a payment, and return whether it took it."""
+    """Send a payment to the gateway, and return whether the gateway took it."""
     asked = urllib.request.Request(shop.gateway, data=b"", method="POST")
     try:
         with urllib.request.urlopen(asked, timeout=GATEWAY_PATIENCE):

@@ -1,6 +1,6 @@
 """One purchase: what is bought, why it may be refused, its ``Idempotency-Key``, and its moments.
 
-The same for all frameworks, and without the library of any.
+All frameworks share this module, which imports none of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from datetime import datetime
 from demo_shop.configuration import Configuration
 
 PRODUCT_ID = 1
-#: The first is the article's; a cart needs more than one.
+#: The article sells the first product; a cart needs several.
 CATALOGUE = {
     "ECS:1C2048M": "A small cloud server: 1 CPU, 2 GB of memory",
     "ECS:2C4096M": "A medium one: 2 CPUs, 4 GB of memory",
@@ -31,7 +31,7 @@ CATALOGUE = {
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One product of one order in the database: a cart has a row for each."""
+    """A row of an order in the database. A cart has one for each product."""
 
     number: str
     product: int
@@ -43,7 +43,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What is left of each product, and every row of every order, oldest first."""
+    """The stock that is left of each product, and all rows of all orders, oldest first."""
 
     left: Mapping[int, int]
     orders: tuple[Order, ...]
@@ -96,7 +96,7 @@ def no_such_cart(reason: str) -> Refusal:
 
 
 def contended() -> Refusal:
-    # distlock's own code: the answers are counted by it, and the two mean the same.
+    # This is distlock's own code, because both answers mean the same and are counted together.
     return Refusal(423, "lock_contended", "Somebody else is buying this. Please try again")
 
 
@@ -113,14 +113,14 @@ def no_goods() -> Refusal:
 
 
 def read_id(text: str | None) -> int:
-    """Read the number of a product; raise `Refusal` where *text* is none."""
+    """Return the id of a product from *text*. Raise `Refusal` if it is none."""
     if not text or not text.isascii() or not text.isdecimal():
         raise bad_id()
     return int(text)
 
 
 def read_cart(body: str | bytes) -> list[OrderLine]:
-    """Return a line for each product, by number: two carts then never wait for each other's rows."""
+    """Return a line for each product, sorted, so that two carts never deadlock on their rows."""
     try:
         cart = json.loads(body)
         wanted: dict[int, int] = {}
@@ -137,12 +137,12 @@ def read_cart(body: str | bytes) -> list[OrderLine]:
 
 
 def product_names(lines: Sequence[OrderLine]) -> list[str]:
-    """Return the names of the locks of what is bought."""
+    """Return the names of the locks for *lines*."""
     return [f"product_{line.sku}" for line in lines]
 
 
 def check_stock(lines: Sequence[OrderLine], stock: Mapping[int, int]) -> None:
-    """Raise `Refusal` unless there is enough of each product: all of the cart is sold, or nothing."""
+    """Raise `Refusal` unless *stock* is enough for all *lines*: a cart is sold as a whole, or not at all."""
     for line in lines:
         if line.sku not in stock:
             raise no_such_product()
@@ -151,7 +151,7 @@ def check_stock(lines: Sequence[OrderLine], stock: Mapping[int, int]) -> None:
 
 
 KEY_HEADER = "Idempotency-Key"
-#: Stripe's: says that the answer is not new.
+#: Stripe's header for an answer that was given before.
 REPLAYED = "Idempotent-Replayed"
 LONGEST_KEY = 255
 
@@ -160,14 +160,13 @@ LONGEST_KEY = 255
 class Asked:
     """A request with an ``Idempotency-Key``: a repetition of it gets the first answer, and makes no order.
 
-    The header is that of https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/. The
-    answer is a row, committed together with the order: there are both, or neither. See
-    docs/how-to/idempotency.md. The fields are digests: they have one length, and no collation takes two for
-    one.
+    https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/ describes the header. The
+    answer is a row, which is committed together with the order, so that both exist or neither. See
+    docs/how-to/idempotency.md. The fields are digests, which have one length, and differ in every collation.
     """
 
     key: str
-    #: The digest of everything that makes two requests the same.
+    #: The digest of everything that has to be equal in a repetition.
     fingerprint: str
 
     def refuse_another(self, fingerprint: str) -> None:
@@ -178,10 +177,10 @@ class Asked:
 
 
 def read_key(header: str | None) -> str | None:
-    """Return the key of *header*, as it is stored; None: the client sent none."""
+    """Return the key in *header*, as it is stored; None if the client sent none."""
     if header is None:
         return None
-    # The draft's is a string of structured fields, in quotes; most clients send it bare.
+    # In the draft the key is in quotes, as a string of structured fields. Most clients send it without.
     key = header[1:-1] if header[:1] == header[-1:] == '"' else header
     if not (key.isascii() and key.isprintable() and 1 <= len(key) <= LONGEST_KEY):
         title = f"The Idempotency-Key has to be 1 to {LONGEST_KEY} characters of ASCII, such as a UUID"
@@ -190,13 +189,13 @@ def read_key(header: str | None) -> str | None:
 
 
 def read_asked(header: str | None, *request: str | bytes) -> Asked | None:
-    """Return what was asked with a key, or None. *request*: what makes two the same: method, URL, body."""
+    """Return key and fingerprint of a request, or None without a key. *request*: its method, URL, body."""
     key = read_key(header)
     return None if key is None else Asked(key, digest(*request))
 
 
 def lock_names(header: str | None) -> list[str]:
-    """Return the lock of the key. A second request waits for it, and not in the database."""
+    """Return the name of the key's lock, for which a repetition waits, rather than in the database."""
     key = read_key(header)
     return [] if key is None else [f"key_{key}"]
 
@@ -209,28 +208,28 @@ def digest(*parts: str | bytes) -> str:
     return found.hexdigest()
 
 
-#: What the buyer calls this purchase.
+#: The header with the buyer's name for this purchase.
 PURCHASE_HEADER = "X-Purchase"
-#: A purchase waits so long at most for the listener of ``SHOP_STALL``, seconds.
+#: A purchase waits at most this many seconds for the listener of ``SHOP_STALL``.
 STALL_PATIENCE = 30.0
 _purchase: ContextVar[str] = ContextVar("purchase", default="")
 _first = threading.Lock()
 
 
 def begin_purchase(purchase: str) -> None:
-    """Take the moments of this thread or task for those of *purchase* from now on."""
+    """Count the moments that this thread or task reaches from now on as those of *purchase*."""
     _purchase.set(purchase)
 
 
 def reach(shop: Configuration, what: str, **details: object) -> None:
-    """Note that the purchase has reached a moment: the report's timelines are drawn from these notes.
+    """Note that the purchase has reached the moment *what*, for the timelines in the report.
 
-    Nothing is written unless ``SHOP_JOURNAL`` names a file. ``SHOP_STALL`` lets the load test stop an
-    instance in a moment, so that no test has to hope for the right millisecond.
+    Write it only if ``SHOP_JOURNAL`` names a file. By ``SHOP_STALL`` a load test can stop an instance at a
+    moment, so that no test has to hit the right millisecond.
     """
     if shop.journal:
         moment = {"at": time.time(), "instance": shop.instance, "purchase": _purchase.get(), "what": what}
-        # One write for each line: those of two instances don't mix.
+        # Each line is one write, so that lines of two instances don't mix.
         os.write(_journal(shop.journal), f"{json.dumps(moment | details)}\n".encode())
     if shop.stall:
         _stall_if_told(shop, what)
@@ -250,7 +249,7 @@ def _journal(file: str) -> int:
 
 
 def _stall(port: int) -> None:
-    """Tell the listener which purchase it is, and wait until it has hung up."""
+    """Send the purchase's name to the listener, and wait until it hangs up."""
     with socket.create_connection(("127.0.0.1", port), timeout=STALL_PATIENCE) as harness:
         harness.sendall(_purchase.get().encode())
         harness.shutdown(socket.SHUT_WR)

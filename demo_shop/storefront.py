@@ -1,6 +1,6 @@
-"""What the shop says about a product, as JSON and on the page, and the guards that a visitor can choose from.
+"""The contents of the shop's page and JSON answers, and the guards that a visitor can choose from.
 
-Each choice is a route of its own in every instance, made of the same parts as the one guard of a load test.
+Each choice has a route of its own in every instance, made of the same parts as the one guard of a load test.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ class Choice:
     #: The last part of its route.
     slug: str
     title: str
-    #: The line of code that stands around the view.
+    #: The line of code that guards the view, as the page shows it.
     line: str
     #: One of `demo_shop.guards.GUARDS`.
     guard: str
+    #: Why the guard is enough, or not.
     why: str
     #: Whether the guard passes the fence; None: as the shop's settings say.
     fence: bool | None = None
-    #: The reason in a sale in which one process stood still; by default it is the same.
+    #: The same for a sale in which one process stood still; "": the same text.
     late: str = ""
 
     @property
@@ -45,7 +46,7 @@ class Choice:
 
 
 def plainly(guard: str, title: str, fence: bool | None = None) -> Choice:
-    """Return the guard as the load test has it."""
+    """Return a choice of one of `GUARDS`, with the words that it has there."""
     found = GUARDS[guard]
     return Choice(guard, title, found.line, guard, found.why, fence)
 
@@ -67,7 +68,7 @@ WITH_FENCE = Choice(
     late="The purchase's transaction begins with the fence's row in the database. The next holder waited "
     "there, until the late purchase had found its lock gone and was rolled back.",
 )
-#: The code of an async view in the place of a choice's line, by slug.
+#: The lines of choices whose code differs in async views, by slug.
 ASYNC_LINES = {
     PROCESS.slug: 'async with process_lock("product_1"):  # an asyncio.Lock',
     FENCED: '@distributed_lock("product_<id>")  # and atomic(grant) where it sells',
@@ -83,7 +84,7 @@ QUART_LINES = {
 def choices(shop: Configuration) -> dict[str, Choice]:
     """Return the choices by slug. The guard that the shop was opened with is among them."""
     if shop.row_is_lock:
-        # The fence's row is the lock there: the two are one.
+        # The fence row itself is the lock there, so there is one choice for both.
         offered = [NONE, PROCESS, replace(LOCKED, fence=None)]
     else:
         offered = [NONE, PROCESS, LOCKED, WITH_FENCE]
@@ -151,16 +152,16 @@ def describe(
 
 
 def page(shop: Configuration, lines: Mapping[str, str] = MappingProxyType({})) -> dict[str, object]:
-    """Return what the page has besides: whether it sends buyers, and the guards to choose from.
+    """Return what the page shows beside the product: whether it sends buyers, and the guards to choose from.
 
-    *lines*: the code of the choices that have another in this instance, by slug.
+    *lines*: the lines of choices whose code differs in this instance, by slug.
     """
     offered = [replace(one, line=lines.get(slug, one.line)) for slug, one in choices(shop).items()]
     return {"sales": shop.sales, "choices": offered, "chosen": chosen(shop)}
 
 
 def bought(shop: Configuration, receipt: Receipt) -> dict[str, object]:
-    """Return what the buyer of one product, or of a cart, is told."""
+    """Return the answer to the buyer of one product, or of a cart."""
     return {
         "order": receipt.number,
         "instance": shop.instance,

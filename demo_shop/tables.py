@@ -1,4 +1,4 @@
-"""The tables of the shop, and how a sale and a kept answer are written as rows, by SQLAlchemy."""
+"""The tables of the shop in SQLAlchemy, and functions that write the rows of orders and kept answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 from demo_shop.sale import Asked, OrderLine, Receipt, check_stock
 from flask_distlock.fence import fence_table
 
-#: To the microsecond, because the report draws the orders in time; MySQL's own default is the second.
+#: A time in microseconds, because the report draws orders in time. MySQL's default is seconds.
 Moment = DateTime(timezone=True).with_variant(DATETIME(fsp=6), "mysql")
 
 
@@ -23,14 +23,14 @@ class Base(DeclarativeBase):
     pass
 
 
-# No CHECK (stock >= 0): a database that refuses to be wrong would hide the race.
+# There is no CHECK (stock >= 0), because it would hide the race.
 class Product(Base):
     __tablename__ = "product"
 
     id: Mapped[int] = mapped_column(primary_key=True)
     product_name: Mapped[str] = mapped_column(String(100))
     stock: Mapped[int]
-    #: Only the guard ``optimistic`` looks at it.
+    #: Only the guard ``optimistic`` uses it.
     version: Mapped[int] = mapped_column(default=0)
 
 
@@ -40,10 +40,10 @@ class Purchase(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     product_id: Mapped[int] = mapped_column(ForeignKey("product.id"))
     quantity: Mapped[int] = mapped_column(default=1)
-    #: A cart has one row for each product, and one number.
+    #: The same for all rows of a cart, which has one for each product.
     order_number: Mapped[str] = mapped_column(String(36), index=True)
     instance: Mapped[str] = mapped_column(String(50))
-    #: The stock that this buyer read. Two orders with the same figure are one unit, sold twice.
+    #: The stock that this buyer read. If two orders have read the same stock, one unit was sold twice.
     stock_seen: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(Moment)
 
@@ -68,11 +68,11 @@ class KeptAnswer(Base):
     fingerprint: Mapped[str] = mapped_column(String(64))
     status: Mapped[int]
     body: Mapped[str] = mapped_column(Text)
-    #: Old ones may be deleted: a client that repeats does so within the day.
+    #: Old rows may be deleted, because clients repeat a request within a day.
     created_at: Mapped[datetime] = mapped_column(Moment)
 
 
-#: The fence's rows, which are the distributed lock itself where there is no lock service.
+#: The fence rows, which are the distributed lock itself if there is no lock service.
 FENCE = fence_table(Base.metadata)
 
 
@@ -82,7 +82,7 @@ AnySession = Session | scoped_session[Any]
 def look_up(
     session: AnySession, products: Select[Product], lines: Sequence[OrderLine]
 ) -> Mapping[int, Product]:
-    """Return the *products* that are bought; raise `Refusal` where one is missing, or not enough of it."""
+    """Return the *products* of *lines*. Raise `Refusal` if one is missing, or its stock is too small."""
     wanted = products.where(Product.id.in_([line.sku for line in lines]))
     found = {product.id: product for product in session.scalars(wanted)}
     check_stock(lines, {sku: product.stock for sku, product in found.items()})
@@ -92,7 +92,7 @@ def look_up(
 def record(
     session: AnySession, instance: str, lines: Sequence[OrderLine], seen: Mapping[int, int]
 ) -> Receipt:
-    """Write the order, which is then committed together with the stock."""
+    """Write the order. The caller commits it together with the stock."""
     number = str(uuid.uuid4())
     session.add_all(
         Purchase(
@@ -110,11 +110,11 @@ def record(
 
 
 class KeyTaken(Exception):
-    """The key is in the database already."""
+    """The database already has a row for the key."""
 
 
 def write_answer(session: AnySession, asked: Asked, status: int = 0, body: str = "") -> None:
-    """Write the row of a key. Raises `KeyTaken`; then the transaction has to be rolled back."""
+    """Insert the row of a key. After `KeyTaken`, the caller has to roll the transaction back."""
     row = {"status": status, "body": body, "created_at": datetime.now(UTC)}
     try:
         session.execute(insert(KeptAnswer).values(key=asked.key, fingerprint=asked.fingerprint, **row))
@@ -123,7 +123,7 @@ def write_answer(session: AnySession, asked: Asked, status: int = 0, body: str =
 
 
 def keep_answer(session: AnySession, asked: Asked, status: int, body: str) -> None:
-    """Keep the answer for each later request with this key, unless it is a failure of the shop's."""
+    """Keep the answer for later requests with this key, unless it is a failure of the shop."""
     if status >= 500:
         return
     done = session.execute(
@@ -131,12 +131,12 @@ def keep_answer(session: AnySession, asked: Asked, status: int, body: str) -> No
     )
     assert isinstance(done, CursorResult)
     if not done.rowcount:
-        # The view has rolled back, and the key with it.
+        # The view has rolled back, which removed the row of the key.
         write_answer(session, asked, status, body)
 
 
 def first_answer(session: AnySession, asked: Asked) -> KeptAnswer:
-    """Return the answer to the first request. Raises `Refusal` if that was another request."""
+    """Return the answer to the first request with this key. Raise `Refusal` if that was another request."""
     found = session.get_one(KeptAnswer, asked.key)
     asked.refuse_another(found.fingerprint)
     return found

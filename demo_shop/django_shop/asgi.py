@@ -1,4 +1,4 @@
-"""What uvicorn serves: ``demo_shop.django_shop.asgi:application``."""
+"""The application for uvicorn: ``demo_shop.django_shop.asgi:application``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 import django
 from django.core.handlers.asgi import ASGIHandler
 
-# Not setdefault: the environment may already name another Django project.
+# This overwrites the variable, because the environment may name another Django project.
 os.environ["DJANGO_SETTINGS_MODULE"] = "demo_shop.django_shop.async_settings"
 
 
 class OneThreadHandler(ASGIHandler):
-    """Handler that does the database work of all requests in one thread, with one connection that is kept.
+    """Handler that does the database work of all requests in one thread, which keeps its connection.
 
-    Django's own handler gives each open request a thread, from before its view until its end: a thousand
-    buyers in line for a lock would be a thousand threads.
+    Django's own handler has a thread for each open request: a thousand buyers who wait for a lock would need
+    a thousand threads.
     """
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:

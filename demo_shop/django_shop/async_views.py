@@ -1,6 +1,6 @@
 """The Django shop as ASGI: its views wait for the lock in the event loop, and sell in a thread.
 
-A coroutine can't have Django's transactions: each transaction is one function.
+A coroutine can't use Django's transactions, so each transaction is a plain function.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from django_distlock import distributed_lock
 
 
 async def sell_lines(lines: Sequence[OrderLine], grant: Grant | None) -> Receipt:
-    """Read the stock, think, write what was read minus what is bought, and pass the fence of *grant*."""
+    """Read the stock, pause, write what was read minus what is bought. With a *grant*, pass the fence."""
     if grant:
         return await sync_to_async(sell_fenced)(lines, grant)
     seen = await sync_to_async(read)(lines)
-    # Others are served meanwhile. In the thread it would keep them from the database.
+    # The event loop serves others meanwhile. A pause in the thread would keep them from the database.
     await asyncio.sleep(SHOP.pause)
     return await sync_to_async(write)(lines, seen)
 
@@ -52,13 +52,13 @@ def write(lines: Sequence[OrderLine], seen: Mapping[int, int]) -> Receipt:
 
 
 def sell_fenced(lines: Sequence[OrderLine], grant: Grant) -> Receipt:
-    """Sell in one transaction: who reads before the fence may read what another is about to change."""
+    """Sell in one transaction, because a read before the fence may be outdated."""
     with transaction_of(grant):
         return read_and_write(lines)
 
 
 def transaction_of(grant: Grant | None) -> AbstractContextManager[None]:
-    """Open the outermost transaction, which passes the fence of *grant*."""
+    """Open the outermost transaction, which passes the fence if there is a *grant*."""
     return django_distlock.atomic(grant) if grant else transaction.atomic()
 
 
@@ -67,7 +67,7 @@ FENCED = SHOP.guard == DISTRIBUTED and SHOP.fence
 
 
 def reduce_stock_with(shop: Configuration, fenced: bool) -> Callable[..., Coroutine[Any, Any, HttpResponse]]:
-    """Return the view that sells one unit, with the guard that *shop* names around it."""
+    """Return the view that sells one unit under the guard of *shop*."""
 
     @require_POST
     @guarded_async(shop, distributed_lock("product_<id>", key_name, fence=False), product_name, refuse)
@@ -98,7 +98,7 @@ async def checkout(request: HttpRequest) -> HttpResponse:
 async def sell(request: HttpRequest, lines: Sequence[OrderLine], fenced: bool) -> HttpResponse:
     grant = current_grant() if fenced else None
     if KEY_HEADER in request.headers:
-        # The key, the answer and the order are one transaction, and one transaction is one function.
+        # The key, the answer and the order are one transaction, which has to be one function.
         return await sync_to_async(sell_once)(request, lines, grant)
     return JsonResponse(words.bought(SHOP, await sell_lines(lines, grant)))
 
@@ -112,7 +112,7 @@ def sell_once(request: HttpRequest, lines: Sequence[OrderLine], grant: Grant | N
         return answer(request)
 
 
-#: A view that waits for no lock is not async, and gets a thread.
+# The views that wait for no lock are not async, and Django runs them in the thread.
 urlpatterns = [
     path("", views.storefront, dict(ASYNC_LINES), name="storefront"),
     path("products/<int:id>", views.show_product, name="product"),

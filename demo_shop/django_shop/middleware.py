@@ -1,4 +1,4 @@
-"""What surrounds each view: a connection, the instance's name, and the moments outside of the view."""
+"""Middleware: open the connection, name the instance, and note the moments outside of the view."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 class ConnectionMiddleware:
     """Middleware that opens the thread's connection to the database before the guard.
 
-    Otherwise the first buyers of each thread hold the lock while they connect, and an instance that sells so
-    slowly hardly meets the other one.
+    Otherwise the first buyer of each thread would hold the lock while it connects, and the instances would
+    sell so slowly that they hardly race.
     """
 
     def __init__(self, get_response: GetResponse) -> None:
@@ -32,7 +32,7 @@ class ConnectionMiddleware:
 
 
 class InstanceNameMiddleware:
-    """Middleware that writes into each answer which instance gave it."""
+    """Middleware that writes the instance's name into each response."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -47,7 +47,7 @@ class InstanceNameMiddleware:
 def name_instance_async(
     get_response: Callable[[HttpRequest], Awaitable[HttpResponse]],
 ) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
-    """Do as `InstanceNameMiddleware`, in the event loop."""
+    """Do the same as `InstanceNameMiddleware`, in the event loop."""
 
     async def answer(request: HttpRequest) -> HttpResponse:
         response = await get_response(request)
@@ -58,7 +58,7 @@ def name_instance_async(
 
 
 class Journal:
-    """Middleware that notes whose purchase it is, when the guard has its lock, and what is answered."""
+    """Middleware that notes a purchase's name, when its lock is granted and released, and its answer."""
 
     def __init__(self, get_response: GetResponse) -> None:
         self.get_response = get_response
@@ -66,7 +66,7 @@ class Journal:
         lock_released.connect(self.released)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        # Also where the request has no name: the thread would go on with the name of its last request.
+        # Do this for requests without a name, too, or the thread would keep the name of its last request.
         begin_purchase(request.headers.get(PURCHASE_HEADER, ""))
         response = self.get_response(request)
         if PURCHASE_HEADER not in request.headers:

@@ -1,4 +1,4 @@
-"""The shop's tables. `demo_shop.ledger` makes them, because the Flask shop shares them."""
+"""The shop's tables. `demo_shop.ledger` creates them, because the other frameworks use them, too."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from django_distlock import distributed_lock
 SHOP: Configuration = settings.SHOP
 
 
-#: The unlocked one, under the lock of all products.
+#: The unlocked purchase, under a lock of all products.
 purchase = distributed_lock("catalogue")(unlocked)
 
 
@@ -37,7 +37,7 @@ def shared_report(request: HttpRequest) -> HttpResponse:
 
 
 def add_up() -> HttpResponse:
-    """Read the stock of each product in turn, then the orders: of a purchase in between it sees half."""
+    """Read the stock of each product in turn, then the orders. Of a purchase in between, this sees half."""
     began, stock = time.time(), 0
     for number in range(PRODUCT_ID, PRODUCT_ID + SHOP.products):
         stock += Product.objects.get(pk=number).stock

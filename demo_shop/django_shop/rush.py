@@ -39,7 +39,7 @@ def conditional(request: HttpRequest, id: int) -> HttpResponse:
         enough = Product.objects.filter(pk=id, stock__gte=1)
         if not enough.update(stock=F("stock") - 1):
             return sold_out()
-        return order(id, unit=0)  # which one it was, it never reads
+        return order(id, unit=0)  # it does not read which unit it sells
 
 
 @require_POST

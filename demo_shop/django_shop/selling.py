@@ -39,13 +39,13 @@ RETRIES = 100
 
 
 def read_and_write(lines: Sequence[OrderLine]) -> Receipt:
-    """Read the stock, think, write what was read minus what is bought. Only a lock makes this safe."""
+    """Read the stock, pause, write what was read minus what is bought. Only a lock makes this safe."""
     products = look_up(Product.objects.all(), lines)
     seen = {sku: product.stock for sku, product in products.items()}
     reach(SHOP, "read", stock=seen)
     time.sleep(SHOP.pause)
-    # The read stays outside of the transaction: SQLite refuses to write what it read in an older snapshot,
-    # and that refusal would hide the race which this shop is there to show.
+    # The read is outside of the transaction: otherwise SQLite would refuse a write after an outdated read,
+    # which would hide the race.
     with transaction.atomic():
         for line in lines:
             Product.objects.filter(pk=line.sku).update(stock=seen[line.sku] - line.quantity)
@@ -65,7 +65,7 @@ def subtract(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def for_update(lines: Sequence[OrderLine]) -> Receipt:
-    """Have the database lock the rows until COMMIT."""
+    """Let the database lock the rows until COMMIT."""
     with transaction.atomic():
         products = look_up(Product.objects.select_for_update().order_by("pk"), lines)
         time.sleep(SHOP.pause)
@@ -99,7 +99,7 @@ def optimistic(lines: Sequence[OrderLine]) -> Receipt:
                     write_version(products[line.sku], line.quantity)
                 return record(lines, {sku: product.stock for sku, product in products.items()})
         except StaleVersion:
-            # A random pause, or all would try again at once.
+            # The pause is random, so that not all try again at once.
             time.sleep(random.random() * SHOP.pause)
     raise overtaken()
 
@@ -150,7 +150,7 @@ def key_name(request: HttpRequest, **_: Any) -> Iterable[str]:
 
 
 def once(view: View) -> View:
-    """Decorate *view*: keep its answer for clients that ask again. Stands below the lock."""
+    """Decorate *view*: keep its answer for repetitions. The lock's decorator has to be above this one."""
 
     @functools.wraps(view)
     def answer(request: HttpRequest, **kwargs: Any) -> HttpResponse:
@@ -159,7 +159,7 @@ def once(view: View) -> View:
         if asked is None:
             return view(request, **kwargs)
         with transaction.atomic():
-            # Before everything else: where no lock helps, a second one waits here for the first.
+            # Do this first: without a lock, a repetition waits here for the first request.
             if not claimed(asked):
                 return replay(asked)
             try:

@@ -1,4 +1,4 @@
-"""Settings of the Django shop: the least that serves it."""
+"""Settings of the Django shop, as few as possible."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 USE_TZ = True
 ROOT_URLCONF = "demo_shop.django_shop.urls"
 INSTALLED_APPS = ["django_distlock", "demo_shop.django_shop"]
-# No cookies, hence no session to protect: Django's CsrfViewMiddleware would only stand in the way of Locust.
+# There are no cookies, so CsrfViewMiddleware would protect nothing, and refuse Locust's requests.
 MIDDLEWARE = [
     "demo_shop.django_shop.middleware.InstanceNameMiddleware",
     "demo_shop.django_shop.middleware.ConnectionMiddleware",
 ]
 if SHOP.journal or SHOP.stall:
     MIDDLEWARE.append("demo_shop.django_shop.middleware.Journal")
-# Without debug mode Django mails its errors and writes none; here they belong in the instance's log.
+# Without debug mode, Django would mail errors and not log them.
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -50,8 +50,8 @@ else:
     if ENGINES[_url.scheme] == "mysql":
         import pymysql
 
-        # Django asks for mysqlclient, which is compiled on the spot, with MariaDB's headers.
-        # PyMySQL is pure Python, has the same interface, and stands in for it.
+        # Django wants mysqlclient, whose installation compiles it with MariaDB's headers. PyMySQL is pure
+        # Python and has the same interface.
         pymysql.install_as_MySQLdb()
     _database = {
         "ENGINE": f"django.db.backends.{ENGINES[_url.scheme]}",
@@ -63,5 +63,5 @@ else:
         # The URL's query goes to the driver, as with SQLAlchemy.
         "OPTIONS": dict(parse_qsl(_url.query)),
     }
-# A connection for each thread, kept: opening one for each request would be most of the work.
+# Each thread keeps its connection, because opening one for each request would be most of the work.
 DATABASES = {"default": _database | {"CONN_MAX_AGE": None, "ATOMIC_REQUESTS": SHOP.atomic_requests}}

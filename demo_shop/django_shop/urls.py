@@ -1,4 +1,4 @@
-"""Where the Django shop answers."""
+"""The routes of the Django shop."""
 
 from __future__ import annotations
 

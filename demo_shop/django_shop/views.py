@@ -1,4 +1,4 @@
-"""The views of the Django shop. Those of the articles stand last, as they are described there."""
+"""The views of the Django shop. The last two are those of the articles."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cart_names(request: HttpRequest) -> Iterable[str]:
 
 
 def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callable[..., HttpResponse]:
-    """Return the view that sells one unit, with the guard that *shop* names around it."""
+    """Return the view that sells one unit under the guard of *shop*."""
     sell = WAYS[GUARDS[shop.guard].way]
 
     @require_POST
@@ -78,7 +78,7 @@ def show_product(request: HttpRequest, id: int) -> HttpResponse:
 
 @require_safe
 def storefront(request: HttpRequest, **lines: str) -> HttpResponse:
-    """Show the page. *lines*: the code of the choices that have another in this instance, by slug."""
+    """Show the page. *lines*: the lines of choices whose code differs in this instance, by slug."""
     product = Product.objects.get(pk=PRODUCT_ID)
     shown = {"product": describe(product), "page": words.page(SHOP, lines)}
     return render(request, "storefront.html", shown)
@@ -91,9 +91,9 @@ def describe(product: Product) -> dict[str, object]:
     return words.describe(SHOP, product, shelf, sold, recent)
 
 
-# The two pages of the articles, as they are described there; only the guard is ours.
+# These are the views of the articles, as described there, with our guard.
 log = logging.getLogger("shop")
-# The article's way to write, unless the guard is another way.
+# Write as the article does, unless the guard needs another way.
 take = subtract if sell is WAYS["read_and_write"] else sell
 
 

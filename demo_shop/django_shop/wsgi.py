@@ -1,4 +1,4 @@
-"""What gunicorn serves: ``demo_shop.django_shop.wsgi:application``."""
+"""The application for gunicorn: ``demo_shop.django_shop.wsgi:application``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
-# Not setdefault: the environment may already name another Django project.
+# This overwrites the variable, because the environment may name another Django project.
 os.environ["DJANGO_SETTINGS_MODULE"] = "demo_shop.django_shop.settings"
 application = get_wsgi_application()

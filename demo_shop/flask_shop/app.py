@@ -1,4 +1,4 @@
-"""What gunicorn serves: ``demo_shop.flask_shop.app:app``."""
+"""The application for gunicorn: ``demo_shop.flask_shop.app:app``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flask_distlock import DistLock
 app = Flask(__name__, template_folder=str(Path(__file__).parents[1]))
 app.config["DISTLOCK"] = SHOP.distlock()
 app.config["SQLALCHEMY_DATABASE_URI"] = ledger.database_url(SHOP.database)
-# As many connections as gunicorn has threads: a purchase waits for the lock, never for a connection.
+# There are as many connections as gunicorn's threads, so that no purchase waits for a connection.
 app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"pool_size": 64} | ledger.isolation(SHOP.database)
 db.init_app(app)
 app.register_blueprint(shop)

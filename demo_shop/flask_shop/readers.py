@@ -20,7 +20,7 @@ from flask_distlock import distributed_lock
 readers = Blueprint("readers", __name__, url_prefix="/readers")
 
 
-#: The unlocked one, under the lock of all products.
+#: The unlocked purchase, under a lock of all products.
 purchase = readers.post("/purchase/<int:id>")(distributed_lock("catalogue")(unlocked))
 
 
@@ -36,7 +36,7 @@ def shared_report() -> Response:
 
 
 def add_up() -> Response:
-    """Read the stock of each product in turn, then the orders: of a purchase in between it sees half."""
+    """Read the stock of each product in turn, then the orders. Of a purchase in between, this sees half."""
     began, stock = time.time(), 0
     for number in range(PRODUCT_ID, PRODUCT_ID + SHOP.products):
         stock += db.session.scalar(select(Product.stock).where(Product.id == number)) or 0

@@ -36,7 +36,7 @@ def conditional(id: int) -> Response:
     assert isinstance(done, CursorResult)
     if not done.rowcount:
         return sold_out()
-    receipt = order(id, unit=0)  # which one it was, it never reads
+    receipt = order(id, unit=0)  # it does not read which unit it sells
     db.session.commit()
     return receipt
 
@@ -77,7 +77,7 @@ def batched(id: int) -> Response:
 
 
 def order(id: int, unit: int) -> Response:
-    """Write the order, which is then committed together with the stock."""
+    """Write the order. The caller commits it together with the stock."""
     number = str(uuid.uuid4())
     now = datetime.now(UTC)
     db.session.add(

@@ -34,7 +34,7 @@ RETRIES = 100
 
 
 def read_and_write(lines: Sequence[OrderLine]) -> Receipt:
-    """Read the stock, think, write what was read minus what is bought. Only a lock makes this safe."""
+    """Read the stock, pause, write what was read minus what is bought. Only a lock makes this safe."""
     products = look_up(db.session, select(Product), lines)
     time.sleep(SHOP.pause)
     return write(products, lines)
@@ -50,7 +50,7 @@ def subtract(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def for_update(lines: Sequence[OrderLine]) -> Receipt:
-    """Have the database lock the rows until COMMIT."""
+    """Let the database lock the rows until COMMIT."""
     products = look_up(db.session, select(Product).order_by(Product.id).with_for_update(), lines)
     time.sleep(SHOP.pause)
     return write(products, lines)
@@ -82,7 +82,7 @@ def optimistic(lines: Sequence[OrderLine]) -> Receipt:
         if all(write_version(line, seen[line.sku], versions[line.sku]) for line in lines):
             return record(db.session, SHOP.instance, lines, seen)
         db.session.rollback()
-        # A random pause, or all would try again at once.
+        # The pause is random, so that not all try again at once.
         time.sleep(random.random() * SHOP.pause)
     raise overtaken()
 
@@ -96,7 +96,8 @@ def write(products: Mapping[int, Product], lines: Sequence[OrderLine]) -> Receip
     seen = {sku: product.stock for sku, product in products.items()}
     for line in lines:
         products[line.sku].stock -= line.quantity
-    # Before the order, which shares MySQL's lock on the product's row: two that share it can't both write.
+    # Write the stock before the order, whose foreign key takes a shared lock on the product's row in MySQL:
+    # two purchases that share the row can't both write it.
     db.session.flush()
     return record(db.session, SHOP.instance, lines, seen)
 
@@ -120,7 +121,7 @@ def key_name(*_: Any, **__: Any) -> Iterable[str]:
 
 
 def once(view: View) -> View:
-    """Decorate *view*: commit its changes together with its answer. Stands below the lock."""
+    """Decorate *view*: commit its changes together with its answer. The lock's decorator has to be above."""
 
     @functools.wraps(view)
     def answer(**kwargs: Any) -> Response:
@@ -131,7 +132,7 @@ def once(view: View) -> View:
             db.session.commit()
             return response
         try:
-            # Before everything else: where no lock helps, a second one waits here for the first.
+            # Do this first: without a lock, a repetition waits here for the first request.
             write_answer(db.session, asked)
             response = sell_or_refuse(view, kwargs)
             keep_answer(db.session, asked, response.status_code, response.get_data(as_text=True))

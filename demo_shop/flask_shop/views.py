@@ -1,4 +1,4 @@
-"""The views of the Flask shop. Those of the articles stand last, as they are described there."""
+"""The views of the Flask shop. The last two are those of the articles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cart_names(*_: object) -> Iterable[str]:
 
 
 def reduce_stock_with(shop: Configuration, fence: bool | None = None) -> Callable[..., Response]:
-    """Return the view that sells one unit, with the guard that *shop* names around it."""
+    """Return the view that sells one unit under the guard of *shop*."""
     sell = WAYS[GUARDS[shop.guard].way]
 
     @guarded(shop, distributed_lock("product_<id>", key_name, fence=fence), product_name, refuse)
@@ -86,10 +86,10 @@ def describe(product: Product) -> dict[str, object]:
     return words.describe(SHOP, product, shelf, sold or 0, recent)
 
 
-# The two pages of the articles, as they are described there; only the guard is ours.
+# These are the views of the articles, as described there, with our guard.
 log = logging.getLogger("shop")
 article = Blueprint("article", __name__)
-# The article's way to write, unless the guard is another way.
+# Write as the article does, unless the guard needs another way.
 take = subtract if sell is WAYS["read_and_write"] else sell
 
 

@@ -1,4 +1,4 @@
-"""Locks as people write them, each mending the fault of the one before. For looking at, not for use."""
+"""Flawed locks as people write them, each of which mends a fault of the one before. Do not use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exhibits by name, so that a shop can be opened with each of them as its guard."""
+"""The museum's locks by name, so that a shop can have each of them as its guard."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from demo_shop.museum import MuseumLock
 
 
 class ProcessAnew:
-    """A process lock that each request makes for itself; nobody asks whether it was got."""
+    """A process lock that each request makes for itself. Its acquire() ignores whether it got the lock."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -38,7 +38,7 @@ class Exhibit:
 
 def redis_step(step: int) -> Callable[[Configuration, str], MuseumLock]:
     def make(shop: Configuration, name: str) -> MuseumLock:
-        # A shop that locks with something else needs no client of Redis.
+        # Import this here: a shop with another lock needs no client of Redis.
         from demo_shop.museum import redis_locks
 
         made: MuseumLock = getattr(redis_locks, f"RedisStep{step}")(redis(shop.lock), name, shop.lock_ttl)

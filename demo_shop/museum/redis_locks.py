@@ -10,9 +10,9 @@ from redis import Redis
 
 
 class RedisStep0:
-    """Step 0, SETNX with an expiry, and DEL: the caller that sets the key has the lock."""
+    """Step 0: SETNX with an expiry, and DEL. The caller that sets the key has the lock."""
 
-    #: What the key holds. Nobody looks at it yet.
+    #: The value of the key, which nobody reads yet.
     value = "OK"
 
     def __init__(self, redis: Redis, name: str, expiry: float = 30.0) -> None:
@@ -105,7 +105,7 @@ return 0
 
 
 class RedisStep4(RedisStep3):
-    """Step 4: compare-and-delete and compare-and-expire are Lua scripts, each one step in the server."""
+    """Step 4: Lua scripts compare and delete, or compare and expire, in one step on the server."""
 
     def release(self) -> None:
         self.released.set()
@@ -116,7 +116,7 @@ class RedisStep4(RedisStep3):
 
 
 class Inside(threading.local):
-    """How often the current thread is inside."""
+    """How often the running thread has entered the lock."""
 
     count = 0
 

@@ -1,4 +1,4 @@
-"""The unfair lock of ZooKeeper: one node, and everybody stares at it."""
+"""The unfair lock of ZooKeeper: one node, which all waiters watch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kazoo.exceptions import NodeExistsError
 
 
 class ZooKeeperUnfair:
-    """A node that everybody tries to create. Losers watch it, and all of them try again when it goes."""
+    """A node that all callers try to create. The losers watch it, and all try again when it is deleted."""
 
     def __init__(self, zookeeper: KazooClient, path: str, patience: float = 20.0) -> None:
         self.zookeeper, self.path, self.patience = zookeeper, path, patience

@@ -1,3 +1,3 @@
-"""The shop as a Quart application, which is Flask for an event loop."""
+"""The shop as an application of Quart, which is Flask for an event loop."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What uvicorn serves: ``demo_shop.quart_shop.app:app``."""
+"""The application for uvicorn: ``demo_shop.quart_shop.app:app``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the Quart shop writes a sale. Functions that are not async run in the one thread of the database."""
+"""How the Quart shop writes a sale. Functions that are not async run in the only thread for the database."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ thread = ThreadPoolExecutor(1, "database")
 
 
 async def in_thread(function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-    """Call *function* in the thread of the database, and wait until it has ended, whatever happens.
+    """Call *function* in the thread for the database, and wait for its end, even if this task is cancelled.
 
-    A client who goes away cancels its view, and not what the thread writes: the lock is kept for that.
+    A client who goes away cancels the view, but the thread goes on writing: the lock is kept until its end.
     """
     work = asyncio.get_running_loop().run_in_executor(thread, function, *arguments)
     cancelled = None
@@ -44,24 +44,24 @@ async def in_thread(function: Callable[[*Arguments], Result], *arguments: *Argum
             cancelled = error
     if cancelled is None:
         return work.result()
-    # No caller is left to hear of its error, and asyncio would log an error that nobody has read.
+    # Nobody is left to get the thread's error, and asyncio would log an error that was never retrieved.
     work.exception()
     raise cancelled
 
 
 @contextmanager
 def transaction_of(grant: Grant | None) -> Iterator[Session]:
-    """Open a transaction, which passes the fence of *grant*."""
+    """Open a transaction, which passes the fence if there is a *grant*."""
     with Session(engine) as session, transaction(grant, session) if grant else session.begin():
         yield session
 
 
 async def sell(lines: Sequence[OrderLine], grant: Grant | None) -> Receipt:
-    """Read the stock, think, write what was read minus what is bought, and pass the fence of *grant*."""
+    """Read the stock, pause, write what was read minus what is bought. With a *grant*, pass the fence."""
     if grant:
         return await in_thread(sell_fenced, lines, grant)
     seen = await in_thread(read, lines)
-    # Others are served meanwhile. In the thread it would keep them from the database.
+    # The event loop serves others meanwhile. A pause in the thread would keep them from the database.
     await asyncio.sleep(SHOP.pause)
     return await in_thread(sell_seen, lines, seen)
 
@@ -77,16 +77,16 @@ def sell_seen(lines: Sequence[OrderLine], seen: Mapping[int, int]) -> Receipt:
 
 
 def sell_fenced(lines: Sequence[OrderLine], grant: Grant) -> Receipt:
-    """Sell in one transaction: who reads before the fence may read what another is about to change."""
+    """Sell in one transaction, because a read before the fence may be outdated."""
     with transaction_of(grant) as session:
         return read_and_write(session, lines)
 
 
 def sell_once(asked: Asked, lines: Sequence[OrderLine], grant: Grant | None) -> tuple[int, str, bool]:
-    """Return status and body, and whether an earlier request with this key had them."""
+    """Return status and body, and whether they are those of an earlier request with this key."""
     try:
         with transaction_of(grant) as session:
-            # Before everything else: where no lock helps, a second one waits here for the first.
+            # Do this first: without a lock, a repetition waits here for the first request.
             write_answer(session, asked)
             try:
                 status, body = 200, json.dumps(words.bought(SHOP, read_and_write(session, lines)))
