@@ -1,3 +1,3 @@
-"""The load test: fifty buyers, one product, and the question whether the shop sells more than it has."""
+"""The load test: fifty buyers, one product. Does the shop sell more than it has?"""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m loadtest``: run the story, or the matrix. ``… up SCENARIO``: only open its shop."""
+"""``python -m loadtest`` runs a story or the matrix; ``… up SCENARIO`` only opens the scenario's shop."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     except SystemExit as end:
         # argparse's own status is 2, which would read as inconclusive.
         return COULD_NOT_RUN if end.code else ALL_SHOWN
-    # Ending our servers is part of ending, also when we are asked to end from outside.
+    # SIGTERM has to raise SystemExit, so that we stop our servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         if options.matrix:
@@ -95,8 +95,8 @@ def tell_story(options: argparse.Namespace) -> int:
 
 @contextmanager
 def servers(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Start the servers of all scenarios that take seconds to start; yield lock service and database."""
-    # A lock service that is to fail is each scenario's own, with a database that has seen no other's fences.
+    """Start the servers that all scenarios share. Yield the lock service and the database."""
+    # For outages, each scenario starts its own lock service, and a database without fences of others.
     if options.database in SERVERS and options.story != FAILOVER:
         with (
             workspace() as directory,
@@ -207,7 +207,7 @@ def open_shop(options: argparse.Namespace) -> NoReturn:
 
 
 def choose(scenarios: tuple[Scenario, ...], wanted: list[str]) -> list[Scenario]:
-    """Return the wanted scenarios, each with its control before it: alone, a locked run proves nothing."""
+    """Return the wanted scenarios, each after its control, without which a locked run proves nothing."""
     if not wanted:
         return list(scenarios)
     controls = {scenario.control for scenario in scenarios if scenario.slug in wanted}

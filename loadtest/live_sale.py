@@ -1,4 +1,4 @@
-"""Sales on request, in a shop that is open for a browser: the buyers, and what the page is told."""
+"""Sales that the page of an open shop asks for: their buyers, and the data that the page shows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from loadtest.stack import Stack
 from loadtest.verdict import SOLD, SOLD_OUT
 
 BUYERS = 50
-#: Longer than any wait for a lock, and any standstill, seconds.
+#: Seconds, longer than any wait for a lock and any standstill.
 PATIENCE = 30.0
-#: A buyer who was turned away comes again, after so many seconds at most.
+#: A buyer who was turned away comes again after this many seconds at most.
 PAUSE = 2.0
 #: The outcomes of a purchase.
 ANSWERS = (BOUGHT, MISSED, REFUSED, FAILED) = ("sold", "sold_out", "refused", "failed")
@@ -57,13 +57,13 @@ def count(ledger: Ledger, initial: int) -> SaleTally:
 
 @dataclass(slots=True)
 class PageSale:
-    """One sale that the page asked for: the chosen guard, and what the buyers were told."""
+    """One sale that the page asked for: the chosen guard, and the answers to the buyers."""
 
     number: int
     choice: Choice
-    #: It has all keys from the start: the page reads it while buyers add to it.
+    #: It has all keys from the start, because the page reads it while buyers count.
     answers: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(ANSWERS, 0)))
-    #: Whether a process is to stand still, and what came of that.
+    #: Whether a process is to be stopped, and what came of that.
     stands_still: bool = False
     standing: StoppedHolder | None = None
     runs: bool = True
@@ -85,7 +85,7 @@ class LiveSale:
     """The sales of one `Stack`, one at a time."""
 
     def __init__(self, stack: Stack) -> None:
-        """Call this before the instances of *stack* are started: they are told where to ask."""
+        """Call this before the instances of *stack* start, because it adds to their configuration."""
         self.stack, self.choices = stack, choices(stack.shop)
         self.standstill = Standstill(stack)
         self.sale: PageSale | None = None
@@ -95,7 +95,7 @@ class LiveSale:
         self._mutex = threading.Lock()
 
     def begin(self, slug: str, stands_still: bool = False) -> bool:
-        """Fill the shelf and send the buyers, who meet the guard *slug*. False: a sale is under way."""
+        """Fill the shelf and send buyers to the guard *slug*. Return False if a sale is under way."""
         with self._mutex:
             if self.sale and self.sale.runs:
                 return False
@@ -109,7 +109,7 @@ class LiveSale:
         return read_ledger(self.stack.database)
 
     def close(self) -> None:
-        """Wait for the end of the sale. Where the instances are gone its buyers get no answer, and go."""
+        """Wait for the end of the sale. It ends even if the instances have ended, because buyers give up."""
         if self._thread:
             self._thread.join()
         self.standstill.close()
@@ -123,7 +123,7 @@ class LiveSale:
                 else:
                     self._send(sale, BUYERS)
                 tally = count(self.ledger(), self.stack.shop.stock)
-            # A new one: the old one may be being read.
+            # Make a new dict, because another thread may be reading the old one.
             self.last = self.last | {sale.choice.slug: (sale, tally)}
         finally:
             sale.runs = False
@@ -133,7 +133,7 @@ class LiveSale:
             buyer.join()
 
     def _send_around(self, sale: PageSale) -> None:
-        """Send one buyer first, whose process stands still while the others come."""
+        """Send one buyer first, whose process is stopped while the others come."""
         standstill = self.standstill
         port, purchase = standstill.port, {PURCHASE_HEADER: standstill.purchase}
         first = threading.Thread(target=self._buy, args=(sale, port, purchase))
@@ -157,7 +157,7 @@ class LiveSale:
         return buyers
 
     def _buy(self, sale: PageSale, port: int, purchase: Mapping[str, str] | None = None) -> None:
-        """Buy at *port*, or be told "sold out". *purchase*: headers of the one that stands still."""
+        """Buy at *port*, and come again if refused. *purchase*: extra headers of the purchase to stop."""
         patience, headers = time.monotonic() + PATIENCE, dict(purchase or {})
         while True:
             try:
@@ -174,7 +174,7 @@ class LiveSale:
             sale.answers[answer.told] += 1
 
     def _ask(self, slug: str, port: int, headers: Mapping[str, str]) -> SaleAnswer:
-        """Ask for one purchase, and return what it comes to."""
+        """Request one purchase, and return the outcome."""
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)) as connection:
             connection.request("POST", f"/products/{PRODUCT_ID}/reduce/{slug}", headers=dict(headers))
             answer = connection.getresponse()
@@ -190,7 +190,7 @@ class LiveSale:
 
 
 def offer(live: LiveSale) -> str:
-    """Return the sentence beside the box to tick; "" where no process can stand still."""
+    """Return the sentence beside the checkbox for a standstill; "" if no process can be stopped."""
     if not live.standstill.offered:
         return ""
     lease = f"{live.stack.shop.lock_ttl:g} s"
@@ -198,7 +198,7 @@ def offer(live: LiveSale) -> str:
 
 
 def told_meanwhile(standing: StoppedHolder) -> str:
-    """Say what happens while a process stands still. A screen reader speaks each change, so there are few."""
+    """Say what happens while a process stands still. It changes rarely, because a screen reader speaks it."""
     who = standing.instance
     if not standing.locked:
         return f"{who} stands still. It has read {standing.unit} in stock, and others buy meanwhile."
@@ -211,7 +211,7 @@ def told_meanwhile(standing: StoppedHolder) -> str:
 
 
 def told_of_standstill(standing: StoppedHolder) -> str:
-    """Say what happened, in the order in which it did."""
+    """Say what happened during a standstill, in that order."""
     who, long = standing.instance, f"{standing.seconds:.0f} s"
     if not standing.locked:
         said = f"{who} stood still for {long} after it had read {standing.unit} in stock"
@@ -229,14 +229,14 @@ def told_of_standstill(standing: StoppedHolder) -> str:
 
 
 def why(sale: PageSale) -> str:
-    """Return the reason, which stands below what happened; while a process stands still, for how long."""
+    """Return the reason for the outcome; while a process stands still, say for how long."""
     if not sale.runs:
         return sale.choice.why_late if sale.standing else sale.choice.why
     standing = sale.standing
     return f"For {standing.seconds:.0f} s." if standing and standing.lasted is None else ""
 
 
-#: Orders in the page's table.
+#: The number of orders in the page's table.
 RECENT = 8
 
 
@@ -311,7 +311,7 @@ def one_instance(name: str, ledger: Ledger, tally: SaleTally) -> dict[str, objec
 
 
 def in_short(sale: PageSale, tally: SaleTally) -> str:
-    """Return the outcome of a sale in short, for beside its guard."""
+    """Return a short outcome of a sale, for the list of guards."""
     stood = "One process stood still: " if sale.standing else ""
     said = f"{stood}{tally.sold} orders for {tally.initial} units"
     return f"{said}, {tally.excess} for units already sold" if tally.excess else f"{said}, none twice"

@@ -1,7 +1,7 @@
-"""Fifty buyers who all start together and ask ten times each.
+"""Fifty buyers who all start together and buy ten times each.
 
-Runs alone, with its web page, against a shop that `scripts/demo up` has opened. It imports nothing
-of this project, because the `locust` command finds it by its path.
+This also runs by itself, with Locust's web page, against a shop that `scripts/demo up` has opened. It imports
+nothing of this project, because the `locust` command loads it by its path.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def buy(products: int) -> dict[str, Any]:
 
 
 def fill_cart(products: int) -> dict[str, Any]:
-    """Fill a cart with some of the products, in any order: locks must not be taken in that order."""
-    # Small carts are the most frequent: only they sell what is left of one product when the others are gone.
+    """Fill a cart with some of the products, in random order, in which locks must not be taken."""
+    # Most carts are small, because only they can sell the rest of one product when the others are sold out.
     size = min(random.randint(1, products), random.randint(1, products))
     chosen = random.sample(range(1, products + 1), size)
     return {"method": "POST", "url": "/checkout", "json": {"lines": [{"sku": sku} for sku in chosen]}}
@@ -60,7 +60,7 @@ VISITS: dict[str, Callable[[int], dict[str, Any]]] = {
 
 
 class Sale:
-    """The gate before the shop, and a row for each answer: what the buyers of a run share."""
+    """What the buyers of a run share: a gate, so that they start together, and a row for each answer."""
 
     def __init__(self) -> None:
         self.opened = gevent.event.Event()
@@ -74,7 +74,7 @@ class Sale:
         self.opened.set()
 
     def enter(self, environment: Environment) -> None:
-        """Wait before the gate; the last buyer to come opens it."""
+        """Wait at the gate. The last buyer to come opens it."""
         self.buyers += 1
         if environment.runner is None or self.buyers >= environment.runner.target_user_count:
             self.open()
@@ -84,7 +84,7 @@ class Sale:
         self.buyers -= 1
         if self.buyers or environment.runner is None:
             return
-        # The runner would wait for ever for buyers who have gone home. A buyer's own greenlet can't end it.
+        # Otherwise the runner would wait for ever. A buyer's own greenlet can't end the runner.
         headless = environment.web_ui is None
         gevent.spawn(environment.runner.quit if headless else environment.runner.stop)
 
@@ -96,7 +96,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--purchases", type=int, default=10, help="How often each buyer buys")
     parser.add_argument("--visit", choices=VISITS, default="buy", help="What they ask the shop for")
     parser.add_argument("--products", type=int, default=1, help="How many products there are, for carts")
-    # A sale has to come to an end.
+    # The pause has a limit, so that a sale ends.
     parser.add_argument(
         "--pause", type=float, default=5.0, help="Longest time until they come again, seconds"
     )
@@ -121,7 +121,7 @@ events.quitting.add_listener(write_record)
 
 class Buyer(FastHttpUser):
     wait_time = constant(0)
-    # A purchase is never repeated behind our back: each answer, or its absence, is counted once.
+    # The client repeats no request, so that each answer, or its absence, is counted once.
     max_retries = 0
     connection_timeout = network_timeout = 60.0
 
@@ -129,7 +129,7 @@ class Buyer(FastHttpUser):
         options = self.environment.parsed_options
         self.left, self.products, self.visit = options.purchases, options.products, options.visit
         self.pause = options.pause
-        # A buyer has seen the page; and the instances connect to their database before the sale.
+        # Request a page first, as a buyer does, so that the instances connect to their database already.
         self.client.get("/products/1", name="look")
         sale.enter(self.environment)
 
@@ -143,7 +143,7 @@ class Buyer(FastHttpUser):
         purchase = str(sale.purchases)
         asked = time.time()
         asking = VISITS[self.visit](self.products)
-        # The shop's own notes call it the same.
+        # The shop's journal has the same name for the purchase.
         called = {"X-Purchase": purchase}
         with self.client.request(name=self.visit, catch_response=True, headers=called, **asking) as answer:
             said = body(answer)
@@ -164,7 +164,7 @@ class Buyer(FastHttpUser):
                 answer.success()
             else:
                 answer.failure(f"{answer.status_code} {row['code'] or ''}".strip())
-        # Coming again at once would be refused again, and spend all purchases of this buyer on one jam.
+        # A buyer who came again at once would waste all purchases on the same jam.
         gevent.sleep(min(self.pause, pause_of(headers.get("Retry-After"))))
 
 
@@ -177,12 +177,12 @@ def body(answer: Any) -> dict[str, Any]:
 
 
 def pause_of(retry_after: str | None) -> float:
-    """Return the seconds until a buyer that was turned away comes again."""
+    """Return the seconds in the header ``Retry-After``; 0 without it."""
     return float(retry_after) if retry_after and retry_after.isdigit() else 0.0
 
 
 def wait_of(timing: str) -> float | None:
-    """Return the milliseconds before the guard, from ``wait;dur=1.25, work;dur=7.10``."""
+    """Return the milliseconds of the wait for the guard, from ``wait;dur=1.25, work;dur=7.10``."""
     for part in timing.split(","):
         name, _, value = part.strip().partition(";dur=")
         if name == "wait":

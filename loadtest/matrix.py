@@ -1,4 +1,4 @@
-"""The matrix: the proof for each lock service, database and framework. Its cells share their servers."""
+"""The matrix: a proof for each lock service, database and framework, with servers that its cells share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from loadtest.verdict import Conclusion
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
-    """The cells that share a control: they differ in the lock service only."""
+    """Cells with the same control, which differ only in the lock service."""
 
     visit: Visit
     database: str
@@ -43,7 +43,7 @@ class Matrix:
         return len(self.rows) * (1 + len(self.backends))
 
     def runs(self, row: MatrixRow) -> list[SaleRun | None]:
-        """Return the control, and the cell of each lock service; None where it was not run."""
+        """Return the runs of the control and of each lock service; None for those that were not run."""
         return [self.controls.get(row), *(self.cells.get((row, backend)) for backend in self.backends)]
 
     def __iter__(self) -> Iterator[tuple[MatrixRow, str | None, SaleRun]]:
@@ -58,7 +58,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class MatrixTerms:
-    """What all sales have in common."""
+    """The settings that all sales share."""
 
     shop: Configuration
     crowd: BuyerCrowd
@@ -68,7 +68,7 @@ class MatrixTerms:
 
 
 class MatrixWatcher(Protocol):
-    """An observer that is told how far the matrix is."""
+    """An observer of the matrix's progress."""
 
     def starting(self, what: str) -> None: ...
     def begin(self, row: MatrixRow, backend: str | None) -> None: ...
@@ -84,10 +84,10 @@ def plan(
 
 
 def fill(matrix: Matrix, terms: MatrixTerms, watcher: MatrixWatcher) -> None:
-    """Run every cell: one database at a time, and for each lock service one set of instances."""
+    """Run every cell, one database after the other, with one set of instances for each lock service."""
     with ExitStack() as services:
         directory = services.enter_context(workspace())
-        # The control asks no lock service; a directory costs nothing.
+        # The control uses no lock service, but the instances need one in their settings.
         locks: dict[str | None, str] = {None: "file"}
         for backend in matrix.backends:
             watcher.starting(backend)
@@ -109,7 +109,7 @@ def fill_column(
     terms: MatrixTerms,
     watcher: MatrixWatcher,
 ) -> None:
-    """Run the cells that can share instances: all that have the same database and lock service."""
+    """Run the cells with the same database and lock service, which share instances."""
     backend, url = lock
     watcher.starting(f"the instances for {rows[0].database} and {backend or 'the control'}")
     shop = replace(terms.shop, guard=DISTRIBUTED if backend else "process")
@@ -160,10 +160,10 @@ def conclusions(matrix: Matrix) -> list[Conclusion]:
     return found + [Conclusion.INCONCLUSIVE] * (len(matrix) - len(found))
 
 
-#: The terminal shows so many doubts: where all is odd, there are hundreds.
+#: The terminal shows at most this many doubts, because there may be hundreds.
 DOUBTS = 20
 VISIT_WORDS = {"buy": "one unit", "cart": "a cart"}
-#: The table's; the progress and the report say it in full.
+#: Marks in the table. The progress and the report write the words in full.
 MARKS = {Conclusion.SHOWN: "", Conclusion.WRONG: "! ", Conclusion.INCONCLUSIVE: "? "}
 LEGEND = {Conclusion.WRONG: "!: WRONG, a unit was sold twice", Conclusion.INCONCLUSIVE: "?: INCONCLUSIVE"}
 
@@ -200,7 +200,7 @@ class MatrixProgress(Teller):
 
 
 def outcome(run: SaleRun) -> str:
-    """Return the outcome of a sale: in capitals where it is not what it must be."""
+    """Return the outcome of a sale, in capitals if it is not what it must be."""
     sold = f"{run.figures.sold} of {run.figures.initial}"
     match run.conclusion:
         case Conclusion.SHOWN:
@@ -212,7 +212,7 @@ def outcome(run: SaleRun) -> str:
 
 
 def cell(run: SaleRun | None) -> str:
-    """Return how many units were sold in the cell, marked where that is not what it must be."""
+    """Return how many units were sold in the cell, with a mark if the outcome is not what it must be."""
     if run is None:
         return "NOT RUN"
     return f"{MARKS[run.conclusion]}{run.figures.sold}"
@@ -246,7 +246,7 @@ def in_all(matrix: Matrix) -> str:
 
 
 def doubts(matrix: Matrix) -> list[str]:
-    """Return the reasons where a cell is not what it must be."""
+    """Return the reasons of all cells that are not what they must be."""
     return [
         f"{row.database}, {row.framework}, {VISIT_WORDS[row.visit.slug]}, {backend or 'control'}: {reason}"
         for row, backend, run in matrix

@@ -1,7 +1,7 @@
-"""The moments of purchases: what the instances noted of them, and what stops an instance in one of them.
+"""The moments of purchases: how to read them from the journal, and how to stop an instance at one of them.
 
-A purchase asks the load test in the moment in which it is to stop, and waits for the answer. So it is stopped
-exactly there, and no test hopes for the right millisecond.
+At the moment in which a purchase is to stop, it connects to the load test and waits until that hangs up. So
+it stops exactly there, and no test has to hit the right millisecond.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from loadtest.servers.lock_services import StrikableService
 from loadtest.servers.processes import PATIENCE
 from loadtest.stack import Stack
 
-#: The others have done what they can if nothing was sold for so long, seconds.
+#: If nothing was sold for this many seconds, the other buyers have done what they can.
 AT_REST = 1.5
 
 
@@ -50,7 +50,7 @@ class Moment:
     code: str | None = None
 
 
-#: The moments of one purchase by what they are, in their order.
+#: The moments of one purchase by name, in their order.
 PurchaseMoments = dict[str, Moment]
 
 
@@ -58,7 +58,7 @@ def read_moments(journal: str) -> tuple[Moment, ...]:
     """Return the moments in *journal*, oldest first."""
     if not journal or not Path(journal).exists():
         return ()
-    # An instance that is being stopped may have written half a line, which it ends later.
+    # A stopped instance may have written half a line, which it completes later.
     lines = [line for line in Path(journal).read_text().splitlines(keepends=True) if line.endswith("\n")]
     return tuple(sorted(map(read_moment, lines), key=lambda moment: moment.at))
 
@@ -81,7 +81,7 @@ def by_purchase(moments: Iterable[Moment]) -> dict[str, PurchaseMoments]:
 
 
 def early_releases(moments: Iterable[Moment]) -> int:
-    """Count the purchases that released the lock before their COMMIT was done."""
+    """Count the purchases that released the lock before their COMMIT had ended."""
     purchases = by_purchase(moments).values()
     both = [one for one in purchases if "released" in one and "committed" in one]
     return sum(one["released"].at < one["committed"].at for one in both)
@@ -92,14 +92,14 @@ class StoppedPurchase:
     """A purchase whose instance stood still from *since* to *until*, Unix times."""
 
     instance: str
-    #: The purchase that was under way, as its buyer calls it.
+    #: The buyer's name for the purchase that was under way.
     purchase: str
     since: float
     until: float
 
 
 class InstanceStopper:
-    """Stops *instance* once, in the middle of a purchase, while the sale goes on. Use it by ``with``."""
+    """Stops *instance* once, in the middle of a purchase, while the sale goes on. It is a context manager."""
 
     def __init__(self, stop: Stop, instance: str) -> None:
         self.stop, self.instance = stop, instance
@@ -119,7 +119,7 @@ class InstanceStopper:
 
     @property
     def where(self) -> str:
-        """Return ``SHOP_STALL`` for the instances."""
+        """The value of ``SHOP_STALL`` for the instances."""
         return f"{self.instance}:{self.stop.at}:{self._listener.getsockname()[1]}"
 
     @contextmanager
@@ -143,12 +143,12 @@ class InstanceStopper:
 
     @contextmanager
     def _interrupted(self, stack: Stack, purchase: socket.socket) -> Iterator[float]:
-        """Hold the purchase in the block. Yields the time at which it was stopped."""
+        """Stop the purchase during the block. Yield the time at which it was stopped."""
         victim = stack.instances[stack.names.index(self.instance)]
         try:
             victim.freeze()
             since = time.time()
-            # It goes on as soon as it runs again.
+            # After this the purchase goes on as soon as its process runs again.
             purchase.close()
             yield since
         finally:
@@ -161,7 +161,7 @@ class InstanceStopper:
         return None
 
     def _let_others_buy(self, stack: Stack, since: float) -> None:
-        """Wait until the others have the lock, and then until enough is sold or nothing moves any more."""
+        """Wait until others have the lock, and then until they have sold enough or sell nothing any more."""
         before, patience = stack.ledger(), time.monotonic() + PATIENCE
         enough = before.sold + (before.stock if self.stop.sold is None else self.stop.sold)
         while not self._passed_on(stack, since) and time.monotonic() < patience:
@@ -181,9 +181,9 @@ class InstanceStopper:
 
 
 class ServiceStriker(InstanceStopper):
-    """Strikes the lock service while one purchase is inside, and many wait for the lock.
+    """Strikes the lock service while one purchase holds the lock and many wait for it.
 
-    The purchase goes on at once; where the service *forgets*, after the others have had their turn.
+    The purchase goes on at once or, if the service *forgets* the hold, after others have sold.
     """
 
     def __init__(self, struck: StrikableService, forgets: bool, stop: Stop, instance: str) -> None:
@@ -198,7 +198,7 @@ class ServiceStriker(InstanceStopper):
 
     def _run(self, stack: Stack) -> None:
         super()._run(stack)
-        # The kernel ends what this thread has started when the thread ends: see `ChildProcess`.
+        # When this thread ends, the kernel ends the processes that it has started: see `ChildProcess`.
         self._sale_is_over.wait()
 
     @contextmanager
@@ -213,27 +213,27 @@ class ServiceStriker(InstanceStopper):
 
 
 STANDS_AT = "read"
-#: The one buyer has so long to get to that moment, seconds: the others have not come yet.
+#: The first buyer has this many seconds to get to that moment, before the others come.
 ARRIVAL = 10.0
-#: A purchase that connects tells its name within this time, seconds.
+#: A purchase that connects sends its name within this many seconds.
 AT_ONCE = 1.0
-#: The process goes on so long after its lease at the latest, seconds.
+#: The process goes on at the latest this many seconds after its lease.
 LATEST = 10.0
 
 
 @dataclass(slots=True)
 class StoppedHolder:
-    """A holder that stands still in a sale of the page, and what has come of it so far."""
+    """A holder that is stopped in a sale of the page, and what has happened so far."""
 
     instance: str
-    #: How long a holder that stands still keeps its lock, seconds.
+    #: For how many seconds a stopped holder keeps its lock.
     lease: float
     #: The stock that it had read.
     unit: int
     #: Whether it holds the lock that all processes share.
     locked: bool
     began: float
-    #: Seconds; None: it still stands still.
+    #: For how many seconds it was stopped; None: it still is.
     lasted: float | None = None
     #: Whether the lock went to somebody else meanwhile.
     passed_on: bool = False
@@ -251,17 +251,18 @@ class StoppedHolder:
 class Standstill:
     """Stops one process of a `Stack` for longer than its lease, while it holds the lock.
 
-    SIGSTOP, between reading the stock and writing it: as a virtual machine that is moved, or a laptop that is
-    closed. The process is one of Django: elsewhere the lock checks its lease right before COMMIT, and finds
-    out without the fence, too. Make it before the instances are started: they are told where to ask.
+    It sends SIGSTOP between reading the stock and writing it, which is what happens to a virtual machine that
+    is moved, or a laptop that is closed. The process runs Django: elsewhere the lock checks its lease right
+    before COMMIT, and notices the loss even without the fence. Make it before the instances start, because it
+    adds to their configuration.
     """
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
-        #: The buyer's secret name for its purchase: nobody else can stop an instance.
+        #: The buyer's name for its purchase. It is secret, so that nobody else can stop an instance.
         self.purchase = secrets.token_hex(16)
         django = [number for number, framework in enumerate(stack.frameworks) if framework == "django"]
-        #: Whether there is a process to stop, and a lock that doesn't stay with it.
+        #: Whether there is a process to stop, and a lock that passes on meanwhile.
         self.offered = bool(django) and has_lease(stack.shop.lock) and not stack.shop.lock_backend
         if self.offered:
             self.number = django[0]
@@ -277,7 +278,7 @@ class Standstill:
 
     @property
     def port(self) -> int:
-        """Return the port of the instance itself: nginx would choose another one."""
+        """The port of the instance itself, because nginx would choose an instance."""
         return self.stack.instance_ports[self.number]
 
     def close(self) -> None:
@@ -286,9 +287,9 @@ class Standstill:
 
     @contextmanager
     def held(self, choice: Choice) -> Iterator[StoppedHolder | None]:
-        """Stop the instance in the purchase that was sent to it, until the others have had their turn.
+        """Stop the instance during the purchase that was sent to it, until the others have bought.
 
-        The others come in the block. *choice*: their guard. Yields None where no purchase got so far.
+        The others come in the block. *choice*: their guard. Yield None if no purchase got to the moment.
         """
         purchase = self._purchase()
         if purchase is None:
@@ -298,14 +299,14 @@ class Standstill:
         try:
             with purchase:
                 victim.freeze()
-                # We hang up: it goes on as soon as it runs again.
+                # Here we hang up, so that the purchase goes on as soon as its process runs again.
             with closing(distlock.connect(self.stack.shop.lock, prefix="shop")) as locks:
                 ledger, number = self.stack.ledger(), number_of(locks)
                 unit, lease = ledger.left[PRODUCT_ID], self.stack.shop.lock_ttl
                 locked = choice.guard == DISTRIBUTED
                 standing = StoppedHolder(self.instance, lease, unit, locked, time.monotonic())
                 yield standing
-                # Where the purchase has passed the fence, the others wait for it in the database.
+                # If the purchase has passed the fence, the others wait for its row and buy nothing.
                 least = 0 if choice.fence else 1
                 self._let_others_buy(standing, least, ledger.sold, locks, number)
             standing.lasted = standing.seconds
@@ -322,7 +323,7 @@ class Standstill:
                 return None
             purchase.settimeout(AT_ONCE)
             with contextlib.suppress(OSError):
-                # To its end: the purchase only listens from then on.
+                # Read to the end: after its name, the purchase only listens.
                 if purchase.makefile("rb").read(len(self.purchase) + 1) == self.purchase.encode():
                     return purchase
             purchase.close()
@@ -331,9 +332,9 @@ class Standstill:
     def _let_others_buy(
         self, standing: StoppedHolder, least: int, before: int, locks: distlock.Locks, number: int | None
     ) -> None:
-        """Wait until nothing moves any more, and the others have the lock and have bought *least* units.
+        """Wait until the others have the lock, have bought *least* units, and buy nothing any more.
 
-        *before*: how much was sold, and *number*: the hold's fence, when the process began to stand still.
+        *before*: how many units were sold, and *number*: the hold's fence number, when the process stopped.
         """
         moved, pause = time.monotonic(), Event()
         victim = self.stack.instances[self.number].process
@@ -349,7 +350,7 @@ class Standstill:
 
 
 def has_lease(lock: str) -> bool:
-    """Return whether a lock at the URL *lock* passes on when its holder stands still."""
+    """Return whether a lock at the URL *lock* passes on while its holder is stopped."""
     scheme, separator, _ = lock.partition("://")
     return bool(separator) and capabilities_of(scheme).lease
 

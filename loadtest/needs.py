@@ -1,6 +1,6 @@
-"""``python -m loadtest.needs``: what a run needs of Debian. ``scripts/demo`` asks before it installs.
+"""``python -m loadtest.needs``: print the Debian packages that a run needs, for ``scripts/demo``.
 
-It runs on a bare Python, and so does all that it imports.
+It runs before anything is installed, so it imports only modules that need no third party.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from loadtest.servers.databases import DATABASES
 from loadtest.servers.lock_services import BACKENDS
 from loadtest.stories import FAILOVER
 
-#: The help was asked for, and printed: nothing else is to be done.
+#: The exit status after the help was printed: ``scripts/demo`` has nothing else to do.
 TOLD, COULD_NOT_RUN = 4, 3
 SERVERS = {
     "redis": "redis-server",
@@ -31,7 +31,7 @@ SERVERS = {
 
 def needs(options: argparse.Namespace) -> list[str]:
     """Return the packages, by the names that ``scripts/setup.sh`` knows."""
-    # The matrix has every lock service and database, unless one is chosen; that of failovers what goes on.
+    # Unless one is chosen, the matrix needs all lock services and databases; failovers need those to strike.
     every = lock_services.STRUCK_BACKENDS if options.story == FAILOVER else BACKENDS
     started = {options.backend} if options.backend else set(every)
     started |= {options.database} if options.database else set(DATABASES)

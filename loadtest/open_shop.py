@@ -1,4 +1,4 @@
-"""What ``scripts/demo up`` does: open the shop of a scenario for a browser, and serve its ``/sale``."""
+"""``scripts/demo up``: open the shop of a scenario for a browser, and serve its ``/sale``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def invitation(
 
 
 def keep_open(scenario: Scenario, visit: Visit, stack: Stack, crowd: BuyerCrowd) -> NoReturn:
-    """Tell where the shop is, then tell each change of its stock, until Ctrl-C."""
+    """Print the shop's address, then each change of its stock, until Ctrl-C."""
     print(invitation(scenario, visit, stack.names, stack.url, crowd), flush=True)
     if has_desktop():
         webbrowser.open(f"{stack.url}/")
@@ -75,7 +75,7 @@ def keep_open(scenario: Scenario, visit: Visit, stack: Stack, crowd: BuyerCrowd)
 
 
 def has_desktop() -> bool:
-    """Return whether a person would see a browser. Without a desktop a browser could take the terminal."""
+    """Return whether a browser would have a window. Without one it could take over the terminal."""
     desktop = sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
     return bool(desktop) and sys.stdout.isatty()
 
@@ -93,10 +93,10 @@ PATH, STANDS_STILL = "/sale", "stands-still"
 
 @contextmanager
 def serve_sales(stack: Stack) -> Iterator[int]:
-    """Serve `PATH`, and yield the port. ``GET`` tells of the sale; ``POST /sale/<choice>`` begins one.
+    """Serve `PATH`, and yield the port. ``GET`` returns the state of the sale.
 
-    ``POST /sale/<choice>?stands-still``: one process stands still in it. This is no part of the shop, whose
-    instances are busy with the buyers: nginx sends to it what the page asks.
+    ``POST /sale/<choice>`` begins a sale, and with ``?stands-still`` stops one process in it. This server is
+    not part of the shop, whose instances are busy with the buyers: nginx passes the page's requests to it.
     """
     live = LiveSale(stack)
 
@@ -129,7 +129,7 @@ def serve_sales(stack: Stack) -> Iterator[int]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """The terminal tells what is sold, not what is asked."""
+            """Write nothing: the terminal shows what is sold, and no requests."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), SaleHandler) as server:
         server.daemon_threads = True

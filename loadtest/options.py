@@ -1,4 +1,4 @@
-"""What can be asked of ``scripts/demo``, and what can't, with the reason."""
+"""The options of ``scripts/demo``, and why some combinations are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from loadtest.stories import (
 
 
 def objection(options: argparse.Namespace) -> str:
-    """Return why this can't be run; "" if it can."""
+    """Return why these options can't be run; "" if they can."""
     if options.is_async and (refused := object_to_async(options)):
         return refused
     if options.framework == QUART and not options.is_async:
@@ -82,7 +82,7 @@ def objection(options: argparse.Namespace) -> str:
 
 
 def _others(unknown: str, known: list[str]) -> str:
-    """Return what was meant perhaps, and what there is."""
+    """Return the end of a sentence: what was perhaps meant instead of *unknown*, and all that is *known*."""
     close = difflib.get_close_matches(unknown, known, n=1)
     meant = f". Did you mean {close[0]!r}? There" if close else "; there"
     return f"{meant} are: {', '.join(known)}"
@@ -167,9 +167,9 @@ def object_to_matrix(options: argparse.Namespace) -> str:
     return ""
 
 
-#: Fewer units than the page sends buyers, and a shop that thinks long enough to be watched.
+#: With ``up`` there are fewer units than buyers, and purchases are slow enough to watch (seconds).
 UP_STOCK, UP_PAUSE = 20, 0.05
-#: Its locks have a lease: the page can show what happens to a holder that stands still.
+#: With ``up`` locks have a lease, so that the page can show what happens to a stopped holder.
 UP_BACKEND = "redis"
 EPILOG = (
     "Exit status: 0 every scenario went as expected, 1 a locked shop oversold or a guarded one broke, "
@@ -185,7 +185,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     if options.up and not options.scenarios:
         options.scenarios = [opened_first(options)]
     if refused := objection(options):
-        # Ten lines of usage would hide it.
+        # parser.error() would print ten lines of usage, which hide the reason.
         parser.exit(2, f"{parser.prog}: {refused}\n{parser.prog} --help tells of every option.\n")
     usual = STORIES[options.story]
     options.crowd = replace(
@@ -193,7 +193,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         users=usual.crowd.users if options.users is None else options.users,
         purchases=usual.crowd.purchases if options.purchases is None else options.purchases,
     )
-    # The matrix of readers has each lock service.
+    # The matrix of readers runs on all lock services.
     options.backend = options.backend or (None if options.matrix else usual.backend)
     options.database = options.database or usual.database
     options.framework = options.framework or usual.framework

@@ -1,6 +1,6 @@
 """The story of readers: reports that are read while units are sold, and a gateway that takes five at a time.
 
-Readers and buyers are threads, which come to one shop for all scenarios.
+Readers and buyers are threads. All scenarios use the same shop.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from loadtest.stack import Stack
 from loadtest.stories import LIMITED, READERS_CONTROLS, SHARED, TORN, UNLIMITED
 from loadtest.verdict import SOLD_OUT, Conclusion
 
-#: Two views of each pair, which differ only in the guard.
+#: The view of each scenario. The first two and the last two differ only in the guard.
 PATHS = {
     TORN: "/readers/report",
     SHARED: "/readers/report/shared",
     UNLIMITED: "/readers/pay",
     LIMITED: "/readers/pay/limited",
 }
-#: So many have to be inside at once, or a lock for a single one would look the same.
+#: This many have to be inside at once, because an exclusive lock would also go right.
 TOGETHER = {SHARED: 2, LIMITED: GATEWAY_LIMIT}
 
 
@@ -42,12 +42,12 @@ TOGETHER = {SHARED: 2, LIMITED: GATEWAY_LIMIT}
 class ReadersFigures:
     """The numbers of one scenario."""
 
-    #: Reports or payments that were answered, and how many of them were wrong: torn, or refused.
+    #: How many reports or payments were answered, and how many of them were wrong: torn, or refused.
     answered: int
     wrong: int
     #: The most that were inside at one moment.
     together: int
-    #: Requests, also purchases, that got another answer than they may.
+    #: How many requests, including purchases, got an answer that they must not get.
     failed: int
     #: Answers by the instance that gave them.
     served_by: Mapping[str, int]
@@ -56,13 +56,13 @@ class ReadersFigures:
     initial: int
     left: int
     sold: int
-    #: Whether everybody had come and gone when the time was over.
+    #: Whether all visitors had finished in time.
     ended: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one scenario did, and what it means."""
+    """The numbers of one scenario, and what they mean."""
 
     scenario: Scenario
     seen: ReadersFigures
@@ -72,7 +72,7 @@ class Reading:
 
 
 def judge(scenario: Scenario, seen: ReadersFigures, control: Conclusion | None) -> Reading:
-    """Judge *seen*. *control*: what became of the same run without the guard."""
+    """Judge *seen*. *control*: the conclusion of the same run without the guard."""
     doubts = tuple(doubts_of(scenario, seen))
     harmless = Outcome.INCONCLUSIVE if doubts else Outcome.EXACT
     outcome = Outcome.BROKEN if seen.wrong else harmless
@@ -101,7 +101,7 @@ def doubts_of(scenario: Scenario, seen: ReadersFigures) -> Iterator[str]:
         yield f"At most {seen.together} inside at once, and {least} have to be: it may be a lock for fewer."
 
 
-#: How long a payment takes, seconds.
+#: The duration of a payment, seconds.
 PAYMENT = 0.02
 
 
@@ -124,9 +124,9 @@ class Gateway:
             self.most = max(self.most, self._inside)
             room = self._inside <= GATEWAY_LIMIT
         if room:
-            # No code sets the event: a payment takes its time.
+            # Nothing sets the event: this only waits.
             threading.Event().wait(PAYMENT)
-        # Out before it is told, so that who takes its place is never counted beside it.
+        # Leave before the answer is sent, so that the next payment is never counted beside this one.
         with self._lock:
             self._inside -= 1
             self.taken += room
@@ -145,11 +145,11 @@ def open_gateway() -> Iterator[Gateway]:
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
-            """The verdict tells what was refused."""
+            """Write nothing: the verdict counts refusals."""
 
     class GatewayServer(ThreadingHTTPServer):
         daemon_threads = True
-        #: The gateway has to count all who come at once, so none may wait to be accepted.
+        #: No connection may wait to be accepted, because the gateway has to count all that come at once.
         request_queue_size = 128
 
     with GatewayServer(("127.0.0.1", 0), GatewayHandler) as server:
@@ -164,9 +164,9 @@ def open_gateway() -> Iterator[Gateway]:
 
 
 TAKEN, REFUSED = 200, 502
-#: A function that asks the shop, given a method and a path.
+#: A function that sends a request to the shop: its method and path.
 AskShop = Callable[[str, str], None]
-#: A visitor waits so long for an answer, seconds.
+#: A visitor waits at most this many seconds for an answer.
 PATIENCE = 60.0
 
 
@@ -179,7 +179,7 @@ class ReadersAnswer:
 
 @dataclass(slots=True)
 class Visitors:
-    """Threads that begin together; each has one connection."""
+    """Threads that visit the shop, each with one connection."""
 
     port: int
     crowds: list[threading.Thread] = field(default_factory=list)
@@ -188,7 +188,7 @@ class Visitors:
     over: threading.Event = field(default_factory=threading.Event)
 
     def invite(self, users: int, visit: Callable[[AskShop], None]) -> list[threading.Thread]:
-        """Make threads for *users* who do *visit*, which is given a function that asks the shop."""
+        """Make threads for *users* who run *visit*, which gets a function that sends requests to the shop."""
         invited = [threading.Thread(target=self._come, args=(visit,), daemon=True) for _ in range(users)]
         self.crowds += invited
         return invited
@@ -224,7 +224,7 @@ def run_scenarios(
     begin: Callable[[int, int, Scenario], None],
     end: Callable[[Reading], None],
 ) -> list[Reading]:
-    """Run each scenario, in the same shop. *begin* and *end* are told how far it is."""
+    """Run each scenario in the same shop. *begin* and *end* are called before and after each."""
     done: dict[str, Reading] = {}
     with open_gateway() as gateway:
         shop = replace(shop, gateway=gateway.url)
@@ -242,7 +242,7 @@ def run_scenarios(
 
 
 def visit_reports(stack: Stack, path: str, crowd: BuyerCrowd, _: Gateway) -> ReadersFigures:
-    """Send readers, who ask for reports until all purchases are made."""
+    """Send readers, who request reports until all purchases are made."""
     visitors = Visitors(stack.front.port)
 
     def buy(ask: AskShop) -> None:
@@ -306,8 +306,8 @@ def figures_of(
 
 
 def most(times: Iterable[tuple[float, float]]) -> int:
-    """Return how many of *times*, each from and to, share one moment."""
-    # At one moment, ends come before beginnings.
+    """Return the highest number of *times*, each a beginning and an end, that share one moment."""
+    # Of equal times, ends sort before beginnings.
     turns = sorted(turn for began, ended in times for turn in ((began, 1), (ended, -1)))
     inside = highest = 0
     for _, change in turns:
@@ -316,7 +316,7 @@ def most(times: Iterable[tuple[float, float]]) -> int:
     return highest
 
 
-#: The matrix: by framework and lock service.
+#: The readings of the matrix, by framework and lock service.
 ReadersCells = dict[tuple[str, str], Sequence[Reading]]
 HEADINGS = ("scenario", "answered", "wrong", "at once", "must be", "is", "")
 
@@ -357,7 +357,7 @@ def in_all(readings: Sequence[Reading]) -> str:
 
 
 def why_not(reading: Reading) -> tuple[str, ...]:
-    """Return the reasons where a scenario did not show what it must."""
+    """Return the reasons if the scenario did not show what it must."""
     if reading.conclusion is Conclusion.SHOWN:
         return ()
     if reading.scenario.must_be is Outcome.BROKEN and reading.outcome is not Outcome.BROKEN:
@@ -378,7 +378,7 @@ def in_every_cell(cells: ReadersCells) -> str:
 
 
 def matrix_summary(cells: ReadersCells) -> str:
-    """Return a row for each framework: what went wrong without the guard and with it."""
+    """Return a table with a row for each framework: what went wrong without the guard and with it."""
     backends = list(dict.fromkeys(backend for _, backend in cells))
     frameworks = dict.fromkeys(framework for framework, _ in cells)
     rows = [(one, *(cell(cells[one, backend]) for backend in backends)) for one in frameworks]

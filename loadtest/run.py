@@ -1,4 +1,4 @@
-"""One scenario, run: the stack comes up, Locust buys, and what was seen is gathered before the stack goes."""
+"""Run one scenario: start the stack, let Locust buy, and collect the results before the stack ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LONGEST_SALE = 120.0
 
 @dataclass(frozen=True, slots=True)
 class SaleRun:
-    """What one scenario did, and what it means."""
+    """The results of one scenario, and what they mean."""
 
     scenario: Scenario
     visit: Visit
@@ -51,9 +51,9 @@ class SaleRun:
     #: One row for each answer, as `loadtest.locustfile` writes it.
     rows: list[dict[str, Any]]
     ledger: Ledger
-    #: The directory of the servers' logs, which are kept if anything was odd.
+    #: The directory of the servers' logs, which are kept if there are doubts.
     logs: Path | None = None
-    #: The moments that the instances noted, where they were asked to.
+    #: The moments that the instances noted, if the scenario needs them.
     moments: tuple[Moment, ...] = ()
     stopped: StoppedPurchase | None = None
 
@@ -73,7 +73,7 @@ def run_scenario(
     with ExitStack() as opened:
         stopper = None
         if scenario.stop:
-            # The first instance's name, as the stack makes it.
+            # The stack gives the first instance this name.
             first = f"{scenario.instances[0]}-1"
             stopper = InstanceStopper(scenario.stop, first)
             if scenario.outage:
@@ -98,12 +98,12 @@ def hold_sale(
     progress: Callable[[Ledger], None] | None,
     stopper: InstanceStopper | None = None,
 ) -> SaleRun:
-    """Hold one sale in a shop that is open. Without *progress* nothing reads its database meanwhile."""
+    """Hold one sale in an open shop. Without *progress*, nothing else reads its database meanwhile."""
     with stopper.beside(stack) if stopper else nullcontext():
         record = load(stack, front, visit, crowd, progress)
     ledger, rows, stopped = stack.ledger(), record["rows"], stopper.stopped if stopper else None
     moments, outage = read_moments(stack.shop.journal), scenario.outage
-    # An outage after which the service remembers the hold leaves the lock with its holder.
+    # If the service remembers the hold after an outage, the lock stays with its holder.
     stops = outage.forgets if outage else scenario.stop is not None
     figures = replace(
         figures_of(visit, stack.shop.stock, crowd, front.names, rows, ledger),
@@ -128,7 +128,7 @@ def hold_sale(
         ledger,
         stack.keep_logs(f"{visit.slug}-{scenario.slug}") if verdict.doubts else None,
         moments,
-        # An outage strikes the lock service, and stops no instance.
+        # An outage stops no instance.
         None if outage else stopped,
     )
 
@@ -136,7 +136,7 @@ def hold_sale(
 def load(
     stack: Stack, front: Front, visit: Visit, crowd: BuyerCrowd, progress: Callable[[Ledger], None] | None
 ) -> dict[str, Any]:
-    """Let the crowd in. Locust runs as a process of its own, because it patches the one that it is in."""
+    """Let the crowd buy. Locust runs in its own process, because gevent patches the process that it is in."""
     record, log = stack.directory / "record.json", stack.directory / "locust.log"
     record.unlink(missing_ok=True)
     locust = ChildProcess("locust", locust_command(front.url, visit, crowd, record), log)
@@ -149,7 +149,7 @@ def load(
             except subprocess.TimeoutExpired:
                 if progress:
                     progress(stack.ledger())
-        # Asked to end, Locust still writes down what it has seen. Such a run is inconclusive: others go on.
+        # A Locust that is stopped still writes its record. The run is inconclusive, but others can go on.
         locust.stop()
         if progress:
             progress(stack.ledger())
@@ -228,12 +228,13 @@ def absence_of(
     if struck is None:
         return Absence(None, expected)
     granted = [moment.at for moment in moments if moment.what == "granted" and moment.at > struck.since]
-    # A purchase that is inside keeps the others out of the database: only the first grant shows the service.
+    # If the service forgets, the purchase inside keeps the next one waiting in the database, so that only the
+    # first grant tells when the service was back.
     shown = [struck.since, *(granted[:1] if outage.forgets else granted)]
     gaps = [after - before for before, after in pairwise(shown)]
     return Absence(max(gaps, default=None), expected)
 
 
 def is_refusal(code: str | None) -> bool:
-    """Return whether the guard turned the buyer away: by distlock's codes, or by the shop's own."""
+    """Return whether *code* says that the guard turned the buyer away, in distlock's codes or the shop's."""
     return code == "overtaken" or str(code).startswith("lock_")

@@ -22,10 +22,10 @@ from loadtest.verdict import SOLD, Conclusion
 
 @contextmanager
 def slow_postgresql() -> Iterator[str]:
-    """Start a server in which each COMMIT takes `RUSH_COMMIT_PAUSE` longer, as for a disk or a replica.
+    """Start a server in which each COMMIT takes `RUSH_COMMIT_PAUSE` seconds longer, as on a real disk.
 
-    ``commit_delay`` is waited with the rows still locked, once for each COMMIT, and where it is durable.
-    One that comes meanwhile is written along, as on a disk.
+    PostgreSQL waits for ``commit_delay`` while the rows are still locked, once for each COMMIT. Other COMMITs
+    that come meanwhile are written together with it, as on a disk.
     """
     slow = {"fsync": "on", "commit_siblings": "0", "commit_delay": f"{RUSH_COMMIT_PAUSE * 1e6:.0f}"}
     with running_postgresql(POSTGRESQL_OPTIONS | slow) as url:
@@ -40,9 +40,9 @@ def hold_sales(
     begin: Callable[[int, int, Scenario, Configuration], None],
     end: Callable[[SaleRun], None],
 ) -> list[SaleRun]:
-    """Run a sale for each guard. *begin* and *end* are told how far it is.
+    """Run a sale for each guard. *begin* and *end* are called before and after each.
 
-    Counting the orders meanwhile would take from what is measured.
+    Nothing counts the orders during a sale, because that would slow it down.
     """
     runs: dict[str, SaleRun] = {}
     with (
@@ -65,7 +65,7 @@ BATCHED, CONDITIONAL = "batched", "conditional"
 HEADINGS = ("", "sold", "of", "left", "is", "sales/s", "half within", "p99", "")
 MARKS = {Conclusion.SHOWN: "", Conclusion.WRONG: "WRONG", Conclusion.INCONCLUSIVE: "INCONCLUSIVE"}
 COMMIT = f"{RUSH_COMMIT_PAUSE * 1000:g} ms"
-#: Sales a second with a COMMIT each, if nothing else took any time.
+#: How many sales a second are possible with a COMMIT each, if nothing else takes time.
 MOST = f"{1 / RUSH_COMMIT_PAUSE:.0f}"
 
 
@@ -73,9 +73,9 @@ MOST = f"{1 / RUSH_COMMIT_PAUSE:.0f}"
 class SalePace:
     """How fast a sale was, for those who bought something."""
 
-    #: A second, from the opening until the last one was answered.
+    #: Sales per second, from the opening until the last answer.
     sales: float
-    #: Milliseconds until the answer: half of them waited no longer than *half*, 99 % than *late*.
+    #: Milliseconds until the answer: the median, and the 99th percentile.
     half: float
     late: float
 
@@ -107,7 +107,7 @@ def order(run: SaleRun) -> str:
 
 
 def code_of_view(framework: str, name: str) -> str:
-    """Return a function of ``rush.py`` as it stands in the shop, for the report."""
+    """Return the source code of a function of the shop's ``rush.py``, for the report."""
     text = (ROOT / "demo_shop" / f"{framework}_shop" / "rush.py").read_text("utf-8")
     found = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}[name]
     first = min([found.lineno, *(decorator.lineno for decorator in found.decorator_list)])
@@ -115,12 +115,12 @@ def code_of_view(framework: str, name: str) -> str:
 
 
 def compared(runs: Sequence[SaleRun]) -> list[SaleRun]:
-    """Return all runs but the control: what sells units twice sells none of them fast."""
+    """Return all runs but the control, whose pace means nothing, because it sells units twice."""
     return [run for run in runs if run.scenario.slug != RUSH_CONTROL]
 
 
 def fastest(runs: Sequence[SaleRun]) -> float:
-    """Return the pace that fills the picture, sales a second."""
+    """Return the highest pace, sales per second, which fills the plot."""
     return max((pace(run).sales for run in compared(runs)), default=0.0) or 1.0
 
 

@@ -1,4 +1,4 @@
-"""A scenario: which instances with which guard, who comes to buy, and what must be seen."""
+"""A scenario: its instances and their guard, the buyers who come, and the outcome that it must have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class BuyerCrowd:
 
     users: int = 50
     purchases: int = 10
-    #: A buyer who is told to come later does so after this time at the latest, seconds.
+    #: A buyer who is told to come later does so after this many seconds at most.
     pause: float = 5.0
 
     @property
@@ -26,7 +26,7 @@ class BuyerCrowd:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What the buyers do in the shop: the page that they ask for, and what stands on the shelf for them."""
+    """What the buyers do in the shop: the page that they request, and the products that they find."""
 
     slug: str
     #: The rest of a sentence that begins with "Each buyer".
@@ -35,15 +35,15 @@ class Visit:
     race: str
     stock: int
     products: int = 1
-    #: Between read and write, seconds.
+    #: Seconds between read and write.
     pause: float = 0.01
-    #: Whether the answer tells of an order, or of its refusal. The article's pages answer the same to all.
+    #: Whether the answer says if there is an order. The article's pages give all buyers the same answer.
     tells: bool = True
     #: Whether the stock is in Redis and not in the database.
     in_redis: bool = False
 
     def furnish(self, shop: Configuration, stock: int | None, pause: float | None) -> Configuration:
-        """Return *shop* as this visit needs it, where nothing else was asked for."""
+        """Return *shop* with the stock and pause of this visit, unless others are given."""
         pause = self.pause if pause is None else pause
         return replace(
             shop,
@@ -70,14 +70,14 @@ VISITS = {
         "and writes each stock back minus what is bought. A cart is bought as a whole or not at all.",
         stock=25,
         products=4,
-        # A cart is more work for the database, and only work in the same moment shows the race.
+        # A cart is more work for the database, so the pause has to be longer for carts to overlap.
         pause=0.04,
     ),
     REDUCE: Visit(
         REDUCE,
         "asks for GET /stock/reduce?id=1, which always answers OK",
         "The shop looks up the stock, thinks, and if there was some lets the database subtract one.",
-        # As in the article: the last unit is the one that is sold twice. One thinks only once, so longer.
+        # As in the article, the last unit is sold twice. There is only one chance, so the pause is longer.
         stock=1,
         pause=0.2,
         tells=False,
@@ -99,16 +99,16 @@ class Outcome(StrEnum):
 
     OVERSOLD = "oversold"
     EXACT = "exact"
-    #: Chance decides, and one of the two must be seen.
+    #: Chance decides between the two above.
     EITHER = "either"
-    #: Something else than units went wrong: see `loadtest.readers`.
+    #: Reports were torn or payments refused: see `loadtest.readers`.
     BROKEN = "broken"
     INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The moment in which the first instance stops in its first purchase, until others had their turn."""
+    """The moment at which the first instance stops in its first purchase, until others have bought."""
 
     #: The moment of the purchase: see `demo_shop.sale.reach`.
     at: str
@@ -118,9 +118,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Some instances with one guard, and what must be seen when a crowd buys at them."""
+    """Some instances with one guard, and the outcome that a sale must have there."""
 
-    #: The arrangement of the instances and the guard, by their short names.
+    #: Short names of the arrangement and the guard.
     slug: str
     #: The name of the arrangement.
     where: str
@@ -132,18 +132,18 @@ class Scenario:
     control: str | None = None
     #: Whether the guard passes the fence.
     fence: bool = False
-    #: Whether the transaction is the framework's, around the whole view; and how long its COMMIT takes.
+    #: Whether the framework opens a transaction around the view, and how many seconds longer COMMIT takes.
     atomic_requests: bool = False
     commit_pause: float = 0.0
     stop: Stop | None = None
-    #: What is done to the lock service in that moment, in the place of stopping the instance.
+    #: What is done to the lock service at that moment, instead of stopping the instance.
     outage: Outage | None = None
-    #: In the place of the guard's own title.
+    #: A title for the guard; "": its own.
     called: str = ""
 
     @property
     def is_timed(self) -> bool:
-        """Return whether the scenario is about which moment comes before which."""
+        """Whether the scenario is about the order of moments, so that the instances note them."""
         return self.atomic_requests or self.stop is not None
 
     @property
@@ -160,7 +160,7 @@ class Scenario:
         return replace(
             shop,
             guard=self.guard,
-            # A story of what happens without the fence keeps it off.
+            # A scenario with a stop shows what happens without the fence.
             fence=self.fence or (shop.fence and self.stop is None),
             atomic_requests=shop.atomic_requests or self.atomic_requests,
             commit_pause=self.commit_pause or shop.commit_pause,
@@ -179,7 +179,7 @@ FRAMEWORKS = ("django", "flask", "mixed")
 MIXED = "a Django and a Flask instance"
 #: The two instances that each framework's name stands for.
 PAIRS = {"django": ("django", "django"), "flask": ("flask", "flask"), "mixed": ("django", "flask")}
-#: Django with async views; and Quart, Flask for an event loop: Flask's own async views have a thread each.
+#: Django with async views; and Quart, because each of Flask's async views needs a thread.
 ASGI, QUART = "django-asgi", "quart"
 ASYNC_FRAMEWORKS = ("django", QUART, "mixed")
 ASYNC_PAIRS = {"django": (ASGI, ASGI), QUART: (QUART, QUART), "mixed": (ASGI, QUART)}
@@ -187,7 +187,7 @@ TWO_ASYNC, MIXED_ASYNC = "two async instances", "an async Django instance and a 
 
 
 def async_story(framework: str) -> tuple[Scenario, ...]:
-    """Return the story in event loops: as `story`, with Quart in the place of Flask."""
+    """Return the same scenarios as `story`, with async views, and Quart instead of Flask."""
     told = process_is_enough("one async instance", ASYNC_PAIRS[framework][:1])
     if framework != "mixed":
         told += pair("two", TWO_ASYNC, ASYNC_PAIRS[framework], "process", DISTRIBUTED)
@@ -200,16 +200,16 @@ def process_is_enough(where: str, instances: tuple[str, ...]) -> tuple[Scenario,
 
 
 def story(framework: str, guard: str = DISTRIBUTED) -> tuple[Scenario, ...]:
-    """Return the story: plain scenarios of *framework*, with *guard* where all instances need one."""
+    """Return the scenarios of *framework*: a process lock on one instance, and *guard* on two."""
     told = process_is_enough("one instance", PAIRS[framework][:1])
-    # In the mixed story, two instances are the Django and the Flask one: see below.
+    # "mixed" has no two instances of one framework, only the pair below.
     if framework != "mixed":
         told += pair("two", "two instances", PAIRS[framework], "process", guard)
     return told + pair("mixed", MIXED, PAIRS["mixed"], "process", guard)
 
 
 def unlocked(framework: str, is_async: bool = False) -> Scenario:
-    """Return two instances without a lock: for a shop that is opened, to see it go wrong."""
+    """Return the scenario of two instances without a lock, for an open shop that goes wrong."""
     pairs = ASYNC_PAIRS if is_async else PAIRS
     slug, where = "two", TWO_ASYNC if is_async else "two instances"
     if framework == "mixed":

@@ -26,7 +26,7 @@ from loadtest.servers.processes import ChildProcess, StackError, check_free, fre
 
 NGINX = Template("""\
 daemon off;
-# One process, ours: there is no user to switch to, also when root runs the demo.
+# nginx runs as one process, as our user, also when root runs the demo.
 master_process off;
 pid "$directory/nginx.pid";
 error_log "$directory/nginx.log";
@@ -40,10 +40,10 @@ http {
     scgi_temp_path "$directory/scgi";
 
     upstream shop {
-        # max_fails=0: an instance is never left out because it was slow once.
+        # With max_fails=0, nginx never leaves out an instance because it was slow once.
 $servers
         keepalive 64;
-        # Shorter than gunicorn's, so that a connection is never used while gunicorn closes it.
+        # This is shorter than gunicorn's, so that nginx never uses a connection while gunicorn closes it.
         keepalive_timeout 30s;
     }
     server {
@@ -53,9 +53,9 @@ $servers
             proxy_http_version 1.1;
             proxy_set_header Connection "";
             proxy_set_header Host $$host;
-            # A purchase that failed half-way is told to the buyer, never sent again to the other instance.
+            # The buyer gets an error if a purchase fails half-way. It is never sent to the other instance.
             proxy_next_upstream off;
-            # Longer than the longest wait for a lock.
+            # This is longer than the longest wait for a lock.
             proxy_read_timeout 60s;
         }
 $more
@@ -83,13 +83,14 @@ NGINX_SALES = Template("""\
 def configure_nginx(directory: Path, port: int, upstreams: Sequence[int], sales: int = 0) -> list[str]:
     """Write nginx's configuration, and return the command that serves it.
 
-    Round robin; nothing is sent twice; all files of nginx are in *directory*. *sales*: the port of ``/sale``.
+    It distributes requests in turn, sends none twice, and keeps all its files in *directory*. *sales*: the
+    port of ``/sale``; 0: there is none.
     """
     servers = "\n".join(f"        server 127.0.0.1:{upstream} max_fails=0;" for upstream in upstreams)
     file = directory / "nginx.conf"
     more = NGINX_SALES.substitute(port=sales) if sales else ""
     file.write_text(NGINX.substitute(directory=directory, port=port, servers=servers, more=more))
-    # -e: nginx opens its built-in error log before it reads where we want it.
+    # -e: otherwise nginx would open its default error log before it reads the configuration.
     return [find_nginx(), "-p", str(directory), "-e", str(directory / "nginx.log"), "-c", str(file)]
 
 
@@ -98,12 +99,12 @@ APPLICATIONS = {
     "django": "demo_shop.django_shop.wsgi:application",
     "flask": "demo_shop.flask_shop.app:app",
 }
-#: Served by uvicorn and not by gunicorn.
+#: The applications that uvicorn serves, and not gunicorn.
 ASGI_APPLICATIONS = {
     ASGI: "demo_shop.django_shop.asgi:application",
     QUART: "demo_shop.quart_shop.app:app",
 }
-#: Fewer than there are buyers, as in a shop: those who find no thread stand in the server's own queue.
+#: There are fewer threads than buyers, as in a real shop: the other buyers wait in the server's queue.
 THREADS = 16
 
 
@@ -124,10 +125,10 @@ class Stack:
     """Database, lock service, instances and nginx. Leaving the ``with`` ends everything that it started.
 
     *shop* configures all instances; its ``instance``, ``database``, ``lock`` and ``goods`` are filled in.
-    *backend* and *database* are what to start, or the URL of what runs already. *applications*: what gunicorn
-    is told to serve for each of *frameworks*; *threads*: how many threads each such instance has.
-    *asgi_applications*: the same for uvicorn. *sales*: serves ``/sale`` for the shop's page, and gives its
-    port: see `loadtest.open_shop`.
+    *backend* and *database* name what to start, or are URLs of servers that run already. *applications*: the
+    application that gunicorn serves for each of *frameworks*, with *threads* threads. *asgi_applications*:
+    the same for uvicorn. *sales*: serves ``/sale`` for the shop's page, and yields its port: see
+    `loadtest.open_shop`.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class Stack:
         self.names = tuple(f"{name}-{number}" for number, name in enumerate(frameworks, 1))
         self.shop, self.database = replace(shop, sales=sales is not None), database
         self.sales, self.sales_port = sales, 0
-        #: Held while a sale of the page is under way: a shelf that is filled then would be sold twice.
+        #: A sale of the page holds it, because units that are added during the sale would be sold twice.
         self.shelf = threading.Lock()
         self.instances: list[ChildProcess] = []
         self.instance_ports: list[int] = []
@@ -201,7 +202,7 @@ class Stack:
             remote_services.open_goods_sale(self.shop.goods, self.shop.stock)
 
     def keep_logs(self, name: str) -> Path:
-        """Copy the servers' logs to where they outlive the stack."""
+        """Copy the servers' logs to a directory that outlives the stack, and return it."""
         kept = VAR / "logs" / name
         kept.mkdir(parents=True, exist_ok=True)
         for log in self.directory.glob("*.log"):
@@ -216,7 +217,7 @@ class Stack:
         )
 
     def front_for(self, frameworks: Sequence[str]) -> Front:
-        """Return the nginx in front of the first instances of these frameworks. It is opened once."""
+        """Return the nginx in front of the first instances of these frameworks, and start it if need be."""
         left, behind = list(enumerate(self.frameworks)), []
         for framework in frameworks:
             found = next(one for one in left if one[1] == framework)
@@ -228,7 +229,7 @@ class Stack:
         return self._fronts[key]
 
     def open_front(self, behind: Sequence[int], port: int = 0) -> Front:
-        """Put nginx before the instances with these numbers."""
+        """Start nginx in front of the instances with these numbers."""
         port = port or free_port()
         directory = self.directory / f"front-{port}"
         directory.mkdir()
@@ -244,7 +245,7 @@ class Stack:
         start(cleanup, name, framework)
 
     def _start_wsgi(self, cleanup: ExitStack, name: str, framework: str) -> None:
-        # The socket is bound here and handed off, so that nobody can take its port in between.
+        # gunicorn inherits a bound socket, so that nobody else can take its port.
         with socket.create_server(("127.0.0.1", 0)) as listener:
             command = ["gunicorn", self.applications[framework]]
             command += ["--bind", f"fd://{listener.fileno()}", "--workers", "1", "--no-control-socket"]
@@ -254,7 +255,7 @@ class Stack:
             self._start(cleanup, name, command, port, [listener.fileno()])
 
     def _start_asgi(self, cleanup: ExitStack, name: str, framework: str) -> None:
-        # uvicorn takes a socket that it is given for one of a file, and delays its answers.
+        # uvicorn would take an inherited socket for a Unix socket, and delay its answers.
         port = free_port()
         command = ["uvicorn", self.asgi_applications[framework], "--host", "127.0.0.1", "--port", str(port)]
         command += ["--lifespan", "off", "--timeout-keep-alive", "75", "--timeout-graceful-shutdown", "2"]

@@ -25,7 +25,7 @@ from loadtest.scenario import (
 )
 from loadtest.servers.lock_services import OUTAGES, Outage
 
-#: Stands before a scenario, or alone.
+#: The word that opens a shop, before a scenario's name or alone.
 UP = "up"
 INSTANCES, TRANSACTIONS, FAILOVER = "instances", "transactions", "failover"
 RUSH, READERS = "rush", "readers"
@@ -33,38 +33,38 @@ RUSH, READERS = "rush", "readers"
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What a story has where the options say nothing else. None: what all stories have."""
+    """The defaults of a story's options. None: the default of all stories."""
 
     crowd: BuyerCrowd
     backend: str | None = None
     database: str | None = None
     framework: str | None = None
     stock: int | None = None
-    #: Between read and write, seconds.
+    #: Seconds between read and write.
     pause: float | None = None
 
 
 RUSH_STOCK = 1000
 STORIES = {
     INSTANCES: Story(BuyerCrowd()),
-    # On PostgreSQL: SQLite lets only one transaction write at a time, and so hides in which order they are
-    # committed. On Redis: its locks end when nobody renews them. In Django: elsewhere the lock checks its
-    # lease right before COMMIT, and finds a stopped holder without the fence, unless it is stopped there.
+    # It needs PostgreSQL, because SQLite lets only one transaction write at a time, which hides the order of
+    # COMMITs; Redis, whose locks end without renewal; and Django, because elsewhere the lock checks its lease
+    # right before COMMIT, and so notices a stop even without the fence.
     TRANSACTIONS: Story(
-        # So few that the buyers at the other instance all wait or are inside when one instance is stopped: a
-        # later one would be refused at once, since it would wait in vain behind a holder that stands still.
+        # The buyers are so few that all at the other instance wait or are inside when one instance stops.
+        # Later ones would be refused at once, because they would wait in vain behind the stopped holder.
         BuyerCrowd(users=16, purchases=15),
         "redis",
         "postgresql",
         "django",
-        # So many that some are left when one that was stopped goes on, also on a machine that is busy.
+        # There are enough units for some to be left when the stopped holder goes on, even on a busy machine.
         stock=36,
         pause=0.02,
     ),
-    # The lock has its usual lease, which is longer than each failover: where the lock passes on, it is not
-    # because nobody renewed it.
+    # The lock has its usual lease, which is longer than each failover. So the lock never passes on because
+    # nobody renewed it.
     FAILOVER: Story(
-        # Buyers who are turned away come again so soon that the service is measured, and not their patience.
+        # Buyers who are turned away come again soon, so that the service is measured, and not their pauses.
         BuyerCrowd(users=16, purchases=40, pause=0.1),
         None,
         "postgresql",
@@ -72,12 +72,12 @@ STORIES = {
         stock=60,
         pause=0.02,
     ),
-    # A quarter more requests than units: each sale ends with “sold out”, while all buyers are there.
+    # There are a quarter more requests than units, so that each sale ends with “sold out” for all buyers.
     RUSH: Story(BuyerCrowd(users=50, purchases=25), "redis", "postgresql", stock=RUSH_STOCK),
-    # Sixteen read reports, half as many buy, and sixteen pay.
+    # Sixteen users read reports, half as many buy, and sixteen pay.
     READERS: Story(BuyerCrowd(users=16, purchases=10), "redis", stock=16),
 }
-#: The two instances of a framework's name, in the stories of a rush and of readers.
+#: The titles of two instances, by framework, in the stories of a rush and of readers.
 WHERE = {
     "django": "two Django instances",
     "flask": "two Flask instances",
@@ -86,7 +86,7 @@ WHERE = {
 
 
 def told(options: argparse.Namespace) -> tuple[Scenario, ...]:
-    """Return the scenarios of the story in *options*; where a shop is to be opened, also the unlocked one."""
+    """Return the scenarios of the story in *options*; with ``up``, also the unlocked one."""
     if options.story == TRANSACTIONS:
         return transactions_scenarios()
     if options.story == FAILOVER:
@@ -101,25 +101,25 @@ def told(options: argparse.Namespace) -> tuple[Scenario, ...]:
 
 
 def opened_first(options: argparse.Namespace) -> str:
-    """Return the scenario that ``up`` opens by default: one that goes wrong, or the guard asked for."""
+    """Return the scenario that ``up`` opens by default: one that goes wrong, or one with the chosen guard."""
     if options.story == TRANSACTIONS:
         return transactions_scenarios()[0].slug
     pair = "mixed" if options.framework == "mixed" else "two"
     return f"{pair}-{'unlocked' if options.guard == DISTRIBUTED else options.guard}"
 
 
-#: COMMIT takes so much longer where that is the story, seconds.
+#: How many seconds longer COMMIT takes in the scenarios about COMMIT.
 TRANSACTIONS_COMMIT_PAUSE = 0.02
-#: Lifetime of the lock without renewal, seconds: a stop is longer.
+#: Lifetime of the lock without renewal, seconds. A stop lasts longer.
 TRANSACTIONS_TTL = 1.0
 
 
 def transactions_scenarios() -> tuple[Scenario, ...]:
-    """Return the story of locks that end before COMMIT, and of holders that stand still past their lease."""
+    """Return the scenarios of locks that end before COMMIT, and of holders that outlive their lease."""
     instances = PAIRS["django"]
     committed = pair("commit", "ATOMIC_REQUESTS", instances, "plain", DISTRIBUTED)
     stopped = fenced_pair("stopped", "stopped between read and write", Stop("read"))
-    # The purchase reads only after the stop, and meets one that is under way: some have to be left.
+    # Here the purchase reads only after the stop, and has to meet another one, so some units have to be left.
     late = fenced_pair("late", "stopped between lock and transaction", Stop("granted", sold=4))
     return (
         *(replace(one, atomic_requests=True, commit_pause=TRANSACTIONS_COMMIT_PAUSE) for one in committed),
@@ -129,7 +129,7 @@ def transactions_scenarios() -> tuple[Scenario, ...]:
 
 
 def fenced_pair(slug: str, where: str, stop: Stop) -> tuple[Scenario, ...]:
-    """Return two scenarios with the same lock, which differ in the fence."""
+    """Return two scenarios with the same lock, without and with the fence."""
     instances = PAIRS["django"]
     control = Scenario(f"{slug}-unfenced", where, instances, DISTRIBUTED, Outcome.OVERSOLD, stop=stop)
     return control, replace(
@@ -142,9 +142,9 @@ def with_short_lease(shop: Configuration) -> Configuration:
 
 
 def failover_scenarios(backend: str | None = None) -> tuple[Scenario, ...]:
-    """Return the story of a lock service that loses a server during a sale: without the fence, and with it.
+    """Return the scenarios of a lock service that loses a server during a sale, without and with the fence.
 
-    *backend*: the lock service; None: each that can be struck.
+    *backend*: the lock service; None: all that can be struck.
     """
     struck = [outage for outage in OUTAGES if backend in (None, outage.backend)]
     return tuple(scenario for outage in struck for scenario in unfenced_and_fenced(outage))
@@ -177,7 +177,7 @@ class RushWay:
     why: str
 
 
-#: The part of the route, which is also the view's name.
+#: By the view's name, which is also the part of its route.
 RUSH_WAYS = {
     "unlocked": RushWay(
         "no lock",
@@ -206,7 +206,7 @@ RUSH_WAYS = {
 }
 
 
-#: COMMIT takes so much longer, seconds.
+#: How many seconds longer COMMIT takes.
 RUSH_COMMIT_PAUSE = 0.005
 RUSH_GUARDS = {
     "unlocked": "none",
@@ -235,7 +235,7 @@ def rush_scenarios(framework: str) -> tuple[Scenario, ...]:
 
 
 def rush_visit(scenario: Scenario) -> Visit:
-    """Return what the buyers of one sale ask for: the shop does not think between read and write."""
+    """Return the visit of one sale, in which the shop does not pause between read and write."""
     return Visit(
         f"rush-{scenario.slug}",
         "buys one unit",

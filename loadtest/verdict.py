@@ -1,4 +1,4 @@
-"""The verdict: what a run showed, judged from its numbers alone."""
+"""The verdict: what a run showed, judged only by its numbers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from enum import StrEnum
 
 from loadtest.scenario import Outcome
 
-#: Share of the requests that the lock may refuse before a run says nothing about selling.
+#: If the lock refuses a larger share of the requests, the run proves nothing about sales.
 REFUSALS_ALLOWED = 0.05
-#: A shop that must oversell has to sell this many times its stock, or the effect could be overlooked.
+#: A shop that must oversell has to sell at least this many times its stock, so that the effect is clear.
 CLEAR_MARGIN = 1.25
 SOLD, SOLD_OUT = 200, 409
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """A product's units before and after the sale, and the units that the orders have."""
+    """A product's units before and after the sale, and the units in orders."""
 
     initial: int
     final: int
@@ -26,30 +26,30 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """What became of the purchase whose process was stopped."""
+    """What happened to the purchase whose process was stopped."""
 
-    #: How long it stood still, and how long its lock lives without renewal, seconds.
+    #: For how many seconds it was stopped, and for how many its lock lives without renewal.
     seconds: float
     ttl: float
     #: Whether another instance was granted the lock meanwhile.
     passed_on: bool
-    #: Units that the others sold meanwhile.
+    #: How many units others sold meanwhile.
     sold_meanwhile: int
-    #: The answer to its buyer; 0 stands for no answer.
+    #: The status and code of the answer to its buyer; 0: there was no answer.
     status: int
     code: str | None
-    #: Other orders for the unit that it sold.
+    #: How many other orders there are for the unit that it sold.
     resold: int
 
     @property
     def refused(self) -> bool:
-        """Return whether nothing happened, and the answer says so."""
+        """Whether the purchase was rolled back, and its buyer told so."""
         return (self.status, self.code) == (503, "lock_lost")
 
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """How long the lock service gave nobody the lock, and how long that may take, seconds."""
+    """For how many seconds the lock service granted nothing, and how many are allowed."""
 
     #: None: no purchase was granted the lock again, or the service was never struck.
     seconds: float | None
@@ -60,31 +60,31 @@ class Absence:
 class Figures:
     """The numbers of one run."""
 
-    #: By product: what is missing of one does not make up for what was sold too often of another.
+    #: By product, because missing sales of one do not make up for too many of another.
     shelves: Mapping[int, Shelf]
-    #: Requests that should have been sent: users x purchases.
+    #: How many requests should have been sent: users x purchases.
     requests: int
-    #: Answers by HTTP status; 0 stands for no answer.
+    #: The number of answers by HTTP status; 0: no answer.
     answers: Mapping[int, int]
-    #: Answers in which the lock refused, known by distlock's own code in their body.
+    #: How many answers have a code by which the guard refuses.
     refused: int
-    #: Orders that a buyer was told of and that the database does not have.
+    #: How many orders were confirmed to a buyer but are not in the database.
     lost_orders: int
     #: Orders by the instance that wrote them, and answers by the instance that gave them.
     sold_by: Mapping[str, int]
     served_by: Mapping[str, int]
-    #: The instances that stood behind nginx.
+    #: The instances behind nginx.
     instances: tuple[str, ...]
-    #: Orders in the database of which no buyer was told.
+    #: How many orders in the database were confirmed to no buyer.
     untold_orders: int = 0
-    #: Whether every buyer had come and gone when the time was over.
+    #: Whether all buyers had finished in time.
     ended: bool = True
-    #: Purchases that let go of the lock before their COMMIT was done; None: nobody looked.
+    #: How many purchases released the lock before their COMMIT had ended; None: it was not measured.
     early_releases: int | None = None
-    #: Whether one instance was to be stopped, and what came of it.
+    #: Whether one instance was to be stopped, and what happened to its purchase.
     stops: bool = False
     stall: Stall | None = None
-    #: Set where the lock service was struck.
+    #: For a run in which the lock service was struck.
     absence: Absence | None = None
 
     @property
@@ -105,9 +105,9 @@ class Verdict:
     """The outcome of a run, and the reasons."""
 
     outcome: Outcome
-    #: What shows that units were sold twice.
+    #: Sentences that prove that units were sold twice.
     evidence: tuple[str, ...] = ()
-    #: What is odd about the run itself, whatever it showed.
+    #: Sentences about what was wrong with the run itself.
     doubts: tuple[str, ...] = ()
 
 
@@ -120,7 +120,7 @@ class Conclusion(StrEnum):
 
 
 def judge(run: Figures) -> Verdict:
-    """Judge a run. Proof of overselling stands, whatever else went wrong in the run."""
+    """Judge a run. Evidence of overselling counts even if something else went wrong in the run."""
     evidence, doubts = tuple(evidence_of(run)), tuple(doubts_of(run))
     if evidence:
         return Verdict(Outcome.OVERSOLD, evidence, doubts + tuple(doubts_of_cause(run)))
@@ -131,16 +131,16 @@ def judge(run: Figures) -> Verdict:
 
 
 def conclude(must_be: Outcome, run: Figures, verdict: Verdict, control: Conclusion | None) -> Conclusion:
-    """Return whether the run showed what it must. *control*: what became of the run without the guard."""
+    """Return whether the run showed what it must. *control*: the conclusion of the run without the guard."""
     if must_be is Outcome.EXACT and verdict.outcome is Outcome.OVERSOLD:
         return Conclusion.WRONG
     may_be = {Outcome.OVERSOLD, Outcome.EXACT} if must_be is Outcome.EITHER else {must_be}
     if verdict.outcome not in may_be or verdict.doubts:
         return Conclusion.INCONCLUSIVE
-    # Where one purchase was stopped, the orders for its unit tell what came of it: see `doubts_of_cause`.
+    # If a purchase was stopped, the other orders for its unit are the evidence: see `doubts_of_cause`.
     if must_be is Outcome.OVERSOLD and not run.stops and run.sold < run.initial * CLEAR_MARGIN:
         return Conclusion.INCONCLUSIVE
-    # A lock proves nothing where there was nothing to protect from.
+    # A lock proves nothing if the same run without it did not oversell.
     if control not in (None, Conclusion.SHOWN):
         return Conclusion.INCONCLUSIVE
     return Conclusion.SHOWN
@@ -163,14 +163,14 @@ def doubts_of(run: Figures) -> Iterator[str]:
         yield "The sale did not end in time."
     if answered != run.requests:
         yield f"{run.requests} requests were due, and {answered} were made."
-    # Where there are fewer units than instances, not each of them can sell one.
+    # If there are fewer units than instances, not each instance can sell one.
     part, what = (run.sold_by, "sold") if run.initial >= len(run.instances) else (run.served_by, "answered")
     for instance in run.instances:
         if not part.get(instance):
             yield f"The instance {instance} {what} nothing, so it took no part."
     for instance in sorted(run.sold_by.keys() - set(run.instances)):
         yield f"An unknown instance, {instance}, sold something."
-    # Where the lock service is away, its refusals are right, and the sale goes on after them.
+    # While the lock service is away, refusals are right.
     if not run.absence and run.refused > run.requests * REFUSALS_ALLOWED:
         yield (
             f"The lock refused {run.refused} of {run.requests} requests; "
@@ -194,7 +194,7 @@ def doubts_of(run: Figures) -> Iterator[str]:
 
 
 def doubts_of_stall(stall: Stall | None) -> Iterator[str]:
-    """Yield doubts whether a holder was stopped for so long that another one got the lock."""
+    """Yield doubts whether a holder was stopped until another one got the lock."""
     if stall is None:
         yield "No purchase was stopped."
         return
@@ -205,7 +205,7 @@ def doubts_of_stall(stall: Stall | None) -> Iterator[str]:
 
 
 def doubts_of_absence(absence: Absence) -> Iterator[str]:
-    """Yield doubts whether the lock service went on as soon as its settings promise."""
+    """Yield doubts whether the lock service was back as soon as its settings promise."""
     if absence.seconds is None:
         yield "Nobody was granted the lock after the outage."
     elif absence.seconds > absence.expected:
@@ -213,7 +213,7 @@ def doubts_of_absence(absence: Absence) -> Iterator[str]:
 
 
 def doubts_of_cause(run: Figures) -> Iterator[str]:
-    """Yield doubts whether something other than what the run is about made it oversell."""
+    """Yield doubts whether the run oversold for another reason than the one that it is about."""
     if run.early_releases == 0:
         yield "No purchase released the lock before its COMMIT: something else was sold twice."
     if run.stall and not run.stall.resold:
@@ -221,15 +221,15 @@ def doubts_of_cause(run: Figures) -> Iterator[str]:
 
 
 def doubts_of_guard(run: Figures) -> Iterator[str]:
-    """Yield doubts whether it was the guard that kept the run exact."""
+    """Yield doubts whether the guard made the run exact."""
     if run.early_releases:
         yield f"{run.early_releases} purchases released the lock before their COMMIT was done."
-    # After an outage, the first purchase at the fence passes it, and the others do not.
+    # After an outage, the stopped purchase may pass the fence if it comes there first.
     if run.stall and run.stall.status and not run.stall.refused and not run.absence:
         yield f"The stopped purchase was answered {run.stall.status}, and not 503 lock_lost."
 
 
 def named(shelves: Mapping[int, Shelf]) -> Iterator[tuple[str, Shelf]]:
-    """Yield each shelf, with the words that begin a sentence about it."""
+    """Yield each shelf, with the beginning of a sentence about it."""
     for product, shelf in shelves.items():
         yield (f"Product {product}: " if len(shelves) > 1 else ""), shelf

@@ -1,3 +1,3 @@
-"""The museum's runs: each breaks one flawed lock and counts the damage; distlock passes the very same run."""
+"""The museum's runs. Each breaks one flawed lock and counts the damage; distlock passes the same run."""
 
 from __future__ import annotations

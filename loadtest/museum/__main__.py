@@ -1,4 +1,4 @@
-"""``python -m loadtest.museum``: break every exhibit, count the damage, and run distlock through the same."""
+"""``python -m loadtest.museum``: break every exhibit, count the damage, and do the same to distlock."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
     if unknown := sorted(set(wanted) - set(EXHIBITS)):
         print(f"There is no exhibit {unknown[0]!r}. There are: {', '.join(EXHIBITS)}.", file=sys.stderr)
         return COULD_NOT_RUN
-    # Ending our servers is part of ending, also when we are asked to end from outside.
+    # SIGTERM has to raise SystemExit, so that we stop our servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    # Locks are taken from distlock too, where a run cuts it off from the service. The table tells enough.
+    # Some runs cut distlock off from the service, so that it logs lost locks. The table tells enough.
     logging.getLogger("distlock").addHandler(logging.NullHandler())
     try:
         return show([trial for trial in TRIALS if not wanted or trial.exhibit in wanted])

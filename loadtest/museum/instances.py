@@ -1,4 +1,4 @@
-"""The instances of a scene: their locks are an exhibit, or distlock, over a network that can be slow."""
+"""The instances of a scene, whose locks are an exhibit or distlock, over a network that can be slow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from demo_shop.museum.zookeeper_unfair import ZooKeeperUnfair
 
 
 class SlowProxy:
-    """A way to the server at *port* that can hold back answers, as a slow network does."""
+    """A proxy for the server at *port* that can hold back answers, as a slow network does."""
 
     def __init__(self, port: int) -> None:
         self._target = port
@@ -43,7 +43,7 @@ class SlowProxy:
         self.abandon()
         end(self._listener)
         self._accepting.join()
-        # From here on no new connections come.
+        # No new connections come after this.
         for one in self._sockets:
             end(one)
         for thread in self._forwarding:
@@ -74,19 +74,19 @@ class SlowProxy:
 
 
 def end(one: socket.socket) -> None:
-    """Shut a socket down: nothing else wakes a thread that is blocked in it."""
+    """Shut a socket down, which alone wakes a thread that is blocked in it."""
     with contextlib.suppress(OSError):
         one.shutdown(socket.SHUT_RDWR)
 
 
 PREFIX = "museum"
-#: Seconds that a lock lives unless the run says otherwise: longer than any body.
+#: The default lifetime of a lock, seconds: longer than any visit.
 LONG = 10.0
 RedisLock = Callable[[Redis, str, float], MuseumLock]
 
 
 class Instance(Protocol):
-    """One instance of a shop, with connections of its own over a wire of its own."""
+    """One instance of a shop, with its own connections through its own proxy."""
 
     wire: SlowProxy
 
@@ -105,7 +105,7 @@ class InstanceMaker:
     def __init__(self, url: str, make: Callable[[str], Instance]) -> None:
         self.url, self._make = url, make
         self._instances: list[Instance] = []
-        # No run meets what another one left on the service.
+        # Each run has its own names, so that it does not find what another one left.
         self._run = uuid4().hex[:8]
 
     def instance(self) -> Instance:
@@ -127,7 +127,7 @@ class InstanceMaker:
 
 
 class ExhibitOnRedis:
-    """An instance whose locks are an exhibit on Redis, which *make* makes."""
+    """An instance whose locks are an exhibit on Redis, made by *make*."""
 
     def __init__(self, url: str, make: RedisLock) -> None:
         self.wire = SlowProxy(urlsplit(url).port or 6379)
@@ -166,7 +166,7 @@ class ExhibitOnZooKeeper:
 
 
 class DistlockInstance:
-    """An instance with locks of distlock, which is the control. *reentrant*: the scene nests locks."""
+    """The control: an instance with locks of distlock. *reentrant*: the scene nests locks."""
 
     def __init__(self, url: str, reentrant: bool = False) -> None:
         service = urlsplit(url)
@@ -189,7 +189,7 @@ class DistlockInstance:
 
 
 class DistlockExhibit:
-    """A lock of distlock, with the two methods that the exhibits have."""
+    """A lock of distlock, with the two methods of the exhibits."""
 
     def __init__(self, lock: distlock.Lock) -> None:
         self.lock = lock
@@ -198,12 +198,12 @@ class DistlockExhibit:
     def acquire(self) -> bool:
         self.grant = self.lock.acquire()
         if self.grant is None:
-            # A lock that refuses everybody does no damage either. In the runs it has to serve all of them.
+            # A lock that refuses everybody would do no damage, so here it has to serve all buyers.
             raise TimeoutError("distlock refused a buyer.")
         return True
 
     def release(self) -> None:
-        # A caller that releases what it does not hold is told so. Here it is enough that it does no harm.
+        # Some scenes release a lock that they do not hold. Here it is enough that this does no harm.
         with contextlib.suppress(distlock.NotHeld):
             self.lock.release()
 

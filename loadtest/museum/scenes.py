@@ -1,8 +1,8 @@
-"""What breaks the flawed locks: one scene for each fault, and `TRIALS`, which says what breaks which exhibit.
+"""Scenes that break the flawed locks, one for each fault, and `TRIALS`: which scene breaks which exhibit.
 
-A scene returns the damage, a number; 0 is a lock. It moves by events. Its seconds are how long a body takes
-if the lock keeps the others out, and how long a lock lives. No scene sleeps in the hope that another buyer
-has got somewhere meanwhile.
+A scene returns the damage as a number, which is 0 for a correct lock. Events control it. Its seconds are the
+lifetime of a lock, and the time that a buyer spends inside while the lock keeps others out. No scene sleeps
+in the hope that another buyer gets somewhere meanwhile.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from demo_shop.museum.redis_locks import (
 from loadtest.museum.instances import InstanceMaker, control, on_redis, on_zookeeper
 from loadtest.museum.shop import PATIENCE, MuseumShop, MuseumVisit
 
-#: Seconds that a buyer's lock lives. The buyer thinks longer than that.
+#: The lifetime of a lock, seconds, that its buyer outlives.
 SHORT = 0.5
-#: Seconds that a lock lives which is renewed ten times, and a body that is longer than all of them.
+#: The lifetime of a lock that is renewed ten times, seconds; and a visit that outlives all renewals.
 RENEWED, LONGER = 0.3, 1.8
 
 
 def everybody_at_once(bench: InstanceMaker) -> int:
-    """Count refused buyers. Ten come for ten units; the first thinks until all others have their answer."""
+    """Count refused buyers. Ten come for ten units; the first stays until all others have an answer."""
     with MuseumShop(stock=10) as shop:
         visits = [MuseumVisit(bench.instance().lock(bench.name())) for _ in range(10)]
         answers = threading.Barrier(len(visits))
@@ -47,7 +47,7 @@ def everybody_at_once(bench: InstanceMaker) -> int:
 
 
 def all_in_one_process(bench: InstanceMaker) -> int:
-    """Count units sold twice. Ten buyers at one instance each think until all are inside."""
+    """Count units sold twice. Ten buyers at one instance stay inside until all are inside."""
     instance = bench.instance()
     with MuseumShop(stock=10) as shop:
         visits = [MuseumVisit(instance.lock(bench.name())) for _ in range(10)]
@@ -76,17 +76,17 @@ def stranger_releases(bench: InstanceMaker) -> int:
 
 
 def thinks_too_long(bench: InstanceMaker) -> int:
-    """Count units sold twice. The first of five buyers outlives its expiry; the others would not."""
+    """Count units sold twice. Only the first of five buyers outlives its lock's expiry."""
     return chain(bench, SHORT, 2 * SHORT, followers=4)
 
 
 def outlives_all_renewals(bench: InstanceMaker) -> int:
-    """Count units sold twice. The first of two buyers thinks longer than ten renewals last."""
+    """Count units sold twice. The first of two buyers stays inside longer than ten renewals last."""
     return chain(bench, RENEWED, LONGER, followers=1)
 
 
 def chain(bench: InstanceMaker, expiry: float, body: float, followers: int) -> int:
-    """Let each buyer think until the next one is inside too, or as long as its body takes."""
+    """Let each buyer stay inside until the next one is inside, too, or its time is over."""
     name = bench.name()
     visits = [MuseumVisit(bench.instance().lock(name, expiry)), *queue(bench, name, followers)]
     for visit, follower in itertools.pairwise(visits):
@@ -116,7 +116,7 @@ def shared_object(bench: InstanceMaker) -> int:
 
 
 def slow_answer_at_release(bench: InstanceMaker) -> int:
-    """Count buyers let in beside a holder. The first answer at a release comes after the expiry."""
+    """Count buyers let in beside a holder. In a release, the first answer comes after the lock's expiry."""
     name, instance = bench.name(), bench.instance()
     slow = MuseumVisit(instance.lock(name, SHORT))
     second, third = queue(bench, name, 2)
@@ -134,7 +134,7 @@ def slow_answer_at_release(bench: InstanceMaker) -> int:
 
 
 def slow_answer_at_renewal(bench: InstanceMaker) -> int:
-    """Count buyers let in beside a holder. The answer to a renewal comes when the lock is another's."""
+    """Count buyers let in beside a holder. In a renewal, the first answer comes when another has the lock."""
     name, instance = bench.name(), bench.instance()
     slow = MuseumVisit(instance.lock(name, SHORT))
     second, third = queue(bench, name, 2)
@@ -151,12 +151,12 @@ def slow_answer_at_renewal(bench: InstanceMaker) -> int:
     second.after, third.after = slow.inside, second.inside
     with MuseumShop() as shop:
         shop.send(slow, second, third)
-    # The first one is cut off: that the lock passes on without it is right. The second one did no wrong.
+    # The first buyer is cut off, so the lock has to pass on. Only the other two must not meet.
     return shop.met(second, third)
 
 
 def nested_call(bench: InstanceMaker) -> int:
-    """Count the seconds that a function waits for itself: it holds the lock, and calls one that takes it."""
+    """Count the seconds of a self-deadlock: a function holds the lock and calls one that takes it."""
     name, instance = bench.name(), bench.instance()
     outer = MuseumVisit(instance.lock(name))
     blocked = []
@@ -212,9 +212,9 @@ def enters_again_too_late(bench: InstanceMaker) -> int:
 def cut_off(
     bench: InstanceMaker, first_sees: Callable[[MuseumLock, MuseumLock], object] = lambda *_: None
 ) -> int:
-    """Count buyers let in beside a holder. The network is away for longer than a lock lives: no lock helps.
+    """Count buyers let in beside a holder while the network is away longer than a lock lives. No lock helps.
 
-    *first_sees* looks at the locks of the first and of the second, while both are inside.
+    *first_sees* is called with the locks of the first and the second buyer while both are inside.
     """
     name, instance = bench.name(), bench.instance()
     first, (second,) = MuseumVisit(instance.lock(name, SHORT)), queue(bench, name, 1)
@@ -233,7 +233,7 @@ def cut_off(
 
 
 def queue(bench: InstanceMaker, name: str, count: int) -> list[MuseumVisit]:
-    """Make *count* buyers, each at an instance of its own, whose locks live long enough."""
+    """Make *count* buyers, each at its own instance, with locks that live long enough."""
     return [MuseumVisit(bench.instance().lock(name)) for _ in range(count)]
 
 
@@ -242,7 +242,7 @@ def until(event: threading.Event, longest: float) -> Callable[[], bool]:
 
 
 def meet(everybody: threading.Barrier) -> None:
-    """Wait for everybody, but no longer than a body takes: a lock keeps them out."""
+    """Wait for everybody, but at most `SHORT` seconds, because a correct lock keeps the others out."""
     with contextlib.suppress(threading.BrokenBarrierError):
         everybody.wait(SHORT)
 
@@ -251,7 +251,7 @@ WATCHING, FIRED = "zk_watch_count", "zk_sum_node_deleted_watch_count"
 
 
 def ten_in_line(bench: InstanceMaker) -> int:
-    """Count buyers woken in vain. Ten wait behind a holder; each leaves when all that are left watch."""
+    """Count buyers woken in vain. Ten wait for a holder; each leaves when all that are left watch."""
     first, *others = visits = queue(bench, bench.name(), 11)
     for visit in others:
         visit.after = first.inside
@@ -260,12 +260,12 @@ def ten_in_line(bench: InstanceMaker) -> int:
             visit.think = lambda: until_watched(bench, len(others) - len(shop.history))
         before = statistic(bench, FIRED)
         shop.send(*visits)
-    # One is let in by each release, and needs to be woken.
+    # Each release lets one buyer in, which has to be woken.
     return statistic(bench, FIRED) - before - len(others)
 
 
 def last_comes_first(bench: InstanceMaker) -> int:
-    """Count buyers that a newcomer overtakes. The others hear late of the release."""
+    """Count the buyers that a newcomer overtakes, because they hear late of the release."""
     first, newcomer = queue(bench, bench.name(), 2)
     line = [bench.instance() for _ in range(3)]
     waiting = [MuseumVisit(instance.lock(bench.name()), after=first.inside) for instance in line]
@@ -321,7 +321,7 @@ class Trial:
 
     @property
     def service(self) -> str:
-        """Return the lock service. A process lock needs none, and its control is the lock on Redis."""
+        """The lock service. A process lock needs none, but its control is distlock on Redis."""
         return "zookeeper" if self.bench is on_zookeeper else "redis"
 
     def try_exhibit(self, url: str) -> int:

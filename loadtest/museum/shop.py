@@ -1,4 +1,4 @@
-"""A shop of one shelf and its buyers, each a thread: which was inside when, and what was sold twice."""
+"""A shop with one product. Its buyers are threads; it records who was inside when, and counts the damage."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Self
 from demo_shop.museum import MuseumLock
 from distlock.testing.history import HistoryRecord, check_history
 
-#: Seconds after which a run that does not end is a failure.
+#: A run that takes more seconds has failed.
 PATIENCE = 20.0
 
 
 @dataclass(eq=False)
 class MuseumVisit:
-    """A buyer that enters by *lock*, reads the stock, thinks, writes what it read minus one, and leaves."""
+    """A buyer: it takes *lock*, reads the stock, thinks, writes what it read minus one, and releases."""
 
     lock: MuseumLock
     name: str = "product"
@@ -38,7 +38,7 @@ class MuseumVisit:
 
 
 class MuseumShop:
-    """A shop of one shelf. Leaving the ``with`` waits until every buyer has gone."""
+    """A shop with one product. Leaving the ``with`` waits until every buyer has gone."""
 
     def __init__(self, stock: int = 100) -> None:
         self.initial = self.stock = stock
@@ -64,7 +64,7 @@ class MuseumShop:
             raise TimeoutError(f"A buyer did not come back within {PATIENCE:g} s.")
 
     def send(self, *visits: MuseumVisit) -> None:
-        """Let these buyers come, all at once."""
+        """Start the threads of these buyers."""
         self.visits += visits
         threads = [threading.Thread(target=self._run, args=(visit,), daemon=True) for visit in visits]
         self._threads += threads
@@ -72,7 +72,7 @@ class MuseumShop:
             thread.start()
 
     def met(self, *visits: MuseumVisit) -> int:
-        """Count the buyers, of *visits* or of all, that were let in while another one was inside."""
+        """Count the buyers, of *visits* or of all, that got the lock while another one had it."""
         among = {visit.caller for visit in visits or self.visits}
         return len(check_history(record for record in self.history if record.caller in among))
 
@@ -85,7 +85,7 @@ class MuseumShop:
         return sum(visit.refused for visit in self.visits)
 
     def enter(self) -> tuple[float, tuple[int, int]]:
-        """Return the time, and a fence: the flawed locks have none, so the door counts who enters."""
+        """Return the time and a fence: a count of entries, because the flawed locks have no fence."""
         with self._mutex:
             self._entered += 1
             return time.monotonic(), (1, self._entered)

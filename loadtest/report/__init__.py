@@ -1,3 +1,3 @@
-"""What a run shows: sentences and timelines, at the terminal and as a file."""
+"""The reports of runs: sentences and timelines, at the terminal and as files."""
 
 from __future__ import annotations

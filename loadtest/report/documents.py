@@ -1,7 +1,7 @@
 """The results as documents: an HTML report that needs no other file, or JSON for a program.
 
-The report's reader has never heard of locks. Its plots are numbers here; the template draws them, so that a
-phone's width cuts nothing off.
+The report is for readers who have never heard of locks. This module computes the numbers of the plots, which
+the template draws, so that they fit the width of a phone.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ def write_readers(readings: Sequence[Reading], backend: str, database: str, file
 
 
 def one_of(backends: Iterable[str]) -> str | None:
-    """Return the one backend of all scenarios; None: they have several, which their names tell."""
+    """Return the backend if all scenarios have the same; None if their names tell several."""
     found = set(backends)
     return found.pop() if len(found) == 1 else None
 
 
 def open_file(wanted: Path, what: str) -> Path:
-    """Return *wanted*, or a new file in it where it is a directory: no run overwrites another's report."""
+    """Return *wanted*, or a new file in it if it is a directory: no run overwrites another's report."""
     if not wanted.is_dir():
         return wanted
     for number in count(1):
@@ -92,7 +92,7 @@ def write(file: Path, template: str, **shown: object) -> None:
     file.write_text(TEMPLATES.get_template(template).render(**shown), "utf-8")
 
 
-#: A scale has so many lines at most.
+#: A scale has at most this many lines.
 LINES = 6
 
 
@@ -109,7 +109,7 @@ class PlotTick:
 class Plot:
     """Lines over time, in a square of 100 by 100 whose upper left corner is 0, 0."""
 
-    #: SVG paths.
+    #: The lines of the sold units and of the stock, as SVG paths.
     sold: str
     stock: str
     #: The height at which all units are sold.
@@ -119,7 +119,7 @@ class Plot:
 
 
 def stock_over_time(run: SaleRun) -> Plot:
-    """Plot what was sold, and what the shop believed to have, from the first purchase to the last."""
+    """Plot the units sold, and the stock that the shop believed in, from the first purchase to the last."""
     times, sold, believed = [0.0], [0], [run.figures.initial]
     left = {product: shelf.initial for product, shelf in run.figures.shelves.items()}
     for order in run.ledger.orders:
@@ -162,7 +162,7 @@ def scale(low: float, high: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class PurchaseTimes:
-    """How long purchases took, in milliseconds: half of them no longer than *half*, 95 % than *most*."""
+    """How many milliseconds purchases took: *half* is the median, *most* the 95th percentile."""
 
     name: str
     half: float
@@ -170,7 +170,7 @@ class PurchaseTimes:
 
 
 def times(run: SaleRun) -> tuple[PurchaseTimes, ...]:
-    """Return the wait for the lock, and for the answer, which includes it."""
+    """Return the wait for the lock, and the wait for the answer, which includes it."""
     return tuple(
         PurchaseTimes(name, words.percentile(measured, 50), words.percentile(measured, 95))
         for name, measured in (("for the lock", words.waits(run)), ("for the answer", words.latencies(run)))
@@ -178,7 +178,7 @@ def times(run: SaleRun) -> tuple[PurchaseTimes, ...]:
 
 
 def longest(runs: Sequence[SaleRun]) -> float:
-    """Return the time that fills the plot of the times."""
+    """Return the longest time, which fills the plot of the times."""
     return max((time.most for run in runs for time in times(run)), default=0.0) or 1.0
 
 

@@ -1,4 +1,4 @@
-"""What the person at the terminal sees: progress while it runs, a table at the end."""
+"""The output at the terminal: progress while a story runs, and a table at the end."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ SERVICES = {
 }
 COLUMNS = ("scenario", "sold", "of", "left", "must be", "is", "")
 ALIGN = "<>>><<<"
-#: Before the last one, where lock services were away.
+#: A column before the last one, if lock services were away.
 AWAY = "away"
 
 
-#: Columns of the narrowest terminal that anybody uses.
+#: The columns of the narrowest usual terminal.
 WIDTH = 80
 
 
 def fold(text: str, indent: int = 0) -> str:
-    """Fold *text* into lines of `WIDTH`, and indent all but the first of each paragraph. Keep paths whole."""
+    """Fold *text* into lines of `WIDTH`, with all but the first of a paragraph indented. Keep paths whole."""
     return "\n".join(
         textwrap.fill(
             line, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
@@ -49,12 +49,12 @@ def fold(text: str, indent: int = 0) -> str:
 
 
 def crop(text: str) -> str:
-    """Crop *text* to one line: a longer one could not be rewritten in place."""
+    """Crop *text* to one line, because several could not be rewritten in place."""
     return text if len(text) < WIDTH else f"{text[: WIDTH - 2]}…"
 
 
 class Teller:
-    """Lines at the terminal, rewritten in place where a person watches."""
+    """Writes lines to the terminal. On a terminal, progress is rewritten in place."""
 
     def __init__(self, out: TextIO = sys.stderr) -> None:
         self.out, self.live = out, out.isatty()
@@ -68,7 +68,7 @@ class Teller:
 
 
 class SaleProgress(Teller):
-    """A heading for each scenario, and below it how far it is."""
+    """Writes a heading for each scenario, and its progress below."""
 
     def open(
         self, crowd: BuyerCrowd, visit: Visit, shop: Configuration, backend: str | None, database: str
@@ -103,7 +103,7 @@ class SaleProgress(Teller):
 
 
 def where(backend: str | None, database: str) -> str:
-    """Say what keeps the lock, where that is one thing, and what the stock."""
+    """Name the lock service, if there is only one, and the database."""
     given = "" if database in DATABASES else ", a server of yours"
     service = f"Lock service: {SERVICES[backend]}. " if backend else ""
     return f"{service}Database: {kind_of(database)}{given}."
@@ -131,7 +131,7 @@ def row(run: SaleRun) -> tuple[str, ...]:
 
 
 def aligned(rows: Sequence[tuple[str, ...]], align: str) -> str:
-    """Return the rows as a table, the first one above a line."""
+    """Return the rows as a table, with a line below the first one."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(align))]
     lines = [
         "  ".join(f"{cell:{to}{width}}" for cell, to, width in zip(row, align, widths, strict=True)).rstrip()

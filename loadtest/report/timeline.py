@@ -1,4 +1,4 @@
-"""The few purchases of a run that show what happened in it: marks on a line for each instance."""
+"""The timeline of a run: its few telling purchases, as marks on a line for each instance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TEXTS = {
     "read": "reads {stock}",
     "wrote": "writes {stock}",
     "committed": "COMMIT",
-    # Noted when the service has answered: by then the next one may know that it is its turn.
+    # The shop notes this when the service has answered, and by then the next purchase may have the lock.
     "released": "has let the lock go",
 }
 
@@ -53,7 +53,7 @@ class Timeline:
 
 
 def timeline(run: SaleRun) -> Timeline | None:
-    """Return the timeline of *run*; None where the instances noted nothing that shows it."""
+    """Return the timeline of *run*; None if the instances have not noted enough moments."""
     purchases = by_purchase(run.moments)
     if run.stopped:
         shown = around_stop(purchases, run.stopped)
@@ -74,7 +74,7 @@ def timeline(run: SaleRun) -> Timeline | None:
 
 
 def neighbours(purchases: dict[str, PurchaseMoments]) -> list[PurchaseMoments]:
-    """Return two purchases in a row at two instances: if there are such, two that sold one unit."""
+    """Return two successive purchases at two instances, preferably two that sold the same unit."""
     pairs = [
         [first, second]
         for first, second in pairwise(one for one in purchases.values() if "committed" in one)
@@ -84,7 +84,7 @@ def neighbours(purchases: dict[str, PurchaseMoments]) -> list[PurchaseMoments]:
 
 
 def around_stop(purchases: dict[str, PurchaseMoments], stopped: StoppedPurchase) -> list[PurchaseMoments]:
-    """Return the stopped purchase, the first by others, those of the same unit, and the first one after."""
+    """Return the stopped purchase, the next one, those of the same unit, and the first one after it."""
     mine = purchases[stopped.purchase]
     others = [one for name, one in purchases.items() if name != stopped.purchase]
     shown = [mine, *[one for one in others if one["granted"].at > stopped.since][:1]]
@@ -103,14 +103,14 @@ def sell_one_unit(one: PurchaseMoments, other: PurchaseMoments) -> bool:
 def marks_of(purchase: PurchaseMoments, twice: Collection[int | None]) -> Iterator[TimelineMark]:
     refused = refusal(purchase)
     for what, moment in purchase.items():
-        # A lost lock is not released.
+        # A refused purchase had lost its lock, so it released none.
         if what in TEXTS and not (refused and what == "released"):
             text = TEXTS[what].format(stock=moment.stock)
             yield TimelineMark(
                 moment.at, moment.instance, what, text, what == "read" and moment.stock in twice
             )
     if refused:
-        # A purchase that has read was let in by the fence, and found its lock lost later.
+        # A purchase that has read had passed the fence, and noticed later that its lock was lost.
         why = "rolled back" if "read" in purchase else "refused by the fence"
         yield TimelineMark(refused.at, refused.instance, "refused", f"{why}: {refused.status} {refused.code}")
 
@@ -128,7 +128,7 @@ def spans_of(
     if end is None:
         return
     began, instance = purchase["granted"].at, end.instance
-    # From then on another purchase has the lock.
+    # From this time on another purchase has the lock.
     passed_on = min(
         (one["granted"].at for one in shown if began < one["granted"].at < end.at), default=end.at
     )
@@ -168,7 +168,7 @@ def stock_before(moments: Sequence[Moment], at: float) -> int | None:
     return wrote[earlier[-1].purchase] if earlier else None
 
 
-#: The bar of an instance, and what the legend calls it.
+#: The bars of an instance, and their names in the legend.
 BARS = {
     "held": "holds the lock",
     "believed": "holds it no longer, and does not know",
@@ -181,21 +181,21 @@ BARS = {
 class TimelineCell:
     """One instance at one moment."""
 
-    #: What the instance does then; "" if nothing.
+    #: What the instance does at the moment; "" if nothing.
     text: str
-    #: The styles of text and bar: the bar's halves above and below the moment have one each.
+    #: The styles of the text and of the bar, whose halves above and below the moment have one each.
     styles: str
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineRow:
-    #: Since the first moment.
+    #: Milliseconds since the first moment.
     milliseconds: int
     cells: tuple[TimelineCell, ...]
 
 
 def rows(timeline: Timeline) -> list[TimelineRow]:
-    """Return the timeline as rows of one height: time goes down, with a column for each instance."""
+    """Return the timeline as rows of equal height, one for each moment, with a column for each instance."""
     moments = sorted({mark.at for mark in timeline.marks})
     return [
         TimelineRow(
@@ -216,5 +216,5 @@ def cell(timeline: Timeline, instance: str, at: float) -> TimelineCell:
 
 
 def legend(spans: Sequence[TimelineSpan]) -> dict[str, str]:
-    """Return the names of the bars that are there."""
+    """Return the names of the bars in *spans*."""
     return {what: name for what, name in BARS.items() if any(span.what == what for span in spans)}

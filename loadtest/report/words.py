@@ -1,4 +1,4 @@
-"""What a run showed, in sentences: what happened, what it means, which code differs, what to do next."""
+"""Sentences about a run: what happened, what it means, which code differs, and what to do next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadtest.servers.databases import kind_of
 from loadtest.servers.lock_services import Outage
 from loadtest.verdict import SOLD_OUT, Conclusion
 
-#: Reasons by scenario, where the guard's own reason does not say it.
+#: Reasons by scenario, for those that the guard's own reason does not explain.
 WHY = {
     "one-process": "The process lock lets one buyer at a time read and write the stock. "
     "With one instance that is enough.",
@@ -74,7 +74,7 @@ def what_happened(run: SaleRun) -> str:
 
 
 def away(run: SaleRun) -> str:
-    """Say how long the lock service gave nobody the lock; "" where nothing was done to it."""
+    """Say for how long the lock service granted nothing; "" if nothing was done to it."""
     absence = run.figures.absence
     if absence is None:
         return ""
@@ -95,7 +95,7 @@ def what_it_means(run: SaleRun) -> str:
 
 
 def why_not(run: SaleRun) -> tuple[str, ...]:
-    """Return the reasons where a scenario did not show what it must."""
+    """Return the reasons if the scenario did not show what it must."""
     if run.conclusion is Conclusion.SHOWN:
         return ()
     reasons = run.verdict.doubts
@@ -231,7 +231,7 @@ def told_of_stop(run: SaleRun, purchases: dict[str, PurchaseMoments], stopped: S
     )
 
 
-#: Why a guard that is not enough must oversell.
+#: What a guard lacks that must oversell.
 LACKING = {
     "none": "without a lock",
     "process": "with a lock in each instance alone",
@@ -242,7 +242,7 @@ FENCE = 'DISTLOCK["default"]["FENCE"] = True'
 
 
 def result(run: SaleRun) -> str:
-    """Say in short what came of the sale, and whether that is right."""
+    """Say in short how the sale ended, and whether that is right."""
     match run.conclusion:
         case Conclusion.SHOWN if run.scenario.must_be is Outcome.OVERSOLD:
             return f"sold too much, as it must {LACKING.get(run.scenario.guard, 'with this guard')}"
@@ -257,7 +257,7 @@ def result(run: SaleRun) -> str:
 
 
 def code(run: SaleRun) -> list[str]:
-    """Return the lines of code that differ from the other scenarios."""
+    """Return the lines of code in which the scenario differs from others."""
     guard = run.scenario.guard
     own = ASYNC_LINES if run.scenario.is_async else {}
     if run.scenario.instances[0] == QUART:
@@ -289,7 +289,7 @@ def of_sale(run: SaleRun) -> str:
 
 
 def of_times(runs: Sequence[SaleRun]) -> str:
-    """Say what the guard costs, beside the same shop without it."""
+    """Say what the guard costs, compared with the same shop without it."""
     guarded = [run for run in runs if run.scenario.control]
     if not guarded:
         return ""

@@ -1,3 +1,3 @@
-"""The servers of a run: each is private to it, on free ports of the loopback, and gone in the end."""
+"""The servers of a run, which starts them on free ports of the loopback, and stops them at its end."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The database of a run: a file, a private PostgreSQL or MariaDB, or a server that is there already."""
+"""The database of a run: a file, a private PostgreSQL or MariaDB, or a server that runs already."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from loadtest.servers.processes import (
     run_once,
 )
 
-#: Safe only because nobody needs the data after the run, and quick.
+#: These settings are quick, and safe only because nobody needs the data after the run.
 POSTGRESQL_OPTIONS = {
     "fsync": "off",
     "listen_addresses": "127.0.0.1",
-    # The path of a socket has 107 bytes, and a clone may lie deep.
+    # There is no Unix socket, because its path has at most 107 bytes, and a clone may be nested deeply.
     "unix_socket_directories": "",
     # Each thread of each instance keeps a connection.
     "max_connections": "400",
@@ -32,7 +32,7 @@ POSTGRESQL_OPTIONS = {
 
 
 def find_postgresql() -> Path:
-    """Return where Debian keeps the newest server; elsewhere, where the command is."""
+    """Return the directory of the newest server's programs on Debian; elsewhere, that of ``initdb``."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     if found:
         return found[-1]
@@ -42,7 +42,7 @@ def find_postgresql() -> Path:
 
 
 class PostgreSQLServer:
-    """A cluster in *home*, on a port of its own. It can be stopped and started again."""
+    """A PostgreSQL server with its data in *home*, on its own port. It can be stopped and started again."""
 
     def __init__(self, home: Path, account: Account | None, options: Mapping[str, str]) -> None:
         self._binaries, self._account = find_postgresql(), account
@@ -54,7 +54,7 @@ class PostgreSQLServer:
     def start(self) -> None:
         where = ["-D", str(self._data), "-p", str(self.port)]
         command = [str(self._binaries / "postgres"), *where, *self._given]
-        # SIGINT: don't wait until every client has gone.
+        # After SIGINT the server does not wait for its clients.
         self._server = ChildProcess(
             "PostgreSQL", command, self._log, account=self._account, stop_with=signal.SIGINT
         )
@@ -81,7 +81,7 @@ class PostgreSQLServer:
 
 @contextlib.contextmanager
 def own_postgresql(options: Mapping[str, str] = POSTGRESQL_OPTIONS) -> Iterator[PostgreSQLServer]:
-    """Start a server with a database ``shop`` that belongs to the superuser ``shop``."""
+    """Start a server with a database ``shop``, which belongs to the superuser ``shop``."""
     account = find_account()
     with home_of(account) as home:
         server = PostgreSQLServer(home, account, options)
@@ -101,12 +101,12 @@ def running_postgresql(options: Mapping[str, str] = POSTGRESQL_OPTIONS) -> Itera
 
 
 def is_ready(binaries: Path, port: int) -> bool:
-    """Return whether the server lets clients in. Its port is open before that."""
+    """Return whether the server accepts clients, which it does only some time after its port is open."""
     asked = [str(binaries / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
     return subprocess.run(asked, check=False).returncode == 0
 
 
-#: Safe only because nobody needs the data after the run, and quick.
+#: These settings are quick, and safe only because nobody needs the data after the run.
 MARIADB_OPTIONS = (
     "--bind-address=127.0.0.1",
     "--skip-name-resolve",
@@ -117,9 +117,9 @@ MARIADB_OPTIONS = (
     # Each thread of each instance keeps a connection.
     "--max-connections=400",
 )
-#: It has no TLS. PyMySQL would get ready for it, and load this machine's certificates for each connection.
+#: Otherwise PyMySQL would load this machine's certificates for each connection, though the server has no TLS.
 WITHOUT_TLS = "ssl_disabled=true"
-#: One statement for each line: the server reads the file so.
+#: The server reads one statement from each line.
 MARIADB_USERS = """\
 CREATE DATABASE IF NOT EXISTS shop;
 CREATE USER IF NOT EXISTS shop@'%';
@@ -138,16 +138,16 @@ def find_mariadb(command: str) -> str:
 
 
 class MariaDBServer:
-    """A server with its data in *home*, on a port of its own. It can be stopped and started again."""
+    """A MariaDB server with its data in *home*, on its own port. It can be stopped and started again."""
 
     def __init__(self, home: Path, account: Account | None, options: Sequence[str]) -> None:
         install, self._command = find_mariadb("mariadb-install-db"), find_mariadb("mariadbd")
-        find_mariadb("my_print_defaults")  # which the installation needs, and which is in another package
+        find_mariadb("my_print_defaults")  # the installation needs it, and it is in another package
         self._account, self._log, self.port = account, home / "log", free_port()
         users = home / "users.sql"
         users.write_text(MARIADB_USERS)
-        # --no-defaults: this machine may have a MariaDB of its own, with settings of its own.
-        # --tmpdir: one that starts clears the temporary tables there away, be they another server's.
+        # --no-defaults: this machine may have settings for another MariaDB.
+        # --tmpdir: a server that starts deletes all temporary tables there, even those of another server.
         places = ("--no-defaults", f"--datadir={home / 'data'}", f"--tmpdir={home}")
         normal = "--auth-root-authentication-method=normal"
         asked = [install, *places, "--skip-test-db", normal]
@@ -156,7 +156,7 @@ class MariaDBServer:
         self.url = f"mysql://shop@127.0.0.1:{self.port}/shop?{WITHOUT_TLS}"
 
     def start(self) -> None:
-        # SIGKILL: an orderly end takes seconds, for data that nobody needs.
+        # SIGKILL is used because an orderly end takes seconds, and nobody needs the data.
         self._server = ChildProcess(
             "MariaDB",
             [self._command, *self._given],
@@ -165,7 +165,7 @@ class MariaDBServer:
             stop_with=signal.SIGKILL,
         )
         try:
-            # It listens only after its init file was run.
+            # The server listens only after it has run its init file.
             self._server.wait_until(lambda: listens(self.port))
         except BaseException:
             self.stop()
@@ -200,8 +200,8 @@ def running_mariadb() -> Iterator[str]:
 
 
 def check_is_ours(url: str) -> None:
-    """Raise `StackError` unless the database lets us in, and is empty or ours: a sale empties its tables."""
-    # The options are read before SQLAlchemy is installed.
+    """Raise `StackError` unless the database is usable, and empty or ours: a sale empties its tables."""
+    # Import SQLAlchemy here, because the options are read before it is installed.
     from sqlalchemy import create_engine, inspect
     from sqlalchemy.exc import SQLAlchemyError
     from sqlalchemy.pool import NullPool
@@ -229,7 +229,7 @@ SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
 def kind_of(database: str) -> str:
-    """Return which of `DATABASES` a name or URL is. Raises ValueError, with what there is, if it is none."""
+    """Return the one of `DATABASES` that a name or URL means. Raise ValueError, with all of them, if none."""
     scheme, separator, _ = database.partition("://")
     scheme = scheme.partition("+")[0]
     if database in DATABASES:

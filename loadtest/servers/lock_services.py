@@ -1,4 +1,4 @@
-"""The lock services that a run can have, and what is done to them while a shop sells out."""
+"""The lock services that a run can have, and the outages that strike them during a sale."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ BACKENDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
 
 @contextmanager
 def open_cluster(directory: Path) -> Iterator[str]:
-    # The options are read before redis-py is installed.
+    # Import this here, because the options are read before redis-py is installed.
     from loadtest.servers.redis_cluster import RedisCluster
 
     with RedisCluster(directory) as cluster:
@@ -72,7 +72,7 @@ def open_redlock(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def open_postgresql(directory: Path) -> Iterator[str]:
-    """Start a server beside the one of the shop's database, and create what locks need."""
+    """Start a PostgreSQL server for locks, separate from the shop's database, and create its tables."""
     with running_postgresql() as url:
         prepare(url)
         yield url
@@ -80,7 +80,7 @@ def open_postgresql(directory: Path) -> Iterator[str]:
 
 @contextmanager
 def open_mysql(directory: Path) -> Iterator[str]:
-    """Start a MariaDB, as `open_postgresql` does."""
+    """Start a MariaDB server for locks, and create its tables."""
     with running_mariadb() as url:
         prepare(url)
         yield url
@@ -93,7 +93,7 @@ def prepare(url: str) -> None:
         locks.namespace.prepare()
 
 
-#: Lock services of several servers, and databases as lock services: the matrix leaves both out.
+#: Lock services of several servers, and databases as lock services. The matrix leaves both out.
 TOPOLOGIES: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
     "cluster": open_cluster,
     "mysql": open_mysql,
@@ -115,7 +115,7 @@ def open_lock_service(backend: str, directory: Path) -> Iterator[str]:
 
 #: The lock that the buyers of the story wait for.
 KEY = f"shop:product_{PRODUCT_ID}"
-#: After so many milliseconds of silence the sentinels take a server for dead.
+#: After this many milliseconds of silence, the sentinels take a server for dead.
 DOWN_AFTER = 1000
 
 
@@ -135,21 +135,21 @@ class StrikableService:
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """What is done to a lock service while a shop sells out, and what the service makes of it."""
+    """What is done to a lock service during a sale, and how the service reacts."""
 
     slug: str
     #: A key of `BACKENDS` or `TOPOLOGIES`.
     backend: str
-    #: What happens.
+    #: What is done, in words.
     what: str
-    #: Whether the service forgets who holds the lock, and why it does, or not.
+    #: Whether the service forgets who holds the lock, and why.
     forgets: bool
     why: str
-    #: How long it takes the service to go on, seconds: as its own settings have it.
+    #: How many seconds the service may need to go on, according to its settings.
     takes: float
-    #: Starts the service, in a directory.
+    #: Starts the service in a directory.
     open: Callable[[Path], AbstractContextManager[StrikableService]]
-    #: Whether it may forget others that get in meanwhile.
+    #: Whether it may forget holds that it grants during the outage.
     by_chance: bool = False
 
 
@@ -189,7 +189,7 @@ def cluster_moved(directory: Path) -> Iterator[StrikableService]:
 
 
 def cluster(directory: Path) -> RedisCluster:
-    # The options are read before redis-py is installed.
+    # Import this here, because the options are read before redis-py is installed.
     from loadtest.servers.redis_cluster import RedisCluster
 
     return RedisCluster(directory)
@@ -234,7 +234,7 @@ def mysql_restarted(directory: Path) -> Iterator[StrikableService]:
         yield StrikableService(server.url, server.restart)
 
 
-#: A primary says yes before its replicas know, and so the one that takes its place may never have heard.
+# A primary grants a hold before its replicas know of it, so the one that replaces it may never have heard.
 UNHEARD = "The primary had said yes, and the one that took its place had not heard of it"
 ENDED = "The lock is a session's, and a restart ends all sessions"
 

@@ -1,4 +1,4 @@
-"""What servers are made of: a child process, a free port, a directory for its data, an account to run as."""
+"""The parts of servers: a child process, a free port, a directory for data, an account to run as."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from demo_shop.configuration import VAR
 
 PATIENCE = 30.0
 GRACE = 5.0
-#: A child that `ChildProcess.freeze` stops goes on after so many seconds, also when we are killed meanwhile.
+#: A child that `ChildProcess.freeze` stops goes on after this many seconds, even if we are killed meanwhile.
 LONGEST = 60
 
 
@@ -30,14 +30,14 @@ class StackError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user other than ours, whom a server runs as."""
+    """Another user, as whom a server runs."""
 
     uid: int
     gid: int
 
 
 class ChildProcess:
-    """A program that the load test starts and ends: in a session of its own, and gone when we are."""
+    """A program that the load test starts and ends. It has its own session, and ends when we do."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class ChildProcess:
     ) -> None:
         self.name, self.log, self.stop_with = name, log, stop_with
         self._waker: subprocess.Popen[bytes] | None = None
-        # If we are killed the kernel tells our servers, so that nothing outlives us.
+        # If we are killed, the kernel signals our servers, so that none outlives us.
         guardian = shutil.which("setpriv")
         tied = [guardian, "--pdeathsig", stop_with.name, *command] if guardian else list(command)
         with log.open("ab") as output:
@@ -62,9 +62,9 @@ class ChildProcess:
                 stderr=subprocess.STDOUT,
                 env=None if environment is None else {**os.environ, **environment},
                 pass_fds=pass_fds,
-                # Ctrl-C in the terminal reaches us alone: we end our servers in order.
+                # Ctrl-C in the terminal reaches only us, so that we stop our servers in order.
                 start_new_session=True,
-                # A database refuses to run as root, and its account can read nothing but its home.
+                # A database refuses to run as root, and its account can read only its home.
                 user=account.uid if account else None,
                 group=account.gid if account else None,
                 extra_groups=[] if account else None,
@@ -87,10 +87,10 @@ class ChildProcess:
         return said[-1] if said else "nothing"
 
     def stop(self) -> None:
-        """End the program and whatever it started: by a signal, and if need be by SIGKILL."""
+        """End the program and all that it started, by its signal and after `GRACE` seconds by SIGKILL."""
         if self.process.poll() is None:
             self.process.send_signal(self.stop_with)
-            # A process that stands still receives the signal only when it goes on.
+            # A stopped process receives the signal only when it goes on.
             self.thaw()
             try:
                 self.process.wait(GRACE)
@@ -99,9 +99,9 @@ class ChildProcess:
         self.kill()
 
     def freeze(self) -> None:
-        """Send SIGSTOP to the whole session that this child leads, and to nobody else. `thaw` ends it.
+        """Send SIGSTOP to the whole session of this child. `thaw` lets it go on.
 
-        Returns when every thread of it stands still: the signal alone leaves time for a query or two.
+        Return when all its threads stand still: right after the signal, they could still send a query or two.
         """
         group = self.process.pid
         self._waker = subprocess.Popen(waking(group, LONGEST), start_new_session=True)
@@ -109,7 +109,7 @@ class ChildProcess:
         self.wait_until(lambda: all(state in "TZX" for state in thread_states(group)))
 
     def thaw(self) -> None:
-        """Let the session go on. Does nothing where it does not stand still or is gone."""
+        """Let the session go on. Do nothing if it is not stopped, or has ended."""
         for group, what in ((self.process, signal.SIGCONT), (self._waker, signal.SIGKILL)):
             if group is not None:
                 with contextlib.suppress(ProcessLookupError):
@@ -119,7 +119,7 @@ class ChildProcess:
             self._waker = None
 
     def kill(self) -> None:
-        """Send SIGKILL to the whole session that this child leads, and to nobody else."""
+        """Send SIGKILL to the whole session of this child."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -128,18 +128,18 @@ class ChildProcess:
 
 
 def waking(group: int, seconds: int) -> list[str]:
-    """Return the command that lets a process group go on after *seconds*, also when we are gone."""
-    # Without -s the sh of Debian takes the group for an option.
+    """Return the command that lets a process group go on after *seconds*, even if we have ended."""
+    # Without -s, Debian's sh takes the group for an option.
     return ["sh", "-c", f"sleep {seconds}; kill -s CONT -- -{group} 2>/dev/null"]
 
 
 def thread_states(group: int) -> list[str]:
-    """Return the state of each thread of a process group, a letter, on Linux; elsewhere nothing."""
+    """Return a letter for the state of each thread of a process group on Linux; elsewhere, an empty list."""
     states = []
     for process in Path("/proc").glob("[0-9]*"):
-        # A process that ends while we look has no states any more.
+        # A process may end while we look at it.
         with contextlib.suppress(OSError):
-            # After the name, which may have any characters in it: state, parent, group.
+            # After the name, which may contain any characters, follow state, parent and group.
             _, _, pgrp = (process / "stat").read_text().rpartition(")")[2].split()[:3]
             if int(pgrp) == group:
                 tasks = [(task / "stat").read_text() for task in (process / "task").iterdir()]
@@ -148,7 +148,7 @@ def thread_states(group: int) -> list[str]:
 
 
 def run_once(name: str, command: Sequence[str], log: Path, account: Account | None = None) -> None:
-    """Run a program that ends by itself, and well."""
+    """Run a program to its end. Raise `StackError` if it fails."""
     child = ChildProcess(name, command, log, account=account)
     try:
         if child.process.wait(PATIENCE):
@@ -170,14 +170,13 @@ def check_free(port: int) -> None:
 
 
 def free_port() -> int:
-    """Return a port that nobody else is given in the next minute, so that runs side by side don't collide.
+    """Return a port that the kernel gives to nobody else for a minute, so that parallel runs don't collide.
 
-    The kernel keeps it: a connection that this end has closed first stays in TIME_WAIT, and its port is no
-    longer among those that are free to choose from. A server may listen there by name, as all do that start
-    again at once (``SO_REUSEADDR``).
+    A connection that this end closes first stays in TIME_WAIT, and until it ends the kernel does not choose
+    its port. A server may still listen on it by number if it sets ``SO_REUSEADDR``, as usual.
     """
     with socket.socket() as listener, socket.socket() as client:
-        # Reusable only from here on: with the option set, bind might choose a port that is kept for another.
+        # Set the option only after bind(), which otherwise might choose a port that is kept for another run.
         listener.bind(("127.0.0.1", 0))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.listen(1)
@@ -198,7 +197,7 @@ def listens(port: int) -> bool:
 
 @contextlib.contextmanager
 def workspace() -> Iterator[Path]:
-    """Make the directory of a run, which is gone when the run ends, or when the next one starts."""
+    """Make the directory of a run. It is deleted when the run ends, or else when the next one starts."""
     VAR.mkdir(exist_ok=True)
     sweep(VAR, "run-")
     sweep(Path(tempfile.gettempdir()), "distlock-run-")
@@ -210,7 +209,7 @@ def workspace() -> Iterator[Path]:
 
 
 def sweep(parent: Path, prefix: str) -> None:
-    """Remove the directories of runs that were killed, and could not do it themselves."""
+    """Delete the directories of runs that were killed."""
     for left in parent.glob(f"{prefix}*-*"):
         owner = left.name.removeprefix(prefix).split("-")[0]
         if owner.isdecimal() and not is_alive(int(owner)):
@@ -223,17 +222,17 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # somebody else's, but there
+        pass  # it lives, as another user
     return True
 
 
 ROOT_UID = 0
-#: The servers' own accounts, where Debian made them, before the one that is always there.
+#: The accounts that Debian makes for the servers, and last the one that always exists.
 ACCOUNTS = ("postgres", "mysql", "nobody")
 
 
 def find_account() -> Account | None:
-    """Return the user that a database runs as; None: ours. Servers refuse to run as root."""
+    """Return the account for a database, because servers refuse to run as root; None: our own will do."""
     if os.getuid() != ROOT_UID:
         return None
     for name in ACCOUNTS:
@@ -245,7 +244,7 @@ def find_account() -> Account | None:
 
 @contextlib.contextmanager
 def home_of(account: Account | None) -> Iterator[Path]:
-    """Make a directory for a server's data, which *account* owns. Its name says which run it belongs to."""
+    """Make a directory for a server's data, owned by *account*. Its name has the process id of the run."""
     home = Path(tempfile.mkdtemp(prefix=f"distlock-run-{os.getpid()}-"))
     try:
         if account:

@@ -1,4 +1,4 @@
-"""A Redis Cluster for a while: three primaries with a replica each, on free ports of the loopback."""
+"""A private Redis Cluster: three primaries with a replica each, on free ports of the loopback."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from loadtest.servers.processes import ChildProcess, StackError, free_port, thre
 
 SLOTS = 16384
 PRIMARIES = 3
-#: After so many milliseconds without an answer a primary counts as dead.
+#: After this many milliseconds without an answer, a primary counts as dead.
 NODE_TIMEOUT = 1000
 
 
@@ -44,7 +44,7 @@ class ClusterNode:
         self.child.wait_until(lambda: self.says("PING", True))
 
     def tell(self, *words: object) -> Any:
-        """Send a command as it stands in the manual."""
+        """Send a command, in the words of Redis's manual."""
         return self.client.execute_command(*words)  # type: ignore[no-untyped-call]
 
     def says(self, command: str, *expected: object) -> bool:
@@ -77,17 +77,17 @@ class ClusterNode:
         self.tell("MIGRATE", "127.0.0.1", other.port, "", 0, 5000, "KEYS", *keys)
 
     def kill(self) -> None:
-        """End the node at once, as a power cut would."""
+        """End the node at once, as a power cut does."""
         assert self.child is not None
         self.child.kill()
 
     def stand_still(self) -> None:
-        """Let the node hang, until it is stopped."""
+        """Make the node hang until it is stopped."""
         assert self.child is not None
         self.child.freeze()
 
     def lives(self) -> bool:
-        """Return whether any thread of the node neither has ended nor stands still."""
+        """Return whether any thread of the node is neither ended nor stopped."""
         assert self.child is not None
         return any(state not in "TZX" for state in thread_states(self.child.process.pid))
 
@@ -132,7 +132,7 @@ class RedisCluster:
             last = min((number + 1) * share, SLOTS) - 1
             node.tell("CLUSTER", "ADDSLOTSRANGE", number * share, last)
         for number, node in enumerate(self.nodes, 1):
-            # Else two begin with the same one, and have to agree first.
+            # Otherwise all nodes begin with the same epoch, and have to agree on others first.
             node.tell("CLUSTER", "SET-CONFIG-EPOCH", number)
             self.nodes[0].meet(node)
         self.wait_until(lambda node: node.says("CLUSTER INFO", f"cluster_known_nodes:{len(self.nodes)}"))
@@ -152,13 +152,13 @@ class RedisCluster:
         raise StackError("No node of the Redis Cluster serves.")
 
     def move(self, key: str) -> None:
-        """Give the slot of the lock *key*, and all that lies in it, to another primary."""
+        """Move the slot of the lock *key*, with all its keys, to another primary."""
         with self.moving(key):
             pass
 
     @contextlib.contextmanager
     def moving(self, key: str) -> Iterator[None]:
-        """Move the slot of the lock *key*. In the block only its fence is on the new primary already."""
+        """Move the slot of the lock *key*. During the block, only the lock's fence has been moved."""
         slot, source = slot_of(key), self.node_of(key)
         target = next(node for node in self.primaries if node is not source and node.serves())
         target.tell("CLUSTER", "SETSLOT", slot, "IMPORTING", source.name)

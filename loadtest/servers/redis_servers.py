@@ -56,7 +56,7 @@ def redlock_url(ports: Iterable[int]) -> str:
 
 #: The sentinels' name for the primary.
 PRIMARY_NAME = "shop"
-#: A server that is silent for so long is down; a failover takes no longer than the second. Milliseconds.
+#: After how many milliseconds of silence a server counts as down, and how long a failover takes at most.
 DOWN_AFTER, FAILOVER_TIMEOUT = 5000, 3000
 REPLICATED = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]
 SENTINEL_SETTINGS = """\
@@ -75,7 +75,7 @@ class WatchedRedis:
     """A Redis server with two replicas, and three sentinels over them, by their ports. `stop` ends them."""
 
     def __init__(self, directory: Path, *arguments: str, down_after: int = DOWN_AFTER) -> None:
-        """*arguments*: for each ``redis-server``. *down_after*: see `DOWN_AFTER`."""
+        """Start all servers. *arguments*: for each ``redis-server``. *down_after*: see `DOWN_AFTER`."""
         self._program = shutil.which("redis-server") or ""
         if not self._program:
             raise StackError(
@@ -98,7 +98,7 @@ class WatchedRedis:
         return f"redis+sentinel://{hosts}/{PRIMARY_NAME}/0"
 
     def primary(self) -> int:
-        """Return the primary's port, as a sentinel that lives has it."""
+        """Return the primary's port, according to a living sentinel."""
         for port, child in self.sentinels.items():
             if child.process.poll() is None:
                 said = tell(port, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", PRIMARY_NAME).split("\r\n")
@@ -106,19 +106,19 @@ class WatchedRedis:
         raise StackError("No sentinel lives.")
 
     def replicas(self) -> list[int]:
-        """Return the ports of the servers that live and follow the primary."""
+        """Return the ports of the living servers that follow the primary."""
         return [port for port in self.living() if _replication_says(port, "slave", "master_link_status:up")]
 
     def living(self) -> list[int]:
         return [port for port, child in self.servers.items() if child.process.poll() is None]
 
     def notice(self, within: int) -> None:
-        """Have the sentinels take a server for down that is silent for *within* milliseconds."""
+        """Make the sentinels take a server for down after *within* milliseconds of silence."""
         for port in self.sentinels:
             tell(port, "SENTINEL", "SET", PRIMARY_NAME, "down-after-milliseconds", str(within))
 
     def fail_over(self) -> None:
-        """Have a replica take the place of the primary, which goes on running."""
+        """Let a replica take the place of the primary, which goes on running."""
         said = tell(next(iter(self.sentinels)), "SENTINEL", "FAILOVER", PRIMARY_NAME)
         if not said.startswith("+OK"):
             raise StackError(f"The sentinels begin no failover: {said}")
@@ -128,7 +128,7 @@ class WatchedRedis:
             child.stop()
 
     def start_server(self, port: int, primary: int | None = None) -> None:
-        """Start the server of *port*, for the first time or again, empty."""
+        """Start an empty server on *port*, for the first time or again."""
         command = [self._program, "--port", str(port), "--dir", str(self._directory), *REPLICATED]
         if primary is not None:
             command += ["--replicaof", "127.0.0.1", str(primary)]
@@ -140,7 +140,7 @@ class WatchedRedis:
         first, *others = ports = [free_port() for _ in range(3)]
         for port in ports:
             self.start_server(port, None if port == first else first)
-        # A sentinel that asks before the replicas are there asks again ten seconds later.
+        # A sentinel that asks before the replicas are known asks again only ten seconds later.
         self.servers[first].wait_until(lambda: all(port in self.replicas() for port in others))
         known = {free_port(): secrets.token_hex(20) for _ in range(3)}
         for port, own in known.items():
@@ -155,7 +155,7 @@ class WatchedRedis:
                 down_after=self._down_after,
                 failover_timeout=FAILOVER_TIMEOUT,
             )
-            # They would find each other, too, in some seconds.
+            # Without this, the sentinels would find each other only after some seconds.
             settings += "".join(
                 f"sentinel known-sentinel {PRIMARY_NAME} 127.0.0.1 {other} {its}\n"
                 for other, its in known.items()
@@ -170,11 +170,11 @@ class WatchedRedis:
 
 
 def tell(port: int, *words: str) -> str:
-    """Send a command to *port*, and return the answer as it comes over the wire; "" if none comes."""
+    """Send a command to *port*, and return the raw answer; "" if none comes."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
             connection.sendall(f"{' '.join(words)}\r\n".encode())
-            # It answers, and then sees that we have nothing more to say. A sentinel knows no QUIT.
+            # The server answers, sees the end of our requests, and hangs up. A sentinel does not know QUIT.
             connection.shutdown(socket.SHUT_WR)
             said = b""
             while chunk := connection.recv(65536):
@@ -185,7 +185,7 @@ def tell(port: int, *words: str) -> str:
 
 
 def deafen(primary: int) -> None:
-    """Cut the server at this port off from its replicas."""
+    """Cut off the server at the port *primary* from its replicas."""
     for words in (("ACL", "SETUSER", "default", "-psync", "-sync"), ("CLIENT", "KILL", "TYPE", "replica")):
         tell(primary, *words)
 
@@ -199,7 +199,7 @@ def knows_all(port: int) -> bool:
     said = tell(port, "SENTINEL", "CKQUORUM", PRIMARY_NAME)
     about = tell(port, "SENTINEL", "MASTER", PRIMARY_NAME).split("\r\n")
     counts = {about[at]: about[at + 2] for at in range(2, len(about) - 2, 4)}
-    # That a replica follows it hears from the replica, a moment later.
+    # The sentinel learns a moment later, from the replica, that the replica follows.
     replicas = tell(port, "SENTINEL", "REPLICAS", PRIMARY_NAME)
     followed = replicas.count("master-link-status\r\n$2\r\nok") == 2
     return said.startswith("+OK 3 usable") and counts.get("num-slaves") == "2" and followed
@@ -212,7 +212,7 @@ def _replication_says(port: int, *signs: str) -> bool:
 
 @contextlib.contextmanager
 def open_sentinels(directory: Path) -> Iterator[str]:
-    """Start a `WatchedRedis`, and yield the URL of its primary, by the sentinels."""
+    """Start a `WatchedRedis`, and yield the URL of its primary, which names the sentinels."""
     watched = WatchedRedis(directory)
     try:
         yield watched.url

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from loadtest.servers.processes import ChildProcess, StackError, free_port
 
-#: Where Debian's package has the server; its manifest names the jars that it needs. The other is its log.
+#: The server in Debian's package, whose manifest names the jars that it needs; and the jar for its log.
 JARS = ("/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar")
-#: A small heap, and no compiler that takes longer than the run to pay off.
+#: A small heap, and only the quick compiler, because the better one needs longer than the run to pay off.
 JAVA = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 QUORUM_PEER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -43,7 +43,7 @@ def open_zookeeper(directory: Path) -> Iterator[str]:
 
 
 def zookeeper_command(settings: Path) -> list[str]:
-    """Return the command that runs a server with the file *settings*."""
+    """Return the command that starts a server with the file *settings*."""
     java = shutil.which("java")
     if not java or not all(Path(jar).exists() for jar in JARS):
         raise StackError(
@@ -54,7 +54,7 @@ def zookeeper_command(settings: Path) -> list[str]:
 
 
 def zookeeper_answers(port: int) -> bool:
-    """Return whether the server serves clients. A client that asks too early may never be answered."""
+    """Return whether the server is ready. A client that asks earlier may never get an answer."""
     return ask(port, b"srvr").startswith(b"Zookeeper version")
 
 
@@ -71,7 +71,7 @@ def ask(port: int, word: bytes) -> bytes:
     return said
 
 
-#: A follower may take so many ticks to come up to date, and to answer.
+#: How many ticks a follower may take to catch up, and to answer.
 ENSEMBLE_LIMITS = "initLimit=20\nsyncLimit=5\n"
 
 
