@@ -1,4 +1,4 @@
 """Measurements that print their targets beside the numbers.
 
-``python -m bench``, and by themselves: ``bench.admission``, ``bench.calls``, ``bench.metrics``.
+``python -m bench`` runs most of them; ``bench.admission``, ``bench.calls`` and ``bench.metrics`` run alone.
 """

@@ -1,8 +1,8 @@
-"""``python -m bench``: what locks cost and how they pass on, beside what one would use instead.
+"""``python -m bench``: what distlock costs and how fast it hands off, beside what one would use instead.
 
-The rounds of all take turns, so that whatever else the machine does slows each. Medians are printed with
-the smallest and the largest. A ratio is the median of those of the rounds. Whether the lock excludes, and
-its fence grows, is checked in each round; a violation makes a row void.
+The rounds of all contestants take turns, so that whatever else the machine does slows down all of them. Each
+median is printed with the smallest and the largest figure. A ratio is the median of the rounds' ratios. Each
+round checks that the lock excludes and its fence grows; a violation makes a row void.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.run import BenchRun, describe_machine, say
 from bench.services import Services
 from demo_shop.configuration import VAR
 
-#: Exit codes: a target was missed or a row is void; it could not be measured.
+#: Exit codes: a target was missed or a row is void; something could not be measured.
 MISSED, BROKEN = 1, 3
 WRITTEN = "docs/explanation/performance*.md"
 
@@ -124,7 +124,7 @@ def begin(words: argparse.Namespace, services: Services) -> BenchRun:
 
 
 if __name__ == "__main__":
-    # SIGTERM ends the servers of a run, too.
+    # SIGTERM has to raise SystemExit, so that the servers of a run end, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         sys.exit(main())

@@ -1,7 +1,7 @@
-"""``python -m bench.admission``: which requests are refused, and what that costs, beside what it shall be.
+"""``python -m bench.admission``: which requests are refused and what that costs, with the targets.
 
-Two instances of gunicorn with 16 threads each, Redis, PostgreSQL, README's settings; about three minutes. The
-machine should have nothing else to do: buyers, shops and servers share its processors.
+It takes about three minutes: two instances of gunicorn with 16 threads each, Redis, PostgreSQL, and README's
+settings. The machine should have nothing else to do, because buyers, shops and servers share its processors.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ BUYERS = 50
 TIMEOUT = 5.0
 #: The path at which each product is bought.
 PRODUCT = {number: f"/products/{number}/reduce" for number in (1, 2, 3)}
-#: Units of each product in scenes where none is sold out.
+#: So many units of each product that none is sold out.
 PLENTY = 1_000_000
 
-#: The settings of a shop that differ from README's, and the seconds of its purchases, by its kind.
+#: By kind of shop: the settings that differ from README's, and the seconds that a purchase takes (pause).
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "unlimited": {"TIMEOUT": 3600.0},
@@ -75,7 +75,7 @@ class AdmissionTrial:
         self.stack = stack
 
     def port(self, kind: str) -> int:
-        """Return the port of the nginx in front of the two instances of that *kind*."""
+        """Return the port of the nginx in front of the two instances of *kind*."""
         return self.stack.front_for([f"django-{kind}", f"flask-{kind}"]).port
 
     def restock(self, units: int) -> None:
@@ -185,7 +185,7 @@ class AdmissionTrial:
             with locks.lock("product_1"):
                 for one in asking:
                     one.start()
-                # The first of them waits, and the second is refused.
+                # The first one waits, and the second one is refused.
                 if not answers.get(timeout=PATIENCE).refused:
                     raise StackError("Nobody is refused.")
                 yield
@@ -202,7 +202,7 @@ def count(answers: Sequence[PurchaseAnswer], kind: str) -> int:
 def shop(framework: str, pause: float, **settings: object) -> Any:
     """Return the WSGI application of *framework*'s shop, which gunicorn serves.
 
-    *pause*: seconds that a purchase thinks under its lock. *settings*: ``DISTLOCK`` without LOCATION and
+    *pause*: seconds between read and write under the lock. *settings*: ``DISTLOCK`` without LOCATION and
     PREFIX.
     """
 
@@ -216,7 +216,7 @@ def shop(framework: str, pause: float, **settings: object) -> Any:
 
 
 def timed(application: Any) -> Any:
-    """Return *application* with a header that says how long a thread worked on an answer."""
+    """Wrap *application* so that a header says for how many seconds a thread worked on the answer."""
 
     def served(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         began = time.monotonic()
@@ -230,7 +230,7 @@ def timed(application: Any) -> Any:
 
 
 def gunicorn_application(framework: str, pause: float = 0.0, **settings: object) -> str:
-    """Return the argument that makes gunicorn serve such a `shop`."""
+    """Return the argument that makes gunicorn serve `shop` with these arguments."""
     words = [repr(framework), repr(pause), *(f"{word}={value!r}" for word, value in settings.items())]
     return f"bench.admission:shop({', '.join(words)})"
 

@@ -1,4 +1,4 @@
-"""The bench: crews that take turns on one server, round for round, and the tables that come of it."""
+"""The bench: crews take turns on one server, round by round, and their figures become tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.crew import JAVA_KINDS, BenchError, Crew, JavaCrew
 from bench.figures import Figures, Table, Target, of_contest, of_few, of_work
 from bench.services import Services
 
-#: Seconds from the order to begin until all threads do begin: for the crew, and for each thread of it.
+#: Seconds from the order to begin until all threads begin: for the crew, and in addition for each thread.
 START, START_OF_THREAD = 0.1, 0.001
 CONTEST = (
     "rate",
@@ -37,7 +37,7 @@ ALONE = ("pair", "cpu", "server_cpu", "requests", "commands")
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """The usual thoroughness of a run."""
+    """The default thoroughness of a run: rounds, seconds of a contest, and pairs without contention."""
 
     rounds: int
     seconds: float
@@ -59,7 +59,7 @@ class Contestant:
     processes: int | None = None
     #: Tells this contestant from others of the same crew.
     suffix: str = ""
-    #: Called at the begin of a round with its seconds, in a thread of its own.
+    #: Called in a separate thread when a round begins, with the seconds of the round.
     meanwhile: Callable[[float], None] | None = None
 
     @property
@@ -86,17 +86,17 @@ class Bench:
     java: bool = False
 
     def is_asked_for(self, kind: str) -> bool:
-        """Return whether *kind* is measured; our locks always are."""
+        """Return whether *kind* is measured. Our own locks always are."""
         if kind in JAVA_KINDS:
             return self.java
         return kind.startswith("distlock") or self.beside is None or kind in self.beside
 
     def few(self, kinds: Sequence[str], more: Sequence[str]) -> Sequence[str]:
-        """Return *kinds*, and *more* unless the run is quick."""
+        """Return *kinds*, with *more* unless the run is quick."""
         return kinds if self.quick else (*kinds, *more)
 
     def thorough(self, usual: Sequence[float], more: Sequence[float]) -> Sequence[float]:
-        """Return *usual*, and *more* unless the run is quick."""
+        """Return *usual*, with *more* unless the run is quick."""
         return usual if self.quick else (*usual, *more)
 
     def lightly(self) -> Bench:
@@ -107,7 +107,7 @@ class Bench:
     def crews(
         self, kinds: Sequence[str], size: int, service: str, distance: float = 0.0
     ) -> Iterator[list[Crew]]:
-        """Yield a crew of *size* processes for each of *kinds* that was asked for."""
+        """Yield a crew of *size* processes for each of *kinds* that is measured."""
         url = self.services.url(service, distance)
         with ExitStack() as stack:
             crews = []
@@ -170,7 +170,7 @@ class Bench:
         targets: Sequence[Target] = (),
         measures: Sequence[str] = CONTEST,
     ) -> Table:
-        """Measure processes that want one lock, and check in each round that the lock excludes."""
+        """Measure processes that compete for one lock, and check in each round that the lock excludes."""
         violations: list[str] = []
         oracle = Oracle.make(self.services.directory)
 
@@ -215,7 +215,7 @@ class Bench:
 
 @contextmanager
 def beside(task: Callable[[], None] | None) -> Iterator[None]:
-    """Run *task* in a thread meanwhile. Raises what it raised."""
+    """Run *task* in a thread during the block. Raise its exception."""
     if task is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Buyers of a shop, each a thread with a connection: some with detailed answers, some cheap, for a load."""
+"""Buyers of a shop, each a thread with a connection: `JsonBuyer` returns details, `SocketBuyer` is cheap."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-#: Seconds that a buyer waits for an answer: longer than any timeout of a lock here.
+#: A buyer waits at most this many seconds for an answer, which is longer than any timeout of a lock here.
 PATIENCE = 90.0
-#: The header with the seconds that a thread of the server worked on an answer.
+#: The header with the seconds for which a thread of the server worked on an answer.
 INSIDE = "X-Bench-Inside"
 LENGTH = re.compile(rb"\r\nContent-Length: *(\d+)\r\n", re.IGNORECASE)
 
@@ -25,12 +25,13 @@ LENGTH = re.compile(rb"\r\nContent-Length: *(\d+)\r\n", re.IGNORECASE)
 class PurchaseAnswer:
     """The answer to one POST request of a buyer."""
 
-    #: When it was sent, seconds since all buyers began.
+    #: When the request was sent, seconds since all buyers began.
     at: float
+    #: Until the answer.
     seconds: float
     status: int
     code: str | None
-    #: The share of *seconds* in which a thread of the server worked on it.
+    #: For how many of *seconds* a thread of the server worked on it.
     inside: float = 0.0
 
     @property
@@ -47,7 +48,7 @@ class PurchaseAnswer:
 
 
 class JsonBuyer:
-    """A connection of ``http.client``, which reads why a purchase was refused."""
+    """A buyer with ``http.client``, which reads why a purchase was refused."""
 
     def __init__(self, port: int, path: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
@@ -77,10 +78,10 @@ def buy_with_answers(
     seconds: float | None = None,
     again_after: float = 0.0,
 ) -> list[PurchaseAnswer]:
-    """Have *buyers* begin at once, and return the answers to all their POST requests.
+    """Let *buyers* begin at once, and return the answers to all their POST requests.
 
     Each buys *purchases* times, or again and again for *seconds*. After a refusal it waits about
-    *again_after* seconds: the times differ at random, as those of people do.
+    *again_after* seconds, with random differences, as between people.
     """
     answers: list[PurchaseAnswer] = []
     began = [0.0]
@@ -105,7 +106,7 @@ def buy_with_answers(
 
 
 def together(tasks: Sequence[Callable[[], None]]) -> None:
-    """Run each of *tasks* in a thread. Raises the first exception of them."""
+    """Run each of *tasks* in a thread. Raise their first exception."""
     failures: list[BaseException] = []
 
     def run(task: Callable[[], None]) -> None:
@@ -137,7 +138,7 @@ def at(ordered: Sequence[float], share: float) -> float:
 class LoadResult:
     """The answers to all buyers of a load."""
 
-    #: Sorted seconds of each wait.
+    #: The seconds of all waits, sorted.
     times: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     #: Seconds from the first request to the last answer.
@@ -149,7 +150,7 @@ class LoadResult:
 
 
 class SocketBuyer:
-    """A bare socket, which costs little itself."""
+    """A buyer with a bare socket, which costs little itself."""
 
     def __init__(self, port: int, path: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
@@ -157,7 +158,7 @@ class SocketBuyer:
         self._request = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n".encode()
 
     def buy(self) -> int:
-        """Return the status of the answer."""
+        """Buy once, and return the status of the answer."""
         self._socket.sendall(self._request)
         answer = b""
         while not is_whole(answer):
@@ -179,7 +180,7 @@ def is_whole(answer: bytes) -> bool:
 
 
 def closed_load(port: int, path: str, buyers: int, seconds: float) -> LoadResult:
-    """Have *buyers* buy for *seconds*, each again when it has its answer."""
+    """Let *buyers* buy for *seconds*, each again as soon as it has its answer."""
     began: list[float] = []
 
     def dues() -> Iterator[float]:
@@ -190,10 +191,10 @@ def closed_load(port: int, path: str, buyers: int, seconds: float) -> LoadResult
 
 
 def open_load(port: int, path: str, rate: float, seconds: float, most: int, seed: int = 0) -> LoadResult:
-    """Have *rate* buyers come in a second, for *seconds*, however long earlier ones wait.
+    """Let *rate* buyers come per second, for *seconds*, however long earlier ones wait.
 
-    They come at random, and at the same moments for the same *seed*. A buyer that comes while *most* others
-    wait for their answers sends its request later; that counts as its wait.
+    They come at random moments, which are the same for the same *seed*. A buyer that comes while *most*
+    others wait for their answers sends its request later, and the delay counts as its wait.
     """
     began: list[float] = []
     chance, mutex = random.Random(seed), threading.Lock()
@@ -224,7 +225,7 @@ def run_load(
 ) -> LoadResult:
     """Run a load, and return its answers.
 
-    *dues* yields the moments from which a buyer waits. *began* receives the moment of the begin.
+    *dues* yields the moments from which a buyer waits. *began* receives the moment at which all begin.
     """
     answers, mutex = LoadResult(), threading.Lock()
     ready = threading.Barrier(buyers, lambda: began.append(time.monotonic()))

@@ -1,7 +1,7 @@
 """``python -m bench.calls``: how many functions of ours one uncontended purchase calls, and one bare lock.
 
-A reader of a traceback or a profile has to pass through them, in so many files. A generator counts each time
-that it goes on. With ``--names`` the functions are listed.
+It also counts their files, all of which a reader of a traceback or a profile has to open. A generator counts
+each time that it goes on. ``--names`` lists the functions.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--of", choices=APPLICATIONS, help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.of:
-        # Each framework configures itself at its import, so each gets a process of its own.
+        # Each framework configures itself when it is imported, so each gets its own process.
         shown(f"{told.of}, a purchase", purchase(told.of), told.names)
         return
     with tempfile.TemporaryDirectory() as directory, open_lock_service("redis", Path(directory)) as url:

@@ -1,4 +1,4 @@
-"""Tasks of a process in a crew: a contest for one lock, which checks that it excludes, and pairs alone."""
+"""Tasks for a process of a crew: a contest for one lock, with checks that it excludes, or pairs alone."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from bench.locks import Lock
 
 #: The name of the lock in a contest.
 NAME = "hot"
-#: Indices of the oracle's cells: the thread that is inside, the number of entries, the last fence, the last
-#: thread and process, and when it left, in nanoseconds.
+#: Indices of the oracle's cells: the thread that is inside, the number of entries, the last fence number, the
+#: last thread and process, and when it left, in nanoseconds.
 INSIDE, ENTERED, FENCE, THREAD, PROCESS, LEFT = range(6)
 SIZE = 6 * 8
 
@@ -36,17 +36,17 @@ class ContestPlan:
     times: int | None = None
     #: Seconds that the lock is held.
     body: float = 0.0
-    #: Mean seconds that a thread does something else between two acquisitions.
+    #: The mean pause of a thread between two acquisitions, seconds.
     think: float = 0.0
     #: Additional threads that compute without end.
     burners: int = 0
-    #: Threads of the last process; 0: as many as the other processes have.
+    #: Threads of the last process; 0: as many as in the other processes.
     few: int = 0
 
 
 @dataclass(slots=True)
 class Part:
-    """The part of one process in a contest."""
+    """The results of one process in a contest."""
 
     #: Seconds of each wait.
     waits: array[float] = field(default_factory=lambda: array("d"))
@@ -57,11 +57,11 @@ class Part:
     process_changes: int = 0
     #: Nanoseconds of each hand-off to a thread that waited already.
     hand_overs: array[float] = field(default_factory=lambda: array("d"))
-    #: When it ended, by the clock that all processes of a machine share.
+    #: When it ended, on ``time.monotonic``, which all processes of a machine share.
     ended: float = 0.0
     #: Processor time of the whole process, seconds.
     cpu: float = 0.0
-    #: Voluntary context switches: how often a thread had nothing to do.
+    #: Voluntary context switches: how often a thread went to sleep.
     wakes: int = 0
 
 
@@ -114,7 +114,7 @@ class Contest:
         plan, waits, until = self.plan, array("d"), self.begin + self.plan.seconds
         chance = random.Random(f"{os.getpid()} {witness.thread}")
         wait_until(self.begin)
-        # A thread takes the lock at least once, even if a busy machine needs all the time for that.
+        # Each thread takes the lock at least once, even if a busy machine needs all the time for that.
         while len(waits) != plan.times and (plan.times or not waits or time.monotonic() < until):
             if plan.think:
                 time.sleep(chance.uniform(0.0, 2 * plan.think))
@@ -133,7 +133,7 @@ def naps() -> int:
 
 @contextmanager
 def burning(threads: int) -> Iterator[None]:
-    """Run *threads* that compute meanwhile, and compete for the interpreter."""
+    """Run *threads* during the block that compute without end, and so compete for the interpreter."""
     over = threading.Event()
 
     def burn() -> None:
@@ -152,7 +152,7 @@ def burning(threads: int) -> Iterator[None]:
 
 
 class Oracle:
-    """Memory that all processes of a contest share. They touch it only under the lock.
+    """Memory that all processes of a contest share, and touch only under the lock.
 
     *path*: a file that all processes can open.
     """
@@ -175,7 +175,7 @@ class Oracle:
 
     @property
     def entered(self) -> int:
-        """The number of entries: less than the threads counted if two were inside at once."""
+        """The number of entries. It is less than the threads' counts together if two were inside at once."""
         return self.cells[ENTERED]
 
     @property
@@ -193,7 +193,7 @@ class Witness:
     entered: int = 0
     #: How often another thread was inside, too, or the fence did not grow.
     violations: int = 0
-    #: How often the previous entry was that of another thread; of another process.
+    #: How often another thread, and how often another process, was the previous one inside.
     changes: int = 0
     process_changes: int = 0
     #: Nanoseconds from when another thread left until this one, which waited already, was inside.
@@ -231,10 +231,10 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The cost of one pair of acquire and release, seconds."""
+    """The cost of one pair of acquire and release."""
 
     seconds: float
-    #: Processor time of the whole process.
+    #: Processor time of the whole process, seconds.
     cpu: float
 
 

@@ -1,6 +1,6 @@
 """Crews: processes, in Python or Java, that use one kind of lock.
 
-They stay while other crews are measured, so that rounds can take turns.
+A crew lives on while other crews are measured, so that rounds can take turns.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from demo_shop.configuration import VAR
 from loadtest.servers.processes import StackError
 
 TaskResult = TypeVar("TaskResult")
-#: Seconds that a process may take to end by itself.
+#: A process that does not end by itself within this many seconds is killed.
 GRACE = 5.0
 
 SOURCES = Path(__file__).parent / "java"
@@ -41,19 +41,19 @@ JAVA_KINDS = ("RLock", "RFairLock", "Curator")
 
 
 class BenchError(Exception):
-    """A round could not be measured; the message says what went wrong in which lock."""
+    """A round could not be measured. The message says what went wrong with which lock."""
 
 
 @functools.cache
 def process_context() -> ForkServerContext:
-    """Return a context that starts processes quickly, and without the open files of this one."""
+    """Return a context that starts processes quickly, without the open files of this process."""
     made = multiprocessing.get_context("forkserver")
     made.set_forkserver_preload(["bench.contest", "distlock", "redis", "kazoo.client"])
     return made
 
 
 def end_with_parent() -> None:
-    """End this process with its parent: a run that is killed can't end its crews."""
+    """End this process with its parent, because a run that is killed can't end its crews."""
     parent = multiprocessing.parent_process()
     assert parent
     parent.join()
@@ -63,7 +63,7 @@ def end_with_parent() -> None:
 def serve_orders(orders: Connection, kind: str, url: str) -> None:
     """Carry out tasks in a process of a crew, and send back their results."""
     threading.Thread(target=end_with_parent, daemon=True).start()
-    # Rows of chaos cut connections on purpose.
+    # The rows of chaos cut connections on purpose, so warnings would be noise.
     logging.getLogger("distlock").setLevel(logging.ERROR)
     try:
         lock = LOCKS[kind](url)
@@ -81,9 +81,9 @@ def serve_orders(orders: Connection, kind: str, url: str) -> None:
 
 
 class Crew:
-    """*size* processes, each with a client of its own for locks of *kind*."""
+    """*size* processes, each with its own client for locks of *kind*."""
 
-    #: Seconds of a contest that does not count, in which connections are made and scripts loaded.
+    #: Seconds of a first contest that does not count, which opens connections and loads scripts.
     warm_up = 0.1
 
     def __init__(self, size: int, kind: str, url: str) -> None:
@@ -107,7 +107,7 @@ class Crew:
         return [process.pid for process, _ in self._members]
 
     def do(self, tasks: Sequence[Callable[[Lock], TaskResult]]) -> list[TaskResult]:
-        """Have each process carry out its task, all at the same time. Raises `BenchError`."""
+        """Let each process carry out its task, all at the same time. Raises `BenchError`."""
         busy = [orders for (_, orders), _ in zip(self._members, tasks, strict=False)]
         for orders, task in zip(busy, tasks, strict=True):
             orders.send(task)
@@ -122,7 +122,7 @@ class Crew:
         return answer
 
     def end(self) -> None:
-        """End all processes; kill those that are still busy because the run was stopped."""
+        """End all processes. Kill those that are still busy after `GRACE` seconds."""
         for _, orders in self._members:
             # A process that failed has ended already.
             with suppress(OSError):
@@ -135,7 +135,7 @@ class Crew:
 
 
 def java_versions() -> str:
-    """Return the libraries that Maven fetches, and their versions."""
+    """Return the names and versions of the libraries that Maven fetches."""
     dependencies = ElementTree.parse(SOURCES / "pom.xml").findall(".//{*}dependency")
     return ", ".join(f"{one.findtext('{*}artifactId')} {one.findtext('{*}version')}" for one in dependencies)
 
@@ -162,7 +162,7 @@ def run_build(command: Sequence[str]) -> None:
 
 
 class JavaCrew(Crew):
-    """A `Crew` whose processes run Java. They are built for the first crew."""
+    """A `Crew` whose processes run Java. The first such crew compiles the classes."""
 
     #: Seconds until the virtual machine has compiled the code that runs often.
     warm_up = 5.0
@@ -184,7 +184,7 @@ class JavaCrew(Crew):
         return len(self._java)
 
     def do(self, tasks: Sequence[Callable[[Lock], TaskResult]]) -> list[TaskResult]:
-        """Have each process carry out its contest, all at the same time. Raises `BenchError`."""
+        """Let each process carry out its contest, all at the same time. Raises `BenchError`."""
         for member, task in zip(self._java, tasks, strict=False):
             if not isinstance(task, Contest) or task.plan.think or task.plan.burners or task.plan.few:
                 raise BenchError(f"{self.kind}: Java has no such contest.")

@@ -1,4 +1,4 @@
-"""Figures of a lock: the measures, how they are computed, tables of them, and targets that judge them."""
+"""Figures of locks: measures and how they are computed, tables, and the targets that judge them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Figures = dict[str, float]
 class Measure:
     """A column of a table."""
 
-    #: With the unit that *scale* converts seconds, counts or shares to.
+    #: The heading, with the unit to which *scale* converts seconds, counts or shares.
     heading: str
     scale: float = 1.0
     digits: int = 0
@@ -62,7 +62,7 @@ MEASURES = {
 
 
 def jain(counts: Sequence[int]) -> float:
-    """Return Jain's index of fairness: 1 if all got the same, 1 / n if one got everything."""
+    """Return Jain's index of fairness: 1 if all got equally much, 1 / n if one of n got everything."""
     squares = len(counts) * sum(count * count for count in counts)
     return sum(counts) ** 2 / squares if squares else 0.0
 
@@ -97,16 +97,16 @@ def of_few(parts: Sequence[Part]) -> Figures:
 
 
 def of_work(work: ServerWork, acquired: int) -> Figures:
-    """Return the work of the server for each acquisition; no figure that the server does not report."""
+    """Return the work of the server per acquisition, without figures that the server does not report."""
     told = {"requests": work.requests, "commands": work.commands, "server_cpu": work.cpu}
     return {name: figure / acquired for name, figure in told.items() if figure}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A ratio to a peer in the same round, or a figure by itself, that our lock has to reach.
+    """A figure that our lock has to reach, or its ratio to the figure of a *peer* in the same round.
 
-    *bound* is the minimum where *least*, else the maximum; in the unit of the heading if there is no *peer*.
+    *bound* is the minimum if *least*, else the maximum. Without a *peer*, its unit is that of the heading.
     """
 
     measure: str
@@ -114,9 +114,9 @@ class Target:
     peer: str = ""
     least: bool = False
     ours: str = "distlock"
-    #: Whether each round has to reach the bound, and not only the median of all.
+    #: Whether each round has to reach the bound, and not only the median.
     each: bool = False
-    #: The anchor in docs/explanation/performance-targets.md of the reason why it is missed.
+    #: The heading in docs/explanation/performance-targets.md that says why the target is missed.
     why: str = ""
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ class Result:
     median: float
     low: float
     high: float
-    #: Whether a lock in the table did not exclude: then the figures mean nothing.
+    #: Whether a lock in the table did not exclude, so that its figures mean nothing.
     void: bool = False
 
     @property
@@ -145,7 +145,7 @@ class Result:
 
     @property
     def judged(self) -> float:
-        """The figure that is compared with the bound: the median, or that of the worst round."""
+        """The figure that is compared with the bound: the median, or the worst round's."""
         if not self.target.each:
             return self.median
         return self.low if self.target.least else self.high
@@ -163,7 +163,7 @@ class Result:
         return f"{self._shown(self.low)} to {self._shown(self.high)}"
 
     def _shown(self, figure: float) -> str:
-        # One digit more than the table has: a figure that misses a bound must not look equal to it.
+        # Show one digit more than the table, so that a figure that misses a bound does not look equal to it.
         digits = 3 if self.target.peer else max(1, MEASURES[self.target.measure].digits) + 1
         return f"{figure:,.{digits}f}"
 
@@ -180,9 +180,9 @@ class Table:
 
     row: str
     title: str
-    #: By contestant, then by round. Rounds with the same number were measured one after the other.
+    #: By contestant, a list of rounds. Rounds with the same index were measured in direct succession.
     rounds: dict[str, list[Figures]]
-    #: The columns to show, names of `MEASURES`.
+    #: The columns to show: keys of `MEASURES`.
     measures: Sequence[str]
     targets: Sequence[Target] = ()
     #: Sentences that a reader needs beside the figures.
@@ -194,7 +194,7 @@ class Table:
 
     @property
     def shown(self) -> list[str]:
-        """The measures that at least one contestant has."""
+        """The columns of which at least one contestant has a figure."""
         return [
             measure
             for measure in self.measures
@@ -202,7 +202,7 @@ class Table:
         ]
 
     def spread(self, contestant: str, measure: str) -> tuple[float, float, float] | None:
-        """Return median, smallest and largest figure of its rounds; None if it has no such figure."""
+        """Return the median, smallest and largest figure of *contestant*; None if it has no such figure."""
         figures = [each[measure] for each in self.rounds[contestant] if measure in each]
         return (statistics.median(figures), min(figures), max(figures)) if figures else None
 
@@ -210,7 +210,7 @@ class Table:
         return [made for target in self.targets if (made := self._result(target))]
 
     def _result(self, target: Target) -> Result | None:
-        """Return the result of *target*; None if one of the two contestants was not measured."""
+        """Return the result of *target*; None if one of its contestants was not measured."""
         if target.ours not in self.rounds or (target.peer and target.peer not in self.rounds):
             return None
         mine = [each[target.measure] for each in self.rounds[target.ours]]

@@ -1,6 +1,6 @@
-"""The locks that are measured, by the name that the tables have: ours, their peers, and floors below them.
+"""The locks that are measured, by their names in the tables: ours, their peers, and floors below them.
 
-A process makes its lock of a URL. Libraries of peers are imported when their lock is made.
+A function makes each kind of lock from a URL, and imports the peer's library only then.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ import hiredis
 import distlock
 from distlock.backends.base import Acquired, Capabilities, LockRequest, Sink
 
-#: Returns a context manager for a name.
+#: A function that returns a context manager for a name.
 Lock = Callable[[str], AbstractContextManager[Any]]
 
-#: Seconds that a caller waits at most; no measured wait takes so long.
+#: A caller waits at most this many seconds. No measured wait takes so long.
 PATIENCE = 60.0
-#: Connections of a client of redis-py, which needs one for each thread.
+#: The most connections of a client of redis-py, which needs one for each thread.
 MOST = 1000
-#: Seconds of a lease that is not renewed.
+#: The ttl of peers' locks, which are not renewed, seconds.
 TTL = 10
 
 ENTER_QUEUE = """
@@ -44,7 +44,7 @@ if not next then return redis.call('del', KEYS[1]) end
 redis.call('set', KEYS[1], next, 'PX', 10000)
 return redis.call('lpush', 'wake:' .. next, 1)
 """
-#: Seconds of a wait.
+#: The timeout of BLPOP, seconds.
 BLPOP_SECONDS = "60"
 
 
@@ -53,7 +53,7 @@ def ours(url: str) -> Lock:
 
 
 def on_the_push(url: str) -> Lock:
-    """Return locks that begin a body on the push, as guards with a transaction do."""
+    """Return locks whose holder begins on the push, as guards with a transaction do."""
     locks = distlock.connect(url, prefix="bench", timeout=PATIENCE)
     return lambda name: locks.lock(name, on_push=True)
 
@@ -63,7 +63,7 @@ def with_short_leases(url: str) -> Lock:
 
 
 class Silence:
-    """A sink that ignores all events, for a backend without an engine."""
+    """A sink that ignores all notifications, for a backend without an engine."""
 
     def notified(self, key: str) -> None: ...
 
@@ -96,7 +96,7 @@ def our_backend(url: str) -> Lock:
 
 
 def no_lock(url: str) -> Lock:
-    """Return locks that do not exclude, which the checks have to find."""
+    """Return locks that do not exclude, so that the checks have to find violations."""
     return lambda name: nullcontext()
 
 
@@ -149,7 +149,7 @@ def django_redis(url: str) -> Lock:
 
 
 def redis_floor(url: str) -> Lock:
-    """Return locks of two commands on a bare connection: SET NX PX, and a script that deletes the own key."""
+    """Return locks of two commands on a bare connection: SET NX PX, and a script that deletes its own key."""
     import redis
 
     client = redis.Redis.from_url(url, max_connections=MOST)
@@ -176,10 +176,10 @@ def redis_floor(url: str) -> Lock:
 
 
 def bare_queue(url: str) -> Lock:
-    """Return locks of the least queue that Redis can have: a floor for hand-offs in order between processes.
+    """Return locks with the simplest queue on Redis: the floor for hand-offs in order between processes.
 
-    It survives no crash, no lost connection and no waiter that gives up; it has no fence and no renewal. The
-    script that releases the lock hands it off, and ``BLPOP`` wakes the next waiter.
+    The queue survives no crash, no lost connection and no waiter that gives up. It has no fence and no
+    renewal. The script that releases the lock hands it off, and ``BLPOP`` wakes the next waiter.
     """
     import redis
 
@@ -193,7 +193,7 @@ def kazoo(url: str) -> Lock:
 
 
 def kazoo_floor(url: str) -> Lock:
-    """Return locks that create and delete a node: no lock on ZooKeeper can do without these two writes."""
+    """Return locks that create and delete a node, two writes that every lock on ZooKeeper needs."""
     client = started(url)
     client.ensure_path("/bench/floor")
 
@@ -207,7 +207,7 @@ def kazoo_floor(url: str) -> Lock:
 
 
 def flock(url: str) -> Lock:
-    """Return locks of ``flock``: no fence, no timeout, no order, and a surviving child process keeps them."""
+    """Return locks by ``flock``. They have no fence, timeout or order, and a surviving child keeps them."""
     directory = Path(f"{url.removeprefix('file://')}-flock")
     directory.mkdir(exist_ok=True)
 
@@ -232,7 +232,7 @@ def started(url: str) -> Any:
 
 
 class QueueCaller(threading.local):
-    """A connection for each thread. The reply to a release is read before the next one."""
+    """A caller of `bare_queue`, with a connection per thread. It reads replies to releases later."""
 
     def __init__(self, url: str, enter: str, leave: str) -> None:
         where = urlsplit(url)
@@ -274,9 +274,9 @@ def packed(*words: str | int) -> bytes:
 
 
 class NothingBackend:
-    """A lock service of one process that costs nothing, so that only the engine's cost is left.
+    """A lock service for one process that costs nothing, so that only the engine's cost is left.
 
-    It grants every request: the engine sends one for all threads of a process, and none while it holds.
+    It grants every request, because the engine sends one for all threads, and none while it has a hold.
     """
 
     capabilities = Capabilities(fence=True)
@@ -309,7 +309,7 @@ class NothingBackend:
     def after_fork(self) -> None: ...
 
 
-#: Makes a lock of a URL, by the name that the tables have.
+#: The functions that make locks from a URL, by the locks' names in the tables.
 LOCKS: dict[str, Callable[[str], Lock]] = {
     "distlock": ours,
     "distlock, on the push": on_the_push,

@@ -1,7 +1,7 @@
 """``python -m bench.metrics``: processor time of one acquire and release, without metrics and with each kind.
 
-The rounds of all of them take turns, so that whatever else the machine does slows each. A price is the median
-of those of the rounds.
+The rounds of all kinds take turns, so that whatever else the machine does slows down all of them. The price
+of a kind is the median of the rounds' differences.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ import opentelemetry.trace
 import distlock
 from distlock import metrics
 
-#: Microseconds of processor time that metrics may cost an acquisition.
+#: How many microseconds of processor time metrics may cost per acquisition.
 TARGET = 30.0
 PLAIN = "none"
-#: Prometheus as gunicorn's workers have it, with its values in files.
+#: Prometheus in its multiprocess mode, which gunicorn's workers need: its values are in files.
 SEVERAL = "prometheus, processes"
 
 
 def pair(locks: distlock.Locks, pairs: int) -> float:
-    """Return the processor seconds of a pair."""
+    """Return the processor seconds of a pair of acquire and release."""
     began = time.process_time()
     for _ in range(pairs):
         with locks.lock("product_1"):
@@ -37,7 +37,7 @@ def pair(locks: distlock.Locks, pairs: int) -> float:
 
 
 def set_up_sdk(spans: bool) -> bool:
-    """Have OpenTelemetry collect, as a site does. Return False if its SDK is not installed."""
+    """Set up OpenTelemetry's SDK as a site does. Return False if it is not installed."""
     try:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="distlock-bench-") as folder:
         if words.processes:
-            # prometheus_client reads it at its import.
+            # prometheus_client reads the variable when it is imported.
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         prometheus = SEVERAL if words.processes else "prometheus"
         there = set_up_sdk(words.spans)

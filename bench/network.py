@@ -1,4 +1,4 @@
-"""Networks between client and server: one that is farther away, and one whose connections die."""
+"""Proxies between client and server: one adds distance, and one delays pushes and kills connections."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 
 from bench.crew import process_context
 
-#: The command of a connection that receives pushes.
+#: A connection that has sent this command receives pushes.
 SUBSCRIBES = b"SUBSCRIBE"
 
 
 @contextmanager
 def farther(host: str, port: int, seconds: float) -> Iterator[int]:
-    """Yield a port of the loopback that leads to *host* and *port*, *seconds* of round-trip time away."""
+    """Yield a port of the loopback that leads to *host* and *port*, with *seconds* more round-trip time."""
     here, there = socket.socketpair()
     with here, there, socket.create_server(("127.0.0.1", 0), backlog=256) as listener:
         relay = process_context().Process(
@@ -39,10 +39,11 @@ def farther(host: str, port: int, seconds: float) -> Iterator[int]:
 def relay_with_delay(
     listener: socket.socket, target: tuple[str, int], delay: float, bench: socket.socket
 ) -> None:
-    """Pass data on *delay* seconds later, until *bench* hangs up, as it does when it is killed.
+    """Pass data on *delay* seconds later, until *bench* hangs up, which also happens if the run is killed.
 
-    One thread is enough: the delay is the same for all data, so the first that came is the first due. Only
-    ``select`` takes its timeout in microseconds; a millisecond of epoll's is the whole delay.
+    One thread is enough: the delay is the same for all data, so data is due in the order in which it came.
+    This uses ``select``, whose timeout is exact to microseconds: epoll's milliseconds are as long as the
+    delay.
     """
     other: dict[socket.socket, socket.socket] = {}
     under_way: deque[tuple[float, socket.socket, bytes]] = deque()
@@ -77,9 +78,9 @@ def relay_with_delay(
 
 
 class Relay:
-    """A proxy for the server of *url* that delays pushes and kills connections; clients connect to its `url`.
+    """A proxy for the server of *url* that delays pushes and kills connections. Clients connect to its `url`.
 
-    ``with`` opens and closes it.
+    It is a context manager.
     """
 
     def __init__(self, url: str) -> None:
@@ -89,13 +90,13 @@ class Relay:
         self._target = server.hostname, server.port
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.url = server._replace(netloc=f"127.0.0.1:{self._listener.getsockname()[1]}").geturl()
-        #: Seconds by which data for subscribers is delayed.
+        #: By how many seconds data for subscribers is delayed.
         self.late = 0.0
-        #: The next connection that sends data which this matches dies; None: no connection does.
+        #: The next connection whose data matches this is killed, once. None: no connection is killed.
         self.fatal: re.Pattern[bytes] | None = None
-        #: Whether the server still receives the data that its connection died of.
+        #: Whether the server still receives the matching data.
         self.delivers = True
-        #: How often data was delayed, and how often a connection died.
+        #: How often data was delayed, and how many connections were killed.
         self.delayed = self.died = 0
         self._mutex = threading.Lock()
         self._ends: list[socket.socket] = []
@@ -160,7 +161,7 @@ class Relay:
             server.shutdown(socket.SHUT_WR)
 
     def _takes(self, data: bytes) -> bool:
-        """Return whether the connection dies of *data*. Only one connection does."""
+        """Return whether to kill the connection because of *data*. That happens to one connection only."""
         with self._mutex:
             if self.fatal is None or not self.fatal.search(data):
                 return False

@@ -1,12 +1,13 @@
 """Write the figures of runs into the pages docs/explanation/performance*.md; none is typed by hand.
 
-They stand between two comments, ``<!-- bench ... -->`` and ``<!-- bench end -->``. The first one says what:
+The figures are between two comments, ``<!-- bench ... -->`` and ``<!-- bench end -->``. The first one says
+which figures:
 
-    about                                  what was measured on
-    targets                                each missed target with its figure in each run; how many were met
-    contended 0: rate/redis-py p99 jain    of the first table of a row these measures; the first has its
-                                           spread, and what stands behind a slash is compared to, with _ for
-                                           each space
+    about                                  machine and versions
+    targets                                how many targets were met, and the figures of each missed one
+    contended 0: rate/redis-py p99 jain    these measures, from table 0 of the row "contended". The first one
+                                           is shown with its spread. A measure with a slash is shown as the
+                                           ratio to that peer, whose spaces are written as _
     beside distlock, redis-py: contended 0 p99; burst 0 makespan
                                            the medians of these contestants, one line for each measure
 """
@@ -24,7 +25,7 @@ from bench.report import WHY, KeptRun, not_judged
 from bench.rows import ROWS
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Every page that has figures. `report.WHY` is the one with the targets.
+#: All pages with figures. `report.WHY` is the one with the targets.
 PAGES = tuple(ROOT / "docs/explanation" / f"{name}.md" for name in ("performance", "performance-figures"))
 PAGES += (ROOT / WHY,)
 BLOCK = re.compile(
@@ -36,7 +37,7 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
 def filled(page: str, runs: Sequence[KeptRun]) -> str:
-    """Return *page* with the figures of *runs*. Raises `BenchError` for a figure that they don't have."""
+    """Return *page* with the figures of *runs*. Raise `BenchError` if they lack a figure."""
 
     def fill(block: re.Match[str]) -> str:
         figures = "\n".join(lines(block["what"], runs))
@@ -58,7 +59,7 @@ def lines(what: str, runs: Sequence[KeptRun]) -> Iterator[str]:
 
 
 def about(runs: Sequence[KeptRun]) -> Iterator[str]:
-    """Yield what the figures depend on. Leaves out how long each row took, which is of no use to a reader."""
+    """Yield what the figures depend on, but not how long each row took, which no reader needs."""
     for name in runs[0].about:
         if name == "took":
             continue
@@ -91,7 +92,7 @@ def targets(runs: Sequence[KeptRun]) -> Iterator[str]:
 
 
 def judged(results: Sequence[Result]) -> str:
-    """Return in how many of the runs a target was missed, as a link to the reason."""
+    """Return in how many of the runs a target was missed, with a link to the reason."""
     missed = [result for result in results if not result.met]
     words = "missed" if len(missed) == len(results) else f"missed in {len(missed)} of {len(results)}"
     return f"**[{words}](#{missed[0].target.why})**" if missed[0].target.why else f"**{words}**"
@@ -109,7 +110,7 @@ def pooled_of(runs: Sequence[KeptRun], row: str, number: str) -> Table:
 
 
 def pool(tables: Sequence[Table]) -> Table:
-    """Return a table with the rounds of all *tables*, for the contestants that each of them has."""
+    """Return one table with the rounds of all *tables*, for the contestants that are in each of them."""
     rounds: dict[str, list[Figures]] = {
         name: [figures for table in tables for figures in table.rounds[name]]
         for name in tables[0].rounds
@@ -127,7 +128,7 @@ def figures(table: Table, measures: Sequence[str]) -> Iterator[str]:
 
 
 def beside(runs: Sequence[KeptRun], who: Sequence[str], wanted: Sequence[str]) -> Iterator[str]:
-    """Yield one line for each measure of *wanted*, "row number measure", with the medians of *who*."""
+    """Yield one line with the medians of *who* for each of *wanted*, which is "row number measure"."""
     yield f"| | {' | '.join(who)} |"
     yield f"|---|{'--:|' * len(who)}"
     for row, number, measure in map(str.split, wanted):
@@ -139,7 +140,7 @@ def beside(runs: Sequence[KeptRun], who: Sequence[str], wanted: Sequence[str]) -
 
 
 def parts(measure: str) -> tuple[str, str]:
-    """Split *measure* into its name and the peer that it is compared to; "" for none."""
+    """Split *measure* into its name and the peer to compare with; "" if there is none."""
     name, _, peer = measure.partition("/")
     return name, peer.replace("_", " ")
 
@@ -152,7 +153,7 @@ def heading(measure: str) -> str:
 
 
 def cell(table: Table, contestant: str, measure: str, spread: bool) -> str:
-    """Return the median of the rounds, with smallest and largest where *spread*; "" without a figure."""
+    """Return the median of the rounds, and the smallest and largest if *spread*; "" without a figure."""
     name, peer = parts(measure)
     if not peer:
         found = table.spread(contestant, name)
@@ -173,7 +174,7 @@ def of(ratios: Sequence[float]) -> tuple[float, float, float]:
 
 
 def write(runs: Sequence[KeptRun]) -> None:
-    """Write all pages. Raises `BenchError` if a run lacks a row, or has a void one."""
+    """Write all pages. Raise `BenchError` if a run lacks a row, or has a void one."""
     for run in runs:
         if left_out := set(ROWS) - {table.row for table in run.tables}:
             raise BenchError(f"The pages have all rows, and {', '.join(sorted(left_out))} were not measured.")

@@ -1,4 +1,4 @@
-"""Tables of a run as Markdown, JSON and SVG, and the folder that keeps them until they are read again."""
+"""The tables of a run as Markdown, JSON and SVG, in a folder from which they can be read again."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ JSON, PAGE = "bench.json", "bench.md"
 #: The page with a paragraph about each missed target.
 WHY = "docs/explanation/performance-targets.md"
 
-#: Pixels: the width of a picture, where bars begin, the longest bar, and the height of a line.
+#: In pixels: the width of a picture, where bars begin, the longest bar, and the height of a line.
 PLOT_WIDTH, PLOT_LEFT, LONGEST_BAR, BAR_HEIGHT = 860, 200, 520, 30
-#: Pixels above the bars.
+#: The pixels above the bars.
 PLOT_TOP = 64
 OURS, PEERS, INK, SOFT = "#067647", "#98a2b3", "#1d2433", "#5d6678"
 PICTURE = f"""\
@@ -41,7 +41,7 @@ BAR = f"""\
 
 
 def markdown(table: Table) -> str:
-    """Return *table* with medians of the rounds; for the first measure with the smallest and largest, too."""
+    """Return *table* with the medians of the rounds; the first measure also has the smallest and largest."""
     shown = table.shown
     headings = [MEASURES[name].heading for name in shown]
     lines = [
@@ -61,7 +61,7 @@ def markdown(table: Table) -> str:
 
 
 def head(about: Mapping[str, str], whole: bool) -> str:
-    """Return the head of a page: what the figures depend on."""
+    """Return the head of a page, which says what the figures depend on."""
     lines = ["# distlock beside other locks", "", *(f"- {what}: {which}" for what, which in about.items())]
     if not whole:
         lines.append("- NOT WHOLE: the run was stopped, or goes on, or something could not be measured.")
@@ -69,7 +69,7 @@ def head(about: Mapping[str, str], whole: bool) -> str:
 
 
 def summary(tables: Sequence[Table]) -> str:
-    """Return each target with its result, and what could not be judged."""
+    """Return all targets with their results, and what could not be judged."""
     results = [(table, result) for table in tables for result in table.results()]
     void = [f"- {table.row}: VOID: {one}" for table in tables for one in table.violations]
     lost = [f"- {table.row}: NOT MEASURED: {one}" for table in tables for one in table.lost]
@@ -88,7 +88,7 @@ def summary(tables: Sequence[Table]) -> str:
 
 
 def not_judged(tables: Sequence[Table]) -> str:
-    """Return how many targets could not be judged, and whose they are; "" if there are none."""
+    """Return how many targets could not be judged, and for lack of which contestants; "" if none."""
     targets = [target for table in tables for target in table.not_judged]
     who = dict.fromkeys(target.peer or target.ours for target in targets)
     return f"Not judged: {len(targets)}, of what was not measured: {', '.join(who)}." if targets else ""
@@ -113,7 +113,7 @@ def cells_of(table: Table, contestant: str, name: str, spread: bool) -> list[str
 def as_json(tables: Sequence[Table], about: Mapping[str, str], whole: bool = True) -> str:
     """Return every figure of every round, in seconds and counts.
 
-    *about*: what the figures depend on. *whole*: whether everything that was asked for has been measured.
+    *about*: what the figures depend on. *whole*: whether all requested rows have been measured.
     """
     return json.dumps(
         {
@@ -147,7 +147,7 @@ def as_json(tables: Sequence[Table], about: Mapping[str, str], whole: bool = Tru
 
 
 def svg(table: Table) -> str:
-    """Draw the first measure of *table*: bars for medians, and lines from the smallest to the largest."""
+    """Draw the first measure of *table*: a bar for the median, and a line from smallest to largest."""
     name = table.shown[0]
     measure = MEASURES[name]
     spreads = [(one, spread) for one in table.rounds if (spread := table.spread(one, name))]
@@ -183,7 +183,7 @@ def clear_run(folder: Path) -> None:
 
 
 def write_run(folder: Path, tables: Sequence[Table], about: Mapping[str, str], whole: bool) -> None:
-    """Write all results so far. It is called after each table, so that a stopped run loses one at most."""
+    """Write all results so far. A run calls this after each table, so that it loses at most one."""
     pages = [head(about, whole), summary(tables).rstrip()]
     for number, table in enumerate(tables, 1):
         picture = f"{number:02}-{table.row}.svg"
@@ -194,7 +194,7 @@ def write_run(folder: Path, tables: Sequence[Table], about: Mapping[str, str], w
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write *text* so that a run that is killed meanwhile leaves the old file whole."""
+    """Write *text* to *path* in one step, so that a killed run leaves the old file whole."""
     made = path.with_name(path.name + ".new")
     made.write_text(text, encoding="utf-8")
     os.replace(made, path)
@@ -209,7 +209,7 @@ class KeptRun:
 
 
 def read_run(folder: Path) -> KeptRun:
-    """Read the results of a run. Raises `BenchError` if *folder* has none of a whole run."""
+    """Read the results of a run. Raise `BenchError` unless *folder* has those of a whole run."""
     path = folder / JSON
     try:
         told: dict[str, Any] = json.loads(path.read_text("utf-8"))

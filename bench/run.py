@@ -1,4 +1,4 @@
-"""A run measures one row after the other, says how long it takes, and keeps its results after each table."""
+"""A run: it measures one row after the other, estimates the time, and writes its results after each table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.report import JSON, PAGE, clear_run, markdown, write_run
 from bench.rows import ROWS
 from loadtest.servers.processes import StackError
 
-#: The figures depend on the versions of these.
+#: The packages on whose versions the figures depend.
 PACKAGES = (
     "redis",
     "hiredis",
@@ -38,13 +38,13 @@ PACKAGES = (
 
 @dataclass(slots=True)
 class BenchRun:
-    """The rows of one command, and what came of them so far."""
+    """The rows of one command, and their results so far."""
 
     bench: Bench
     rows: Sequence[str]
-    #: The machine, the versions, and how thoroughly is measured.
+    #: The machine, the versions, and the thoroughness.
     setting: Mapping[str, str]
-    #: Where the results are kept.
+    #: The folder for the results.
     folder: Path
     #: Shows a table to the person who started the run.
     show: Callable[[str], None]
@@ -76,14 +76,14 @@ class BenchRun:
 
     @property
     def kept(self) -> str:
-        """Return a sentence that says where the results are."""
+        """A sentence that says where the results are."""
         if not self.tables:
             return "Nothing was measured yet."
         return f"What was measured: {self.folder / PAGE}, with the figures of each round in {JSON}."
 
     @property
     def about(self) -> dict[str, str]:
-        """Return what the figures depend on, and how long each finished row took."""
+        """What the figures depend on, and how long each finished row took."""
         rows = ", ".join(f"{row} {seconds:.0f}" for row, seconds in self.took.items())
         lasted = {"took": f"{sum(self.took.values()) / 60:.1f} min; in seconds: {rows}"} if rows else {}
         return {**self.setting, **lasted}
@@ -121,7 +121,7 @@ class RunProgress:
         )
 
     def at(self, number: int) -> str:
-        """Return the line for the beginning of row *number*, and the time that is left."""
+        """Return the line to print before row *number*, with its time and the time that is left."""
         row, left = self._rows[number], sum(self._expected[number:]) * self.slowness
         lasts = self._expected[number] * self.slowness
         return f"[{number + 1}/{len(self._rows)}] {row}: {duration(lasts)}. Left in all: {duration(left)}."
@@ -132,7 +132,7 @@ class RunProgress:
 
     @property
     def slowness(self) -> float:
-        """The time of the finished rows, times the expected one; 1 before the first has finished."""
+        """The ratio of actual to expected time of the finished rows; 1 if there are none."""
         expected = sum(self._expected[: len(self._spent)])
         return sum(self._spent) / expected if expected else 1.0
 
@@ -142,7 +142,7 @@ def duration(seconds: float) -> str:
 
 
 def describe_machine() -> dict[str, str]:
-    """Return what to print beside the figures: the machine, its load, the commit, the versions."""
+    """Return what to print with the figures: the machine, its load, the commit, the versions."""
     return {
         "machine": f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
         "load before": " ".join(f"{load:.1f}" for load in os.getloadavg()),
@@ -159,7 +159,7 @@ def version_of(package: str) -> str:
 
 
 def commit_of_checkout() -> str:
-    """Return the commit of this checkout; an empty string outside of one."""
+    """Return the commit of this checkout; "" if this is none."""
     asked = ["git", "-C", os.path.dirname(__file__), "describe", "--always", "--dirty"]
     try:
         return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()

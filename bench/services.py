@@ -1,4 +1,4 @@
-"""The servers of a run, each started for its first use, and how much work they have done."""
+"""The servers of a run, which start when they are first needed, and the work that they have done."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from loadtest.servers.lock_services import open_lock_service
 from loadtest.servers.processes import workspace
 from loadtest.stack import Stack
 
-#: Fields of /proc/<pid>/stat behind the name: the parent, the process group, the session, and the processor
-#: times of a process and of its children that have ended.
+#: Indices of fields that follow the name in /proc/<pid>/stat: the parent, the process group, the session, and
+#: the processor times of the process and of its ended children.
 PARENT, GROUP, SESSION, TIMES = 1, 2, 3, slice(11, 15)
 
 
 @dataclass(frozen=True, slots=True)
 class ServerWork:
-    """The work of a server so far, or between two moments."""
+    """The work of a server since its start, or between two moments."""
 
-    #: Reads from its connections: a script and the commands that are sent with it are one.
+    #: How often it has read from connections. All commands that are sent together count as one.
     requests: float = 0.0
-    #: Commands, with those inside scripts.
+    #: How many commands it has executed, including those inside scripts.
     commands: float = 0.0
     #: Processor seconds.
     cpu: float = 0.0
@@ -43,7 +43,7 @@ class ServerWork:
 
 
 class Services:
-    """The servers of a run. ``with`` ends them."""
+    """The servers of a run. It is a context manager, which stops them at its end."""
 
     def __init__(self) -> None:
         self._cleanup = ExitStack()
@@ -59,7 +59,7 @@ class Services:
         self._cleanup.close()
 
     def url(self, service: str, distance: float = 0.0) -> str:
-        """Return the URL of *service*, *distance* seconds of round-trip time farther than the loopback."""
+        """Return the URL of *service*, with *distance* seconds more round-trip time than the loopback."""
         key = service, distance
         if key not in self._urls:
             self._urls[key] = self._away(service, distance) if distance else self._start(service)
@@ -93,7 +93,7 @@ def redis_work(url: str) -> ServerWork:
 
 
 def zookeeper_work(url: str) -> ServerWork:
-    """Return the packets that ZooKeeper has received; it counts no commands."""
+    """Return the packets that ZooKeeper has received. It counts no commands."""
     where = urlsplit(url)
     with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
         connection.sendall(b"mntr")

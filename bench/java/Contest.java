@@ -12,13 +12,13 @@ import java.util.List;
 import java.util.StringJoiner;
 
 /**
- * One process of a contest, in Java: what bench/contest.py is in Python, with the same checks in the same memory.
+ * One process of a contest in Java, with the same checks in the same memory as bench/contest.py.
  *
  * Each line of standard input is a contest: oracle, number of the process, threads, seconds, times (0: as often as
- * the seconds admit), body in seconds, and the moment to begin, all by CLOCK_MONOTONIC. Each answer is a line of JSON.
+ * possible in that time), body in seconds, and the moment to begin on CLOCK_MONOTONIC. Each answer is a line of JSON.
  */
 public final class Contest {
-    // As in bench/contest.py.
+    // These values are those of bench/contest.py.
     private static final int INSIDE = 0, ENTERED = 1, THREAD = 3, PROCESS = 4, LEFT = 5, SIZE = 6;
     private static final String NAME = "hot";
 
@@ -43,7 +43,7 @@ public final class Contest {
         until = begin + (long) (Double.parseDouble(told[3]) * 1e9);
     }
 
-    /** What one thread saw: bench.contest.Witness. */
+    /** The observations of one thread, like bench.contest.Witness. */
     private final class Witness extends Thread {
         final long me;
         final List<Long> waits = new ArrayList<>();
@@ -143,7 +143,7 @@ public final class Contest {
 
     public static void main(String[] told) throws Exception {
         PrintStream answers = System.out;
-        // What libraries print is no answer.
+        // Libraries may print, too, so answers go to another stream.
         System.setOut(System.err);
         Peers.Lock lock = Peers.make(told[0], told[1]);
         lock.take("warm").release();

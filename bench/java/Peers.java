@@ -10,7 +10,7 @@ import org.redisson.config.Config;
 
 /** The locks that are measured, each as its documentation shows it. */
 final class Peers {
-    /** Takes the lock of a name. Returns what gives it back. */
+    /** Takes the lock of a name, and returns its release. */
     interface Lock {
         Release take(String name) throws Exception;
     }
@@ -21,7 +21,7 @@ final class Peers {
 
     private static final long PATIENCE = 60;
 
-    /** What Contest is told to use: the kind and the URL, as bench/locks.py has them. */
+    /** Makes a lock of the kind that bench/locks.py calls so, at its URL. */
     static Lock make(String kind, String url) {
         switch (kind) {
             case "Curator":
@@ -42,7 +42,7 @@ final class Peers {
         CuratorFramework client = CuratorFrameworkFactory.newClient(hosts, new ExponentialBackoffRetry(1000, 3));
         client.start();
         return name -> {
-            // An object for each acquisition: one that threads share is several times as slow.
+            // Each acquisition has its own object, because one that threads share is several times slower.
             InterProcessMutex mutex = new InterProcessMutex(client, "/bench-curator/" + name);
             if (!mutex.acquire(PATIENCE, TimeUnit.SECONDS)) {
                 throw new IllegalStateException("Waited in vain.");

@@ -1,4 +1,4 @@
-"""The rows: what each measures, the function that gives its tables, and how long it takes."""
+"""The rows of a run: what each measures, the function that yields its tables, and how long it takes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from bench.rows import chaos, contended, scale, uncontended, web
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """A part of a run, by its name in the command."""
+    """A part of a run."""
 
-    #: What it measures, as ``--help`` has it.
+    #: What it measures, for ``--help``.
     about: str
-    #: Gives its tables, one for each setting.
+    #: Yields its tables, one for each setting.
     measure: Callable[[Bench], Iterator[Table]]
-    #: Seconds that it takes about, on two cores with nothing else to do; and with ``--quick``.
+    #: About how many seconds it takes on two idle cores, and how many with ``--quick``.
     whole: float
     quick: float
 
 
-#: In the order of the report.
+#: All rows by their names in the command, in the order of the report.
 ROWS = {
     "uncontended": BenchRow(
         "Redis, and nobody else wants the lock: what acquire and release cost, near and 1 ms away.",
@@ -158,5 +158,5 @@ ROWS = {
         3,
     ),
 }
-#: Rows of a quick run. chaos-zookeeper waits for leases most of its time, and web-open has no target.
+#: The rows of a quick run. chaos-zookeeper waits for leases most of the time, and web-open has no target.
 QUICK_ROWS = [row for row in ROWS if row not in ("chaos-zookeeper", "web-open")]

@@ -1,4 +1,4 @@
-"""Rows with trouble while eight processes want one lock: nothing breaks, and every process soon goes on."""
+"""Rows with faults while eight processes want one lock: nothing breaks, and all processes soon go on."""
 
 from __future__ import annotations
 
@@ -25,43 +25,44 @@ from bench.network import Relay
 from distlock.backends.base import EXCLUSIVE
 from distlock.backends.redis.scripts import RELEASE
 
-#: Seconds of a short lease: the lock of a dead or stopped process is free when its lease ends.
+#: A short ttl, seconds. The lock of a dead or stopped process is free when its lease ends.
 SHORT_TTL = 2.0
 SHORT_LEASE = "distlock, ttl=2"
-#: Seconds that a lost or late message may cost: half a second for the acknowledgement of a hand-off, and a
-#: second for the longest pause between two polls of so few waiters. One more is for a busy machine. A lease
-#: lasts ten seconds, so the bound finds a wait that ends only with a lease.
+#: How many seconds a lost or late message may cost: half a second until a hand-off has to be acknowledged,
+#: one for the longest pause between polls of so few waiters, and one for a busy machine. A lease lasts ten
+#: seconds, so this finds a wait that ends only with a lease.
 MISSED = 2.5
-#: Seconds that a process stands still, or that a push is delayed: shorter than a lease, longer than the
+#: For how many seconds a process is stopped, or a push delayed: shorter than a lease, and longer than the
 #: acknowledgement of a hand-off may take.
 LATE = 0.8
 PROCESSES = 8
 TITLES = {"redis": "Redis", "zookeeper": "ZooKeeper"}
-#: Seconds of a body: two holders at once are seen only while both are inside.
+#: For how many seconds the lock is held. Two holders at once are noticed only while both are inside.
 BODY = 0.002
 MEASURES = ("longest", "p99", "p50", "rate", "jain", "requests", "commands")
-#: How often a connection dies in a round.
+#: How many connections are killed in a round.
 DEATHS = 5
-#: Seconds in which pushes are delayed. Each hand-off waits for a poll meanwhile.
+#: For how many seconds pushes are delayed. Meanwhile each hand-off waits for a poll.
 SPELL = 1.0
 REDIS_RELEASES = re.compile(re.escape(RELEASE[EXCLUSIVE].by_digest[-42:-2]))
-#: Seconds: a session lasts a third longer than its holds, and the server looks for ended ones twice a second.
+#: After how many seconds a dead session ends: it lasts a third longer than its holds, and the server looks
+#: for ended sessions twice a second.
 SESSION_LEASE = 1.3 * SHORT_TTL + 0.5
 #: Matches a request to delete a node: the type of the request, and a path.
 ZOOKEEPER_RELEASES = re.compile(rb"\x00\x00\x00\x02\x00\x00..?/", re.DOTALL)
 
-#: The grant of the victim, which outlives the task that took it.
+#: In the victim, the grant, which outlives the task that took it.
 KEPT_GRANTS: list[distlock.Grant] = []
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that goes wrong in a round."""
+    """A fault in a round."""
 
     what: str
-    #: Makes it happen in a round of so many seconds.
+    #: Causes the fault, in a round whose seconds it is given.
     disturb: Callable[[float], None]
-    #: The longest wait that a caller may have, seconds.
+    #: The longest wait that a caller may have then, seconds.
     bound: float
 
 
@@ -105,7 +106,8 @@ def measure_chaos(bench: Bench) -> Iterator[Table]:
             Trouble("one is killed with the lock", partial(kill_holder, url), SHORT_TTL + MISSED),
         ]
         troubled = [(plain, each) for each in (late, cut, died, lost, *others)]
-        # No process may stand still until it has confirmed a push, so that trouble is left out.
+        # With locks on the push, no process may be stopped before it has acknowledged one, so the faults that
+        # stop processes are left out.
         troubled += [(on_push, each) for each in ((late,) if bench.quick else (late, cut, died, lost))]
         yield trouble_table(bench, "chaos", "redis", troubled)
 
@@ -140,7 +142,7 @@ def measure_chaos_zookeeper(bench: Bench) -> Iterator[Table]:
 
 
 def trouble_table(bench: Bench, row: str, service: str, troubles: Sequence[tuple[Crew, Trouble]]) -> Table:
-    """Measure each trouble: every round has to keep its bound, and the lock has to be free in the end."""
+    """Measure each fault. Every round has to keep its bound, and the lock has to be free in the end."""
     plan = ContestPlan(seconds=max(1.0, bench.seconds), body=BODY)
     contestants, targets = [], []
     for crew, trouble in troubles:
@@ -148,7 +150,7 @@ def trouble_table(bench: Bench, row: str, service: str, troubles: Sequence[tuple
         targets.append(Target("longest", 1000 * trouble.bound, ours=contestants[-1].name, each=True))
     crowd = f"{PROCESSES} processes of 1 thread"
     title = f"{TITLES[service]}, {crowd}, a body of {BODY * 1000:g} ms, and some trouble"
-    # Each round is judged by its longest wait, so more rounds give no better median.
+    # Each round is judged by its longest wait, so more rounds would not give a better median.
     rounds = min(bench.rounds, 1 if bench.quick else 2)
     made = replace(bench, rounds=rounds).contest(row, title, contestants, service, targets, MEASURES)
     made.violations += stranded(bench.services.url(service))
@@ -156,13 +158,13 @@ def trouble_table(bench: Bench, row: str, service: str, troubles: Sequence[tuple
 
 
 def take_and_keep(lock: Lock) -> None:
-    # The loss of this lock is intended, so its log records are noise.
+    # This lock is lost on purpose, so its log records are noise.
     logging.getLogger("distlock").setLevel(logging.CRITICAL)
     KEPT_GRANTS.append(lock(NAME).__enter__())
 
 
 def finds_it_lost(lock: Lock) -> bool:
-    """Return whether a process that went on knows that its lock is over."""
+    """Return whether the process knows that it has lost its lock."""
     try:
         KEPT_GRANTS[0].check()
     except distlock.LockLost:
@@ -177,7 +179,7 @@ def kill_holder(url: str, seconds: float) -> None:
 
 
 def sleep_through_lease(url: str, lease: float, seconds: float) -> None:
-    """Stop a process that holds the lock for longer than *lease*, and let it go on. Raises `BenchError`."""
+    """Stop a process with the lock for *lease* seconds. Raise `BenchError` if it does not notice the loss."""
     with victim_with_lock(url, seconds) as victim:
         stand_still(victim.pids[0], lease)
         if victim.do([finds_it_lost]) != [True]:
@@ -197,13 +199,13 @@ def victim_with_lock(url: str, seconds: float) -> Iterator[Crew]:
 
 
 def stand_still(pid: int, seconds: float) -> None:
-    """Stop the process, and let it go on even if the bench is killed meanwhile: a shell does both."""
+    """Stop the process for *seconds*. A shell does it, so that it goes on even if the bench is killed."""
     command = f"kill -s STOP {pid}; sleep {seconds}; kill -s CONT {pid}"
     subprocess.run(["sh", "-c", command], start_new_session=True, check=True)
 
 
 def cut_connections(relay: Relay, of: re.Pattern[bytes], delivers: bool, seconds: float) -> None:
-    """Cut connections at a request that *of* matches. It still reaches the server where *delivers*."""
+    """Kill connections that send a request matching *of*, which the server still receives if *delivers*."""
     before, relay.delivers = relay.died, delivers
     for _ in range(DEATHS):
         relay.fatal = of
@@ -224,7 +226,7 @@ def halfway(trouble: Callable[[], object]) -> Callable[[float], None]:
 
 
 def stranded(url: str, patience: float = PATIENCE) -> list[str]:
-    """Return what the lock service still has of the lock. *patience*: seconds until it has to be free."""
+    """Return a violation if the lock is not free within *patience* seconds."""
     locks, deadline = distlock.connect(url, prefix="bench"), time.monotonic() + patience
     try:
         # The lease of a killed process has to end, and a release has to arrive.

@@ -1,4 +1,4 @@
-"""Rows on one name that many want: threads of two processes, processes with one thread each, and bursts."""
+"""Rows with contention for one name: threads of two processes, processes of one thread each, and bursts."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from bench.contest import ContestPlan
 from bench.crew import Crew
 from bench.figures import Table, Target
 
-#: Single-threaded processes, as sync workers of gunicorn: every hand-off is one between processes.
+#: Single-threaded processes, like sync workers of gunicorn: every hand-off is between processes.
 SYNC_WORKERS = 8
-#: Processes with many threads, as gthread workers: most hand-offs are local.
+#: Processes with many threads, like gthread workers: most hand-offs are local.
 GTHREAD_WORKERS, THREADS = 2, 25
 
 ON_PUSH = "distlock, on the push"
 BETWEEN = ("distlock", ON_PUSH, "redis-py", "python-redis-lock", "a bare queue", "RLock", "RFairLock")
-#: The first of them are the contestants of a target where the server is farther away.
+#: With a server that is farther away, only the first three are contestants of a target.
 BETWEEN_FAR, BETWEEN_FAR_MORE = BETWEEN[:3], BETWEEN[3:]
 BETWEEN_WHY = "redis-between-processes"
 BETWEEN_NEAR_TARGETS = (
     Target("rate", 1.8, peer="python-redis-lock", least=True, why=BETWEEN_WHY),
     Target("rate", 2.5, ours=ON_PUSH, peer="python-redis-lock", least=True, why=BETWEEN_WHY),
     Target("p99", 0.1, peer="redis-py", why=BETWEEN_WHY),
-    # The 99th percentile of redis-py is that of the one process which takes the lock again and again.
+    # redis-py's p99 is mostly that of one process, which takes the lock again and again: see "longest".
     Target("longest", 0.1, peer="redis-py"),
     Target("rate", 2.0, peer="RLock", least=True),
     Target("rate", 2.0, peer="RFairLock", least=True),
@@ -45,7 +45,7 @@ CONTENDED_TARGETS = (
 
 BURST_MORE = ("python-redis-lock", "pottery", "sherlock", "a bare queue")
 BURST_BODY = 0.001
-#: Milliseconds until all bodies of a burst are done if nothing comes between them.
+#: Milliseconds until all threads of a burst have held the lock, if hand-offs took no time.
 BURST_IDEAL = GTHREAD_WORKERS * THREADS * BURST_BODY * 1000
 BURST_TARGETS = (
     Target("makespan", 1.25 * BURST_IDEAL, why="a-burst"),
@@ -53,7 +53,7 @@ BURST_TARGETS = (
 )
 BURST_MEASURES = ("makespan", "p50", "p99", "process_changes", "cpu", "server_cpu", "requests", "commands")
 
-#: Mean seconds between two acquisitions of a thread under an open load.
+#: The mean pause between two acquisitions of a thread in the row "open", seconds.
 OPEN_THINK = 0.01
 
 ZOOKEEPER = ("distlock", "kazoo", "Curator")
@@ -61,7 +61,7 @@ ZOOKEEPER_BETWEEN_TARGETS = (
     Target("rate", 1.5, peer="kazoo", least=True, why="zookeeper-between-processes"),
     Target("rate", 2.0, peer="Curator", least=True),
 )
-#: Times kazoo's rate, by the body in seconds.
+#: How many times kazoo's rate is the target, by the seconds for which the lock is held.
 ZOOKEEPER_CONTENDED_BOUNDS = {0.0: 30.0, 0.001: 1.8}
 
 

@@ -1,4 +1,4 @@
-"""Rows on Redis with ever more threads or processes: costs do not grow, nobody starves, polls stay cheap."""
+"""Rows on Redis with more and more threads or processes: do costs grow, and does anybody starve?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from distlock.backends.base import Acquired, LockRequest, Queued
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.queue_entries import Poll
 
-#: Threads in all processes together.
+#: The number of threads in all processes together.
 FEW_WAITERS, MANY_WAITERS = 10, 200
 MORE_WAITERS = (2, 50)
 WAITERS_TARGETS = (
@@ -31,18 +31,19 @@ WAITERS_TARGETS = (
 )
 
 PROCESSES, MORE_PROCESSES = (4, 8), (1, 2)
-#: A release wakes one process, so a hand-off costs with eight what it costs with four.
+#: A release wakes only one process, so a hand-off has to cost the same with eight processes as with four.
 PROCESSES_TARGETS = tuple(
     Target(measure, bound, ours="distlock, 8", peer="distlock, 4")
     for measure, bound in (("commands", 1.1), ("wakes", 1.25))
 )
 
-#: Threads of the large process and of the small one; seconds of a body.
+#: The threads of the large process and of the small one; for how many seconds the lock is held.
 MANY, FEW, UNEVEN_BODY = 40, 2, 0.001
-#: Starvation shows in a long round, times a usual one; those of the peers, which have no target, are shorter.
+#: How many times longer a round is, because starvation shows only then (for peers, which have no target, a
+#: fifth of that); and the most rounds.
 UNEVEN_LONGER, UNEVEN_ROUNDS = 20, 2
-#: A turn of the large process ends after 50 ms and the body that is under way; a busy machine may double it.
-#: Each of the two processes gets half of the acquisitions, whichever has more threads waiting.
+#: A turn of the large process lasts 50 ms and the rest of the body under way then; a busy machine may take
+#: twice as long. Each process has to get about half of the acquisitions, however many threads wait.
 UNEVEN_TARGETS = (
     Target("few_longest", 100.0, each=True),
     Target("few_share", 40.0, least=True, each=True),
@@ -51,7 +52,7 @@ UNEVEN_TARGETS = (
 UNEVEN_MEASURES = ("rate", "few_share", "few_p99", "few_longest", "p99", "longest", "jain", "cpu")
 
 CROWD_SIZES = (10, 1000, 5000)
-#: Parts of the queue that are measured, and polls in each: the front may cost more, and poll more often.
+#: How many parts of the queue are measured, and polls in each: the front may cost more, and poll more often.
 CROWD_PARTS, CROWD_POLLS = 10, 20
 
 
@@ -75,7 +76,7 @@ def measure_waiters(bench: Bench) -> Iterator[Table]:
 def measure_processes(bench: Bench) -> Iterator[Table]:
     kinds = bench.few(("distlock",), ("redis-py", "python-redis-lock"))
     with bench.crews(kinds, max(PROCESSES), "redis") as crews:
-        # These counts vary little from round to round.
+        # These figures vary little from round to round.
         measured = bench if bench.quick else bench.lightly()
         contestants = [
             Contestant(crew, ContestPlan(seconds=measured.seconds), processes, f", {processes}")
@@ -113,7 +114,7 @@ def measure_crowd(bench: Bench) -> Iterator[Table]:
 
 
 class PollingCrowd:
-    """*size* processes that wait behind a holder. One connection speaks for all of them."""
+    """*size* processes that wait behind a holder, played by one backend."""
 
     def __init__(self, url: str, size: int) -> None:
         self.size, self.key = size, f"bench:crowd-{size}"
@@ -122,7 +123,7 @@ class PollingCrowd:
         self._backend.open(Silence())
         if not isinstance(self._backend.request(self._new_request(3600.0)), Acquired):
             raise BenchError(f"{self.key} is not free.")
-        #: Each waiter's process id, what it knows of its latest poll, and its request.
+        #: For each waiter: its process id, its state of polls, and its request.
         self._waiting: list[tuple[str, dict[str, Poll], LockRequest]]
         self._waiting = [(secrets.token_hex(8), {}, self._new_request(10.0)) for _ in range(size)]
         for number in range(size):
@@ -165,6 +166,6 @@ class PollingCrowd:
 
     def close(self) -> None:
         self._backend.close()
-        # No crowd polls any more, and the bench has the server for itself.
+        # Nobody polls any more, and only the bench uses this server.
         self._redis.flushdb()
         self._redis.close()

@@ -1,4 +1,4 @@
-"""Rows for one caller whom nobody disturbs: a lock's own cost, the engine's share of it, and asyncio's."""
+"""Rows without contention: the cost of a lock, the engine's share of it, and the cost in asyncio."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from bench.locks import MOST, PATIENCE, TTL
 
 UNCONTENDED = ("distlock", "redis-py", "two bare commands")
 UNCONTENDED_MORE = ("distlock, its backend alone", "python-redis-lock", "pottery", "sherlock", "django-redis")
-#: The share of redis-py's time that a pair may take, by seconds of round-trip time more than the loopback's.
+#: The share of redis-py's time that a pair may take, by the seconds of added round-trip time.
 UNCONTENDED_BOUNDS = {0.0: 0.60, 0.001: 0.55}
-#: No lock on ZooKeeper can do without these two writes.
+#: The floor: two writes that every lock on ZooKeeper needs.
 ZOOKEEPER_FLOOR = "bare create + delete"
 
-#: One thread that takes the lock again and again; threads that pass it on; the same threads on a mutex.
+#: One thread takes the lock again and again; threads hand it off; the same threads use a mutex.
 ALONE_KIND, HAND_OFF_KIND, MUTEX_KIND = (
     "distlock, alone",
     "distlock, passed on",
@@ -39,7 +39,7 @@ ENGINE_TARGETS = (
     Target("pass", 25.0, ours=HAND_OFF_KIND, why=ENGINE_WHY),
 )
 
-#: Tasks of asyncio, the names that they want, and acquisitions of each task.
+#: The number of asyncio's tasks, of the names that they lock, and of acquisitions by each task.
 TASKS, NAMES, EACH = 1000, 100, 2
 AsyncLock = Callable[[str], AbstractAsyncContextManager[Any]]
 
@@ -50,7 +50,7 @@ def measure_uncontended(bench: Bench) -> Iterator[Table]:
             where = f"{distance * 1000:g} ms farther away" if distance else "on the loopback"
             title = f"Redis {where}, one thread, nobody else wants the lock"
             targets = [Target("pair", bound, peer="redis-py", why="redis-nobody-else-wants-the-lock")]
-            # Times that are mostly network vary little.
+            # These times are mostly the network's and vary little, so fewer pairs are enough.
             measured = replace(bench, pairs=bench.pairs // 3) if distance else bench
             yield measured.alone("uncontended", title, crews, "redis", targets)
 
@@ -88,7 +88,7 @@ def measure_engine(bench: Bench) -> Iterator[Table]:
 
 
 def time_pairs(pair: Callable[[], None], pairs: int, threads: int) -> Figures:
-    """Return the cost of a pair when *threads* share *pairs* of them."""
+    """Return the cost of one pair, when *threads* together make *pairs* of them."""
 
     def work() -> None:
         for _ in range(pairs // threads):

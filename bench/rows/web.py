@@ -23,9 +23,9 @@ INSTANCES, THREADS, BUYERS = 2, 16, 50
 PLENTY = 1_000_000
 NAMES = WAYS | MORE_WAYS
 APPLICATIONS = {"Django": "bench.web.wsgi:application", "Flask": "bench.web.flask_views:app"}
-#: A round lasts longer than that of a contest, as a sale takes longer than a bare lock: by this factor.
+#: How many times longer a round is than one of a contest, because a sale takes longer than a bare lock.
 LONGER = 2
-#: Seconds of a round that does not count.
+#: Seconds of a first round that does not count.
 WARM_UP = 0.3
 MEASURES = ("sales", "answer", "late_answer", "longest_answer", "site_cpu", "database_cpu", "refused")
 WHY = "behind-a-web-server"
@@ -35,21 +35,21 @@ FAST = (
     Target("sales", 2.0, peer=WAYS["redis-py"], least=True, why=WHY),
     Target("late_answer", 0.2, peer=WAYS["redis-py"], why=WHY),
 )
-#: The least sales of batches, times the conditional UPDATE, by the seconds that a COMMIT takes longer.
+#: How many times the sales of the conditional UPDATE batches have to reach, by the seconds added to a COMMIT.
 BATCHES = {0.0: 1.2, 0.005: 3.0}
 
 OPEN_WAYS = ("distlock", "distlock-batch", "for-update", "conditional")
-#: Buyers who come in a second, times the highest rate of FOR UPDATE.
+#: The rates of buyers, as multiples of the highest rate of FOR UPDATE.
 OPEN_LOADS = (0.6, 1.2)
-#: More connections than the threads that serve them, so that the server admits every buyer.
+#: There are more connections than serving threads, so that buyers wait in the server, and not before it.
 OPEN_CONNECTIONS = 200
 #: Seconds of the round that finds the highest rate of FOR UPDATE.
 CAPACITY_SECONDS = 3.0
-#: A round lasts longer than that of a contest, by this factor.
+#: How many times longer a round is than one of a contest.
 OPEN_LONGER = 4
 OPEN_MEASURES = ("late_answer", "answer", "longest_answer", "sales", "refused")
 
-#: A COMMIT waits for the disk.
+#: With these options a COMMIT waits for the disk.
 DURABLE = POSTGRESQL_OPTIONS | {"fsync": "on"}
 
 
@@ -104,7 +104,7 @@ def web_table(bench: Bench, stack: Stack, pause: float) -> Table:
 def measure_web_open(bench: Bench) -> Iterator[Table]:
     """Measure an open load: buyers come at random, however long others wait.
 
-    In a closed load, where each buyer returns when it is answered, buyers come slower where answers are late.
+    In a closed load, each buyer returns when it has its answer, so late answers also reduce the load.
     """
     url, shop = bench.services.url("redis"), Configuration(stock=PLENTY)
     with (
@@ -126,7 +126,7 @@ def open_table(bench: Bench, stack: Stack, load: float, rate: float, violations:
     seconds, rounds = OPEN_LONGER * bench.seconds, iter(range(1_000_000))
 
     def come(way: str) -> Figures:
-        # All ways get the same load, and each round another one: a single load may have unlucky moments.
+        # In a round all ways get the same load. Each round has another one, because a load may be unlucky.
         buyers = partial(
             open_load, rate=rate, seconds=seconds, most=OPEN_CONNECTIONS, seed=next(rounds) // len(OPEN_WAYS)
         )
@@ -142,9 +142,9 @@ def open_table(bench: Bench, stack: Stack, load: float, rate: float, violations:
 
 
 def sell(stack: Stack, way: str, load: Callable[[int, str], LoadResult], violations: list[str]) -> Figures:
-    """Put *load* on a port and a path, and measure it.
+    """Run *load*, which is given a port and a path, on one way, and return its figures.
 
-    Appends to *violations* where answers, orders and stock disagree.
+    Append to *violations* if answers, orders and stock disagree.
     """
     stack.restock()
     site, database = cpu_of_site(stack), cpu_of_database(stack.database)
@@ -168,7 +168,7 @@ def sell(stack: Stack, way: str, load: Callable[[int, str], LoadResult], violati
 
 
 def shelf(database: str) -> tuple[int, int]:
-    """Return the stock that is left, and the number of orders."""
+    """Return the remaining stock, and the number of orders."""
     with psycopg.connect(database) as connection:
         row = connection.execute(
             "SELECT stock, (SELECT count(*) FROM purchase) FROM product WHERE id = %s", [PRODUCT_ID]
@@ -178,10 +178,10 @@ def shelf(database: str) -> tuple[int, int]:
 
 
 def slow_down_commits(database: str, seconds: float) -> None:
-    """Have each COMMIT that writes take *seconds* longer.
+    """Make each COMMIT that writes take *seconds* longer.
 
-    PostgreSQL waits ``commit_delay`` before it writes, while the transaction's rows are still locked, as it
-    would for a slow disk or a replica. Other COMMITs that come meanwhile are written along, as on a disk.
+    PostgreSQL waits for ``commit_delay`` before it writes, while the transaction's rows are still locked, as
+    it would for a slow disk or a replica. It writes COMMITs that come meanwhile at the same time.
     """
     with psycopg.connect(database, autocommit=True) as connection:
         for name, value in (("commit_siblings", 0), ("commit_delay", round(seconds * 1e6))):

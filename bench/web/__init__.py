@@ -1,8 +1,8 @@
-"""A shop with a route for each way to sell a unit, each with the same rows and the same transaction."""
+"""A shop with a route for each way to sell a unit. All ways write the same rows in one transaction."""
 
 from __future__ import annotations
 
-#: The names in the tables, by the routes. Each way reads and writes the stock, and writes an order.
+#: The ways' names in the tables, by their routes. Each way writes the stock and an order.
 WAYS = {
     "distlock": "distlock",
     "distlock-batch": "distlock, batch=32",
@@ -12,5 +12,5 @@ WAYS = {
 }
 #: Ways without a target.
 MORE_WAYS = {"distlock-fence": "distlock, fence", "advisory": "advisory lock"}
-#: Seconds that a caller waits for a lock. No buyer is refused, so all ways have the same load.
+#: A timeout so long that no buyer is refused, seconds, so that all ways have the same load.
 TIMEOUT = 60.0

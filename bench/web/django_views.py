@@ -1,4 +1,4 @@
-"""One Django view for each way of `bench.web.WAYS`: each reads and writes the same rows."""
+"""Django views, one for each of `bench.web.WAYS`, which read and write the same rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def order(sku: int, seen: int) -> HttpResponse:
 
 
 def sell(sku: int, for_update: bool = False) -> HttpResponse:
-    """Read, check, and write in the open transaction."""
+    """Read the stock, check it, and write it and an order, in the open transaction."""
     found = Product.objects.select_for_update() if for_update else Product.objects.all()
     product = found.get(pk=sku)
     if product.stock < 1:

@@ -19,7 +19,7 @@ from flask_distlock import DistLock, distributed_lock
 app = Flask(__name__)
 app.config["DISTLOCK"] = {"default": {**SHOP.distlock()["default"], "TIMEOUT": TIMEOUT}}
 app.config["SQLALCHEMY_DATABASE_URI"] = ledger.database_url(SHOP.database)
-# A connection for each thread of gunicorn.
+# There is a connection for each thread of gunicorn.
 app.config["SQLALCHEMY_ENGINE_OPTIONS"] = {"pool_size": 64}
 db.init_app(app)
 DistLock(app)
@@ -43,7 +43,7 @@ def order(sku: int, seen: int) -> Answer:
 
 
 def sell(sku: int, for_update: bool = False) -> Answer:
-    """Read, check, and write."""
+    """Read the stock, check it, and write it and an order."""
     found = select(Product).where(Product.id == sku)
     product = db.session.scalars(found.with_for_update() if for_update else found).one()
     if product.stock < 1:

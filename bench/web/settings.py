@@ -1,4 +1,4 @@
-"""Django's settings of the bench's shop: database and keys of the demo's, and no limit that refuses."""
+"""Django settings of the bench's shop: the demo's, with a `TIMEOUT` so long that nobody is refused."""
 
 from __future__ import annotations
 

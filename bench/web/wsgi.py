@@ -1,4 +1,4 @@
-"""The entry point of Django's shop for gunicorn: ``bench.web.wsgi:application``."""
+"""The Django application for gunicorn: ``bench.web.wsgi:application``."""
 
 from __future__ import annotations
 
