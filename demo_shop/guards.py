@@ -280,7 +280,8 @@ def locked_async(view: View, names: Callable[..., Iterable[str]]) -> View:
             # The names are sorted, because carts that take locks in different orders would deadlock.
             for name in sorted(set(names(*args, **kwargs))):
                 await held.enter_async_context(_async_locks[name])
-            # A buyer who goes away cancels this task, but its thread goes on writing: keep the locks so long.
+            # A buyer who goes away cancels this task, but the view's thread goes on writing. Keep the locks
+            # until the thread has ended.
             work = asyncio.ensure_future(view(*args, **kwargs))
             try:
                 return await asyncio.shield(work)

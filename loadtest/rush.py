@@ -71,7 +71,7 @@ MOST = f"{1 / RUSH_COMMIT_PAUSE:.0f}"
 
 @dataclass(frozen=True, slots=True)
 class SalePace:
-    """How fast a sale was, for those who bought something."""
+    """How fast a sale was for the buyers who bought something."""
 
     #: Sales per second, from the opening until the last answer.
     sales: float

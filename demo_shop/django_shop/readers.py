@@ -37,7 +37,7 @@ def shared_report(request: HttpRequest) -> HttpResponse:
 
 
 def add_up() -> HttpResponse:
-    """Read the stock of each product in turn, then the orders. Of a purchase in between, this sees half."""
+    """Read the stock of each product in turn, then the orders, and see only half of a purchase in between."""
     began, stock = time.time(), 0
     for number in range(PRODUCT_ID, PRODUCT_ID + SHOP.products):
         stock += Product.objects.get(pk=number).stock

@@ -36,7 +36,7 @@ def shared_report() -> Response:
 
 
 def add_up() -> Response:
-    """Read the stock of each product in turn, then the orders. Of a purchase in between, this sees half."""
+    """Read the stock of each product in turn, then the orders, and see only half of a purchase in between."""
     began, stock = time.time(), 0
     for number in range(PRODUCT_ID, PRODUCT_ID + SHOP.products):
         stock += db.session.scalar(select(Product.stock).where(Product.id == number)) or 0

@@ -25,7 +25,7 @@ def with_kind(*kinds: Kind) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 class Commands(click.Group):
-    """A group of commands. An error tells a user where an option belongs that stands before the command."""
+    """A group of commands whose options follow the command. An error says so for an option before it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:

@@ -52,8 +52,8 @@ def told(rows: int, days: float, dry_run: bool) -> str:
 def prune(begin: Begin, connection: Connection, days: float, make_table: str, dry_run: bool = False) -> int:
     """Delete the rows that nobody has passed for *days*, a few in each transaction, and return how many.
 
-    Rows stay if they are locked, or if their epoch is later than that of a row in use with the same prefix,
-    which the floor would shut out.
+    Locked rows stay. So do rows with a later epoch than the prefix's rows in use, because their floor would
+    shut those out.
 
     *begin*: opens a transaction of *connection*, and commits it. *make_table*: the remedy for a missing
     table. *dry_run*: only count the rows. Raises `ConfigurationError`; `LockTimeout` if the database stays

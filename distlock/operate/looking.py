@@ -124,7 +124,7 @@ class Listed:
     #: Whether it holds the name; else it waits.
     held: bool
     kind: Kind = LOCK
-    #: In which mode it holds it.
+    #: The mode in which it holds the name.
     mode: Mode = EXCLUSIVE
     #: A semaphore's limit, as the process gave it; 0 if it is unknown.
     limit: int = 0

@@ -67,7 +67,7 @@ def write_readers(readings: Sequence[Reading], backend: str, database: str, file
 
 
 def one_of(backends: Iterable[str]) -> str | None:
-    """Return the backend if all scenarios have the same; None if their names tell several."""
+    """Return the backend if all scenarios have the same; None if they have several."""
     found = set(backends)
     return found.pop() if len(found) == 1 else None
 

@@ -93,7 +93,7 @@ class PermitConformance(ProtocolFixtures):
         assert three.held(permit(key, 5)).other_limit == 3
         assert one.held(older).other_limit == 5
 
-    # -- the line --------------------------------------------------------------------------------
+    # -- the queue -------------------------------------------------------------------------------
 
     def test_a_small_ask_does_not_pass_a_large_one(
         self, one: Contender, two: Contender, three: Contender, key: str

@@ -152,7 +152,7 @@ class ReadConformance(DowngradeConformance):
         one.held(read(key))
         two.held(second)
 
-    # -- the line --------------------------------------------------------------------------------
+    # -- the queue -------------------------------------------------------------------------------
 
     def test_a_reader_does_not_pass_a_writer_that_waits(
         self, one: Contender, two: Contender, three: Contender, key: str
