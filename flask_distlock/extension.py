@@ -113,7 +113,7 @@ class DistLock(DefaultAlias):
         state = State(clients, self._user)
         app.extensions[KEY] = state
         state.look_out(app)
-        enclose(app)
+        enclose(app, state.watch)
         # Run this hook first: an earlier hook might answer, and hide a mistake in the configuration.
         run_first(app, partial(_begin_request, app, state))
         # Run this after all hooks, because a hook may replace the view, even at the first request.

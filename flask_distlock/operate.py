@@ -11,17 +11,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from flask import (
-    Blueprint,
-    Response,
-    abort,
-    current_app,
-    redirect,
-    render_template,
-    render_template_string,
-    request,
-    url_for,
-)
+import flask
 from werkzeug.wrappers import Response as AnyResponse
 
 from distlock.errors import ConfigurationError, LockError
@@ -53,7 +43,7 @@ def locks_blueprint(
     user: Callable[[], str] | None = None,
     name: str = "distlock",
     url_prefix: str = "/locks",
-) -> Blueprint:
+) -> flask.Blueprint:
     """Return a blueprint with pages of the app's locks: list them, show one, request its release, break it.
 
     *allowed*: called without arguments in each request to the pages. It returns True to let the request in,
@@ -77,16 +67,16 @@ def locks_blueprint(
     if may_break is not None:
         refuse_unfit("may_break", may_break)
         breaks = may_break
-    blueprint = Blueprint(
+    blueprint = flask.Blueprint(
         name, __name__, url_prefix=url_prefix, template_folder="templates", static_folder=str(pages.STATIC)
     )
 
     @blueprint.before_request
-    def check() -> Response | None:
+    def check() -> flask.Response | None:
         return check_access("allowed", allowed)
 
     @blueprint.after_request
-    def harden(response: Response) -> Response:
+    def harden(response: flask.Response) -> flask.Response:
         response.headers["Cache-Control"] = "no-store"
         response.headers["X-Frame-Options"] = "DENY"
         response.headers["Content-Security-Policy"] = "frame-ancestors 'none'"
@@ -96,17 +86,17 @@ def locks_blueprint(
     def index() -> str:
         """Show the names that are held or waited for."""
         aliases = current_state().clients.aliases()
-        alias, before = request.args.get("alias") or aliases[0], request.args.get("q", "")
+        alias, before = flask.request.args.get("alias") or aliases[0], flask.request.args.get("q", "")
         return _page("Locks", pages.LOCKS_HTML, pages.locks_page(_client(alias), aliases, alias, before, _at))
 
     @blueprint.get("/lock")
     def lock() -> str:
         """Show one lock: its holder and its queue."""
         alias, of, kind = _named()
-        news = _NEWS.get(request.args.get("news", ""), "")
+        news = _NEWS.get(flask.request.args.get("news", ""), "")
         shown = pages.lock_page(_client(alias), alias, of, _at, may_break=True, kind=kind)
         if shown["can_ask"]:
-            shown["ask_back"] = url_for(".ask_back")
+            shown["ask_back"] = flask.url_for(".ask_back")
             shown["hidden"] = _hidden(alias, of, kind)
         return _page(kind.capitalize(), pages.LOCK_HTML, shown, alias=alias, name=of, news=news)
 
@@ -122,10 +112,10 @@ def locks_blueprint(
         except LockError as error:
             return _question(Sighting(trouble=str(error)), alias, of, "", kind), 503
         news = _FREE if asked is None else _ASKED
-        return redirect(_at.lock(alias, of, kind, news=news), 303)
+        return flask.redirect(_at.lock(alias, of, kind, news=news), 303)
 
     @blueprint.get("/break")
-    def ask() -> str | Response:
+    def ask() -> str | flask.Response:
         """Ask for confirmation to break the hold that the page has shown."""
         if (answer := check_access("may_break", breaks)) is not None:
             return answer
@@ -145,7 +135,7 @@ def locks_blueprint(
         except LockError as error:
             return _question(Sighting(trouble=str(error)), alias, of, "", kind), 503
         news = _PASSED if broken is None else _BROKEN
-        return redirect(_at.lock(alias, of, kind, news=news), 303)
+        return flask.redirect(_at.lock(alias, of, kind, news=news), 303)
 
     return blueprint
 
@@ -154,13 +144,13 @@ class _Addresses:
     """See `distlock.web.operate.pages.Addresses`."""
 
     def locks(self, alias: str, before: str) -> str:
-        return url_for(".index", alias=alias, q=before or None)
+        return flask.url_for(".index", alias=alias, q=before or None)
 
     def lock(self, alias: str, name: str, kind: Kind, news: str | None = None) -> str:
-        return url_for(".lock", alias=alias, name=name, kind=_unless_lock(kind), news=news)
+        return flask.url_for(".lock", alias=alias, name=name, kind=_unless_lock(kind), news=news)
 
     def ask(self, alias: str, name: str, hold: str, kind: Kind) -> str:
-        return url_for(".ask", alias=alias, name=name, hold=hold, kind=_unless_lock(kind))
+        return flask.url_for(".ask", alias=alias, name=name, hold=hold, kind=_unless_lock(kind))
 
 
 _at = _Addresses()
@@ -168,13 +158,13 @@ _at = _Addresses()
 
 def _page(title: str, page: str, shown: pages.Context, **context: object) -> str:
     """Render *shown* with *page*, inside the frame of all pages. An *alias* adds a link to its locks."""
-    content = render_template_string((pages.TEMPLATES / page).read_text("utf-8"), **shown)
-    return render_template("distlock/page.html", title=title, content=content, **context)
+    content = flask.render_template_string((pages.TEMPLATES / page).read_text("utf-8"), **shown)
+    return flask.render_template("distlock/page.html", title=title, content=content, **context)
 
 
 def _question(seen: Sighting, alias: str, name: str, hold: str, kind: Kind) -> str:
     shown = pages.break_page(seen, alias, name, hold, _at, kind)
-    shown["action"] = url_for(".break_")
+    shown["action"] = flask.url_for(".break_")
     shown["hidden"] = [*_hidden(alias, name, kind), ("hold", hold)]
     return _page(f"Break the {kind}", pages.BREAK_HTML, shown, alias=alias, name=name, end="?")
 
@@ -183,7 +173,7 @@ def _hidden(alias: str, name: str, kind: Kind) -> list[tuple[str, str]]:
     """Return the fields of a form about one lock."""
     fields = [("alias", alias), ("name", name), ("kind", kind)]
     # If the site has Flask-WTF, that refuses forms without its token.
-    token: Any = current_app.jinja_env.globals.get("csrf_token")
+    token: Any = flask.current_app.jinja_env.globals.get("csrf_token")
     return fields if token is None else [*fields, ("csrf_token", token())]
 
 
@@ -195,29 +185,29 @@ def _client(alias: str) -> Callable[[], Locks]:
     """Return a function that returns the client of *alias*. Answers 404 for an unknown one."""
     clients = current_state().clients
     if alias not in clients.aliases():
-        abort(404, description=f"DISTLOCK has no alias {alias!r}.")
+        flask.abort(404, description=f"DISTLOCK has no alias {alias!r}.")
     return partial(clients.__getitem__, alias)
 
 
 def _named() -> tuple[str, str, Kind]:
     """Return the alias, the name and the kind of the lock of the request. Answers 404 if one is wrong."""
-    alias, name = request.values.get("alias"), request.values.get("name")
-    if not alias or not name or not is_kind(kind := request.values.get("kind", LOCK)):
-        abort(404, description="There is no such lock.")
+    alias, name = flask.request.values.get("alias"), flask.request.values.get("name")
+    if not alias or not name or not is_kind(kind := flask.request.values.get("kind", LOCK)):
+        flask.abort(404, description="There is no such lock.")
     return alias, name, kind
 
 
 def _hold() -> str:
     """Return the id of the hold that the operator's page has shown. Answers 404 if it is malformed."""
-    if not is_hold(hold := request.values.get("hold", "")):
-        abort(404, description="There is no such hold.")
+    if not is_hold(hold := flask.request.values.get("hold", "")):
+        flask.abort(404, description="There is no such hold.")
     return hold
 
 
 def _user() -> str:
-    basic = request.authorization
-    known = request.remote_user or (basic.username if basic is not None else None)
-    return known or f"somebody at {request.remote_addr}"
+    basic = flask.request.authorization
+    known = flask.request.remote_user or (basic.username if basic is not None else None)
+    return known or f"somebody at {flask.request.remote_addr}"
 
 
 #: Called without arguments in a request. Returns True to let it in, False to answer 403, or a response.
@@ -237,16 +227,16 @@ def refuse_unfit(word: str, access: object) -> None:
         )
 
 
-def check_access(word: str, access: Access) -> Response | None:
+def check_access(word: str, access: Access) -> flask.Response | None:
     """Return the response to a request that *access* does not let in, or None if it does."""
     said = access()
     if said is True:
         return None
     # Don't test for truth: a redirect to the login, such as Flask-Login's unauthorized(), is true, too.
-    if isinstance(said, Response):
+    if isinstance(said, flask.Response):
         return said
     if said is False or said is None:
-        abort(403)
+        flask.abort(403)
     raise ConfigurationError(
         f"{word}= of the page of locks returned a {type(said).__name__}: write bool(...) around it. "
         "True lets the request in, False is a 403, and a response is the answer."
@@ -259,14 +249,14 @@ def refuse_foreign() -> None:
     Browsers send this in headers that a page of another site can't change. So neither a token nor a session
     is needed.
     """
-    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    site, origin = flask.request.headers.get("Sec-Fetch-Site"), flask.request.headers.get("Origin")
     if site is not None:
         ours = site == "same-origin"
     else:
         # Browsers leave Sec-Fetch-Site out on plain HTTP.
-        ours = origin is not None and urlsplit(origin).netloc == request.host
+        ours = origin is not None and urlsplit(origin).netloc == flask.request.host
     if not ours:
-        abort(
+        flask.abort(
             403,
             description="Nothing was done: the request does not come from this page. Behind a proxy, the "
             "app has to know the host that browsers see: werkzeug.middleware.proxy_fix.ProxyFix.",

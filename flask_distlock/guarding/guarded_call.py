@@ -93,7 +93,8 @@ class GuardedCall:
             )
         else:
             self.names = _names_of_function(guarded, args, kwargs, terms.max_names)
-        state.watch(current_app)
+        if self.served is None:
+            state.watch(current_app)
         lock = terms.lock
         if told.batch is not None:
             if len(set(self.names)) != 1:

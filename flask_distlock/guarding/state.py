@@ -197,11 +197,6 @@ class State:
 
         return SessionBatchTransactions(self.sessions, where, is_view, None, seat, most)
 
-    def roll_back(self) -> None:
-        """Roll back the open transaction of this request's session."""
-        if self.sessions is not None:
-            self.sessions.roll_back()
-
 
 def current_state() -> State:
     """Return the extension's state for the current app. Raises `ConfigurationError` if there is none."""

@@ -15,7 +15,7 @@ from contextvars import Token
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from flask import Flask, Response, got_request_exception
+from flask import Flask, Response, got_request_exception, has_app_context
 from flask.globals import app_ctx
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException, InternalServerError
@@ -238,9 +238,9 @@ def served_request() -> ServedRequest | None:
     return request if isinstance(request, ServedRequest) and not request.closed else None
 
 
-def enclose(app: Flask) -> None:
+def enclose(app: Flask, watch: Callable[[Flask], None]) -> None:
     """Let the requests of *app* keep the locks of their views until ``wsgi_app`` returns or raises."""
-    app.wsgi_app = _Enclosing(app, app.wsgi_app)  # type: ignore[method-assign]
+    app.wsgi_app = _Enclosing(app, app.wsgi_app, watch)  # type: ignore[method-assign]
     put_around(app, "process_response", lambda process: _answering(app, process))
     put_around(app, "async_to_sync", _passing_on)
 
@@ -306,14 +306,18 @@ def _passing_on(run: Callable[[Async], Callable[..., Any]]) -> Callable[[Async],
 class _Enclosing:
     """Wraps the WSGI application *inner* of *app*: the response waits until the locks are released."""
 
-    def __init__(self, app: Flask, inner: WSGIApplication) -> None:
+    def __init__(self, app: Flask, inner: WSGIApplication, watch: Callable[[Flask], None]) -> None:
         self._app = app
         self._inner = inner
+        self._watch = watch
         self._streams_told: set[str] = set()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         content: Iterable[bytes] = ()
         problem: Exception | None = None
+        if has_app_context():
+            # The request gets this context, as in tests, and pushes none of its own.
+            self._watch(self._app)
         with ServedRequest(start_response) as request:
             try:
                 content = self._inner(environ, request.start)

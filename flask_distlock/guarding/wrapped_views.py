@@ -22,15 +22,8 @@ from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, chain, guards_of, refuse_unguardable, told_of
 from distlock.web.guard_options import ALL_BUT_GET, Methods
 from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_route
+from flask_distlock.guarding import placement
 from flask_distlock.guarding.guarded_call import wrap
-from flask_distlock.guarding.placement import (
-    check_arguments,
-    class_of,
-    inherited_at,
-    is_locked,
-    served,
-    usual_methods_of,
-)
 from flask_distlock.guarding.request import requiring, status_of
 from flask_distlock.guarding.state import current_state
 from flask_distlock.private import has_own_as_view, may_change_arguments, views_of
@@ -77,8 +70,8 @@ def _refuse_others(app: Flask, views: Mapping[str, AnyView], rule: Rule) -> None
         if endpoint == rule.route or served_here is None or _served(view) is not served_here:
             continue
         for route in app.url_map.iter_rules(endpoint):
-            for method in filter(locked.__contains__, served(route)):
-                if not is_locked(views[endpoint], method):
+            for method in filter(locked.__contains__, placement.served(route)):
+                if not placement.is_locked(views[endpoint], method):
                     raise passes_by(
                         rule,
                         f"{method} {route.rule} runs the same view as {endpoint!r}",
@@ -88,7 +81,7 @@ def _refuse_others(app: Flask, views: Mapping[str, AnyView], rule: Rule) -> None
 
 def _served(view: AnyView) -> object:
     """Return the class or innermost function of *view*; None: Flask's own, which may serve many routes."""
-    innermost = class_of(view) or list(chain(view))[-1]
+    innermost = placement.class_of(view) or list(chain(view))[-1]
     return None if str(getattr(innermost, "__module__", "")).partition(".")[0] == "flask" else innermost
 
 
@@ -121,8 +114,8 @@ def _ruled(view: AnyView, rule: Rule) -> AnyView:
 
 def _usual(view: AnyView) -> Methods:
     """Return the HTTP methods that a rule locks on *view* if it names none."""
-    cls = class_of(view)
-    return ALL_BUT_GET if cls is None else usual_methods_of(cls)
+    cls = placement.class_of(view)
+    return ALL_BUT_GET if cls is None else placement.usual_methods_of(cls)
 
 
 def _lock_own_views() -> None:
@@ -143,14 +136,14 @@ def _below(cls: type[View]) -> Iterator[type[View]]:
 
 
 def _inheriting(app: Flask, endpoint: str, view: AnyView, routes: list[Route]) -> AnyView:
-    cls = class_of(view)
+    cls = placement.class_of(view)
     if cls is None:
         return view
     found: defaultdict[tuple[str, Guarded], set[str]] = defaultdict(set)
-    for method in {method for route in routes for method in served(route)}:
-        if is_locked(view, method):
+    for method in {method for route in routes for method in placement.served(route)}:
+        if placement.is_locked(view, method):
             continue
-        for name, guarded, methods in inherited_at(cls, method):
+        for name, guarded, methods in placement.inherited_at(cls, method):
             if method in methods:
                 found[name, guarded].add(method)
     for (name, base), these in found.items():
@@ -182,7 +175,7 @@ def _says(route: Route, guarded: Guarded) -> bool:
     """Return whether the arguments of *route* can fill in the names of *guarded*."""
     arguments = dict.fromkeys(route.arguments | set(route.defaults or ()))
     try:
-        check_arguments(guarded, route)
+        placement.check_arguments(guarded, route)
         for source in guarded.names.sources:
             if inspect.isroutine(source):
                 inspect.signature(source).bind(request, **arguments)
@@ -209,8 +202,8 @@ def _requiring(view: AnyView, base: Guarded, methods: Methods, where: str) -> An
                     required.refuse()
                 return result
             finally:
-                if not required.passed:
+                if not required.passed and (sessions := current_state().sessions) is not None:
                     # Otherwise a hook might commit the changes.
-                    current_state().roll_back()
+                    sessions.roll_back()
 
     return wrapper

@@ -17,17 +17,8 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from distlock.backends.inspectable import Finding
 from distlock.errors import ConfigurationError, LockError, LockLost
+from distlock.fence import passing
 from distlock.fence.ending import Mark, commits_in_message, of_savepoint, takes_several
-from distlock.fence.passing import (
-    Again,
-    absent_for,
-    begin_fenced,
-    look_again,
-    made_by,
-    pass_fence,
-    refuse_unfit,
-    time_left,
-)
 from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.row import RolledBack
@@ -78,15 +69,15 @@ def fenced(
             row.open = None
 
     # looks_again=False: `look_again_in` does so before each COMMIT in the block.
-    return begin_fenced(begin, row, grant, left, make_table(bind), looks_again=False)
+    return passing.begin_fenced(begin, row, grant, left, make_table(bind), looks_again=False)
 
 
 def look_again_in(session: Session, engine: Engine, grant: Grant, left: Callable[[], float]) -> None:
     """Call `distlock.fence.passing.look_again` for the open transaction of *session*, before its end."""
     row = FenceConnection(engine, session)
-    if absent_for(grant, row.database):
+    if passing.absent_for(grant, row.database):
         row.open = session.connection(bind_arguments={"bind": engine})
-        look_again(row, grant, left)
+        passing.look_again(row, grant, left)
 
 
 def fence_again(session: Session, connection: Connection, grant: Grant, left: Callable[[], float]) -> None:
@@ -99,8 +90,8 @@ def fence_again(session: Session, connection: Connection, grant: Grant, left: Ca
     # Without a savepoint PostgreSQL would refuse all statements after a failed one.
     with connection.begin_nested() if row.kind == "postgresql" else nullcontext():
         # The transaction that inserted the fence rows may have been rolled back.
-        missing = [*made_by(grant, row.database), *absent_for(grant, row.database)]
-        pass_fence(row, statements_for(row.kind), grant, left, missing)
+        missing = [*passing.made_by(grant, row.database), *passing.absent_for(grant, row.database)]
+        passing.pass_fence(row, statements_for(row.kind), grant, left, missing)
 
 
 def create_table(engine: Engine) -> str:
@@ -310,7 +301,7 @@ class Fences:
             watch(connection, fenced.end)
             try:
                 fence_again(session, connection, fenced.grant, fenced.left)
-            except (LockError, Again) as error:
+            except (LockError, passing.Again) as error:
                 # Don't raise before COMMIT: the view may only read, having committed all its changes.
                 fenced.refused = error
 
@@ -385,7 +376,7 @@ def transaction(
     grant: Grant, session: Session | scoped_session[Any], engine: Engine | None = None
 ) -> Iterator[None]:
     """See `flask_distlock.transaction`."""
-    refuse_unfit("transaction(grant, session)", grant)
+    passing.refuse_unfit("transaction(grant, session)", grant)
     names = ", ".join(map(repr, grant.names))
     found = session() if isinstance(session, scoped_session) else session
     if not isinstance(found, Session):
@@ -400,7 +391,7 @@ def transaction(
             "the session inside the lock."
         )
     grant.check()
-    left = time_left(grant)
+    left = passing.time_left(grant)
     bind = engine or found.get_bind()
     if not isinstance(bind, Engine):
         raise ConfigurationError(
@@ -412,7 +403,7 @@ def transaction(
 
     @contextmanager
     def begin() -> Iterator[None]:
-        # begin_fenced() may try several times, and only the last attempt counts.
+        # passing.begin_fenced() may try several times, and only the last attempt counts.
         ended.clear()
         with found.begin():
             try:
@@ -435,13 +426,13 @@ def transaction(
                 "session.begin_nested():' inside the try, around what may fail, or let the error out."
             )
 
-    with begin_fenced(begin, connection, grant, left, make_table(DEFAULT_BIND)):
+    with passing.begin_fenced(begin, connection, grant, left, make_table(DEFAULT_BIND)):
         # The loaded objects may have been read before the lock.
         found.expire_all()
         event.listen(found, "before_commit", check)
         try:
             yield
-            # Flush and check here, because the end of begin_fenced() commits what the block has left.
+            # Flush and check here, because the end of passing.begin_fenced() commits what the block has left.
             found.flush()
             check(found)
         finally:
