@@ -44,7 +44,7 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
         return transaction.atomic(using=using, durable=True)
 
     connection = _MarkedConnection(using)
-    later = _later(grant, using, connection)
+    later = LaterTransactions(grant, connection)
     with (
         connection.watched(),
         later.watched(),
@@ -59,17 +59,10 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
 def later_transactions(grant: Grant, using: str) -> Iterator[None]:
     """Fence the transactions of the block, after the COMMIT of a `fenced` one on another connection."""
     connection = _MarkedConnection(using)
-    later = _later(grant, using, connection)
+    later = LaterTransactions(grant, connection)
     with connection.watched(), later.watched():
         later.watch()
         yield
-
-
-def _later(grant: Grant, using: str, connection: _MarkedConnection) -> LaterTransactions:
-    def again(begin: Begin, left: Callable[[], float]) -> object:
-        return begin_fenced(begin, connection, grant, left, make_table(using), again=True)
-
-    return LaterTransactions(grant, using, again)
 
 
 @contextmanager
@@ -266,18 +259,14 @@ class _MarkedConnection(_Connection):
                 cursor.close()
 
 
-#: Passes the fence in the transaction that the first argument begins. The second returns the seconds left.
-Pass = Callable[[Begin, Callable[[], float]], object]
-
-
 class LaterTransactions:
-    """Fences the transactions of *grant* on *using* that follow the first one. Used by one thread."""
+    """Fences the transactions of *grant* on *fenced* that follow the first one. Used by one thread."""
 
-    def __init__(self, grant: Grant, using: str, pass_fence: Pass) -> None:
+    def __init__(self, grant: Grant, fenced: _MarkedConnection) -> None:
         self._grant = grant
-        self._using = using
-        self._pass_fence = pass_fence
-        self._connection: Any = connections[using]
+        self._fenced = fenced
+        self._using = fenced.database
+        self._connection: Any = connections[fenced.database]
         self._set_autocommit: Callable[..., None] = self._connection.set_autocommit
         #: Ends the watch; None before the first transaction is about to be committed.
         self._end_watch: Callable[[], None] | None = None
@@ -313,7 +302,8 @@ class LaterTransactions:
         self._passing = True
         try:
             self._grant.check()
-            self._pass_fence(begin, lambda: deadline - now())
+            left, table = lambda: deadline - now(), make_table(self._using)
+            begin_fenced(begin, self._fenced, self._grant, left, table, again=True)
         except ConfigurationError:
             raise
         except LockError as error:

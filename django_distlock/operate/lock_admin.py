@@ -106,7 +106,7 @@ class LockAdmin(Base):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         (alias, name), kind = _of(object_id), _kind(request)
-        self._ask_back(request, _client(alias), alias, name, kind)
+        self._answer(request, partial(self._ask_back, request, _client(alias), alias, name, kind))
         return HttpResponseRedirect(self.lock(alias, name, kind))
 
     def break_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -118,7 +118,7 @@ class LockAdmin(Base):
         if not is_hold(hold := given.get("hold", "")):
             raise Http404("There is no such hold.")
         if request.method == "POST":
-            self._break(request, client, alias, name, hold, kind)
+            self._answer(request, partial(self._break, request, client, alias, name, hold, kind))
             return HttpResponseRedirect(self.lock(alias, name, kind))
         shown = pages.break_page(look(client, name, kind), alias, name, hold, self, kind)
         shown["action"] = self._url("break", alias, name, kind)
@@ -133,37 +133,35 @@ class LockAdmin(Base):
 
     # --------------------------------------------------------------------------------------------
 
+    def _answer(self, request: HttpRequest, act: Callable[[], tuple[str, int]]) -> None:
+        """Call *act*, and show the user of *request* the message and its level that *act* returns."""
+        try:
+            said, level = act()
+        except LockError as error:
+            said, level = str(error), messages.ERROR
+        self.message_user(request, said, level)
+
     def _ask_back(
         self, request: HttpRequest, client: Callable[[], Locks], alias: str, name: str, kind: Kind
-    ) -> None:
-        try:
-            asked = ask_seen(client, name, kind, by=f"{request.user.get_username()} in the admin")
-        except LockError as error:
-            self.message_user(request, str(error), messages.ERROR)
-            return
+    ) -> tuple[str, int]:
+        asked = ask_seen(client, name, kind, by=f"{request.user.get_username()} in the admin")
         if asked is None:
-            self.message_user(request, f"Nobody holds the {kind} {name}.", messages.WARNING)
-            return
+            return f"Nobody holds the {kind} {name}.", messages.WARNING
         # `ask_seen` looks before it asks, so a holder that came in between is not known.
         holder = asked.holder or "one that came just now"
         self.log_change(request, _lock(alias, name), f"Asked for the {kind}. It was held by {holder}.")
         said = f"The holder of the {kind} {name} was asked to give it back, and may go on: {holder}."
-        self.message_user(request, said)
+        return said, messages.INFO
 
     def _break(
         self, request: HttpRequest, client: Callable[[], Locks], alias: str, name: str, hold: str, kind: Kind
-    ) -> None:
-        try:
-            broken = break_seen(client, name, hold, f"{request.user.get_username()} in the admin", kind)
-        except LockError as error:
-            self.message_user(request, str(error), messages.ERROR)
-            return
+    ) -> tuple[str, int]:
+        broken = break_seen(client, name, hold, f"{request.user.get_username()} in the admin", kind)
         if broken is None:
             said = f"Nothing was broken: the {kind} {name} has been released or has passed on meanwhile."
-            self.message_user(request, said, messages.WARNING)
-            return
+            return said, messages.WARNING
         self.log_change(request, _lock(alias, name), f"Broke the {kind}. It was held by {broken.holder}.")
-        self.message_user(request, f"The {kind} {name} was broken. It was held by {broken.holder}.")
+        return f"The {kind} {name} was broken. It was held by {broken.holder}.", messages.INFO
 
     def _page(
         self, request: HttpRequest, template: str, page: str, shown: pages.Context, **context: Any
