@@ -34,7 +34,7 @@ PATHS = {
     UNLIMITED: "/readers/pay",
     LIMITED: "/readers/pay/limited",
 }
-#: This many have to be inside at once, because an exclusive lock would also go right.
+#: This many have to be inside at once, because an exclusive lock would be right, too, but slow.
 TOGETHER = {SHARED: 2, LIMITED: GATEWAY_LIMIT}
 
 

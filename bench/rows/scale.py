@@ -42,8 +42,8 @@ MANY, FEW, UNEVEN_BODY = 40, 2, 0.001
 #: How many times longer a round is, because starvation shows only then (for peers, which have no target, a
 #: fifth of that); and the most rounds.
 UNEVEN_LONGER, UNEVEN_ROUNDS = 20, 2
-#: A turn of the large process lasts 50 ms and the rest of the body under way then; a busy machine may take
-#: twice as long. Each process has to get about half of the acquisitions, however many threads wait.
+#: A turn of the large process ends with the first release after 50 ms; a busy machine may take twice as long.
+#: Each process has to get about half of the acquisitions, however many threads wait.
 UNEVEN_TARGETS = (
     Target("few_longest", 100.0, each=True),
     Target("few_share", 40.0, least=True, each=True),

@@ -195,7 +195,7 @@ def _held_nested(connection: Connection, row: str) -> Rows:
 
 
 def end(connection: Connection, namespace: str, name: str, transaction: str) -> bool:
-    """End the connection whose *transaction* has locked the row of *name*. Return whether that was there.
+    """End the connection whose *transaction* has locked the row of *name*. Return False if it has ended.
 
     *transaction*: `KeyState.transaction`. If it names several readers, end all that still share the row.
     """

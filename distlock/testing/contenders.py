@@ -101,7 +101,7 @@ class Contender:
         return answer
 
     def in_line(self, ask: LockRequest) -> LockRequest:
-        """Queue *ask*, twice: a lock service may learn only then where to send notifications."""
+        """Queue *ask*, twice: a lock service may learn only by the second where to send notifications."""
         self.queued(ask)
         self.queued(ask)
         return ask
