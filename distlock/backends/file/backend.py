@@ -221,8 +221,10 @@ class FileBackend:
             raise BackendUnavailable(str(error)) from error
 
     def _begun(self) -> Presence:
-        with self._directory.explained():
+        try:
             return self._connected()
+        except OSError as error:
+            raise self._directory.explain(error) from error
 
     def _finished(self, presence: Presence, call: Callable[[Presence], T]) -> T:
         """Carry out *call*, which `_begun` has begun."""
