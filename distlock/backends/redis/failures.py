@@ -39,6 +39,9 @@ _SLOW = (
 _ADDED = re.compile(r", with args beginning with:(?: '[^']*')*\s*|\.? script: [0-9a-f]{40}, on @?\w+:\d+")
 
 
+Sign = type[Exception] | str | Callable[[BaseException], bool]
+
+
 class Remedied(OSError):
     """An OSError that knows its remedy."""
 
@@ -70,57 +73,57 @@ def _of_a_file(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.filename is not None
 
 
-#: A type of error, or a part of the server's text, and the remedy. The first match counts.
-_REMEDIES: tuple[tuple[type[Exception] | str | Callable[[BaseException], bool], str], ...] = (
-    ("Authentication required", "Put the password before the host of the URL, as in //:password@host."),
+#: A remedy, and the signs of the failures that it mends: types of errors, tests of them, or parts of the
+#: server's text. The first match counts.
+_REMEDIES: tuple[tuple[str, *tuple[Sign, ...]], ...] = (
+    ("Put the password before the host of the URL, as in //:password@host.", "Authentication required"),
     (
-        "credential_provider",
         "Let it return a password, or a tuple of user and password, and within io_timeout.",
+        "credential_provider",
     ),
-    ("WRONGPASS", "Check the user and the password."),
-    ("invalid password", "Check the user and the password."),
-    ("without any password configured", "Take the password out of the URL, or set one on the server."),
-    ("NOPERM", _PERMISSIONS),
-    ("ACL failure in script", _PERMISSIONS),
-    ("executing the script can't", _PERMISSIONS),
-    ("OOM command not allowed", "Raise maxmemory, or keep the locks in a server of their own."),
-    ("READONLY", "It is a replica: put the primary in the URL."),
-    ("DB index is out of range", "Put another number in the URL, or raise 'databases' on the server."),
-    ("MISCONF", "It cannot save its data: free its disk, or see its log."),
-    ("NOREPLICAS", "It misses replicas (min-replicas-to-write): see what became of them."),
-    ("MASTERDOWN", "It is a replica that lost its primary: put the primary in the URL."),
-    ("CLUSTERDOWN", _CLUSTER),
-    ("MOVED", _CLUSTER),
+    ("Check the user and the password.", "WRONGPASS", "invalid password"),
+    ("Take the password out of the URL, or set one on the server.", "without any password configured"),
+    (_PERMISSIONS, "NOPERM", "ACL failure in script", "executing the script can't"),
+    ("Raise maxmemory, or keep the locks in a server of their own.", "OOM command not allowed"),
+    ("It is a replica: put the primary in the URL.", "READONLY"),
+    ("Put another number in the URL, or raise 'databases' on the server.", "DB index is out of range"),
+    ("It cannot save its data: free its disk, or see its log.", "MISCONF"),
+    ("It misses replicas (min-replicas-to-write): see what became of them.", "NOREPLICAS"),
+    ("It is a replica that lost its primary: put the primary in the URL.", "MASTERDOWN"),
+    (_CLUSTER, "CLUSTERDOWN", "MOVED"),
     (
-        "cluster support disabled",
         "It is no node of a cluster: write redis:// in the place of redis+cluster://.",
+        "cluster support disabled",
     ),
-    ("unknown command", _UNKNOWN),
-    ("LOADING", "It is loading its data: try again when it is done."),
-    ("BUSY", "A script or function of somebody else blocks it: see SCRIPT KILL."),
-    ("max number of clients", "Raise maxclients on the server."),
-    ("Protocol error", "It does not speak as Redis does: check host and port in the URL."),
-    ("more than was asked", "It does not speak as Redis does: check host and port in the URL."),
-    ("handshake operation timed out", NO_TLS),
-    (TimeoutError, _SLOW),
-    (_out_of(errno.EMFILE), "This process has no descriptors left: close files, or raise 'ulimit -n'."),
-    (_out_of(errno.ENFILE, errno.ENOBUFS, errno.ENOMEM), "This host has run out of descriptors or memory."),
-    (_of_a_file, "Correct the path in the URL, or the file: this process's user has to be able to read it."),
-    (_out_of(errno.EACCES, errno.EPERM), "Let this process's user connect: see the rights of the socket."),
-    (gaierror, "Check the name of the host in the URL, and the resolver."),
-    (_unverified(9, 10), tls.EXPIRED),
-    (_unverified(62, 64), tls.OTHER_HOST),
-    (ssl.SSLCertVerificationError, tls.UNVERIFIED),
-    ("ALERT_CERTIFICATE", tls.CLIENT_CERTIFICATE),
-    ("ALERT_BAD_CERTIFICATE", tls.CLIENT_CERTIFICATE),
-    ("ALERT_HANDSHAKE_FAILURE", tls.CLIENT_CERTIFICATE),
-    ("ALERT_UNKNOWN_CA", tls.CLIENT_CERTIFICATE),
-    ("_ALERT_", "It refuses to speak TLS with this process: see its log."),
-    (ssl.SSLError, NO_TLS),
-    ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
-    (ValueError, "Check the URL."),
-    (_closed, _CLOSED),
-    (OSError, "See whether it runs and can be reached from here."),
+    (_UNKNOWN, "unknown command"),
+    ("It is loading its data: try again when it is done.", "LOADING"),
+    ("A script or function of somebody else blocks it: see SCRIPT KILL.", "BUSY"),
+    ("Raise maxclients on the server.", "max number of clients"),
+    (
+        "It does not speak as Redis does: check host and port in the URL.",
+        "Protocol error",
+        "more than was asked",
+    ),
+    (NO_TLS, "handshake operation timed out"),
+    (_SLOW, TimeoutError),
+    ("This process has no descriptors left: close files, or raise 'ulimit -n'.", _out_of(errno.EMFILE)),
+    ("This host has run out of descriptors or memory.", _out_of(errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)),
+    ("Correct the path in the URL, or the file: this process's user has to be able to read it.", _of_a_file),
+    ("Let this process's user connect: see the rights of the socket.", _out_of(errno.EACCES, errno.EPERM)),
+    ("Check the name of the host in the URL, and the resolver.", gaierror),
+    (tls.EXPIRED, _unverified(9, 10)),
+    (tls.OTHER_HOST, _unverified(62, 64)),
+    (tls.UNVERIFIED, ssl.SSLCertVerificationError),
+    (
+        tls.CLIENT_CERTIFICATE,
+        *("ALERT_CERTIFICATE", "ALERT_BAD_CERTIFICATE", "ALERT_HANDSHAKE_FAILURE", "ALERT_UNKNOWN_CA"),
+    ),
+    ("It refuses to speak TLS with this process: see its log.", "_ALERT_"),
+    (NO_TLS, ssl.SSLError),
+    ("This process can start no more threads: see 'ulimit -u'.", "start new thread"),
+    ("Check the URL.", ValueError),
+    (_CLOSED, _closed),
+    ("See whether it runs and can be reached from here.", OSError),
 )
 
 
@@ -144,9 +147,9 @@ def unavailable(
 
 
 def _remedy(address: RedisAddress, text: str, error: BaseException) -> str:
-    for what, advice in ((_closed, _CLOSED_TLS), *_REMEDIES) if address.tls else _REMEDIES:
-        if _fits(what, text, error):
-            return advice
+    for remedy, *signs in ((_CLOSED_TLS, _closed), *_REMEDIES) if address.tls else _REMEDIES:
+        if any(_fits(sign, text, error) for sign in signs):
+            return remedy
     return "See the server's log."
 
 
@@ -182,9 +185,7 @@ def too_high(number: int) -> ConfigurationError:
     )
 
 
-def _fits(
-    what: type[Exception] | str | Callable[[BaseException], bool], text: str, error: BaseException
-) -> bool:
-    if isinstance(what, str):
-        return what in text
-    return isinstance(error, what) if isinstance(what, type) else what(error)
+def _fits(sign: Sign, text: str, error: BaseException) -> bool:
+    if isinstance(sign, str):
+        return sign in text
+    return isinstance(error, sign) if isinstance(sign, type) else sign(error)

@@ -20,10 +20,10 @@ _PREPARE = (
 _OLD_ROW = "the row of this name is gone"
 #: The remedies of failures that all databases share: see `Dialect.remedies`.
 _REMEDIES = (
-    ("refused", "See whether it runs and can be reached from here."),
-    ("start new thread", "This process can start no more threads: see 'ulimit -u'."),
-    (_OLD_ROW, "The table was emptied or made anew: try again."),
-    ("no answer", "See whether it is overloaded or the network drops packets; io_timeout bounds the wait."),
+    ("See whether it runs and can be reached from here.", "refused"),
+    ("This process can start no more threads: see 'ulimit -u'.", "start new thread"),
+    ("The table was emptied or made anew: try again.", _OLD_ROW),
+    ("See whether it is overloaded or the network drops packets; io_timeout bounds the wait.", "no answer"),
 )
 
 
@@ -71,8 +71,8 @@ class Dialect(Protocol):
     database: ClassVar[str]
     #: The exceptions of the database's library, beside those of a `ServerConnection`.
     library_errors: ClassVar[type[Exception]]
-    #: The code of an error, or a part of its text, and the remedy. The first match counts.
-    remedies: ClassVar[tuple[tuple[str, str], ...]]
+    #: A remedy, and the codes of the errors that it mends, or parts of their texts. The first match counts.
+    remedies: ClassVar[tuple[tuple[str, ...], ...]]
     #: The codes of errors that don't pass, what the server lacks then, and the remedy.
     lacking: ClassVar[dict[str, tuple[str, str]]]
     #: The entry of `lacking` for a server without our tables.
@@ -178,10 +178,10 @@ class Dialect(Protocol):
             return self.unfit(f"lacks {what}: {text}. {remedy}")
         if isinstance(error, TimeoutError):
             text = "no answer in time"
-        known = (*self.remedies, *_REMEDIES)
-        return self.unavailable(
-            text, next((do for what, do in known if what == code or what in text), "See the server's log.")
-        )
+        for remedy, *signs in (*self.remedies, *_REMEDIES):
+            if any(sign == code or sign in text for sign in signs):
+                return self.unavailable(text, remedy)
+        return self.unavailable(text, "See the server's log.")
 
     def unavailable(self, why: str, remedy: str) -> BackendUnavailable:
         return BackendUnavailable(

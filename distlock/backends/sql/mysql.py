@@ -70,10 +70,6 @@ _WAITERS = (
     "ORDER BY n.name, /*M! p.TIME_MS DESC, */ p.TIME DESC, p.ID"
 )
 
-_LOGIN = "Check the user and the password."
-_FULL = "Raise max_connections on the server, or let fewer processes lock."
-_RIGHTS = "Grant this user SELECT, INSERT and UPDATE on distlock_name."
-_REPLICA = "It is a replica, or read only: put the primary in the URL."
 _USE_TLS = "add ssl_ca=/path/to/ca.pem to the URL."
 
 
@@ -84,26 +80,22 @@ class MySQLDialect(Dialect):
     library_errors = Error
     lacking = {"1146": Dialect.TABLES, "1049": ("the database", "Check the URL.")}
     remedies = (
-        ("1045", _LOGIN),
-        ("1698", _LOGIN),
-        ("1130", "Let this host in: see the hosts of the user on the server."),
-        ("1044", "Grant this user the database, and SELECT, INSERT and UPDATE on distlock_name."),
-        ("CREATE command denied", "To prepare it, be a user that may make tables."),
-        ("1142", _RIGHTS),
-        ("1143", _RIGHTS),
-        ("1040", _FULL),
-        ("1203", _FULL),
-        ("1226", "Raise what the server lets this user have, or let fewer processes lock."),
-        ("1205", "Somebody's transaction keeps a row of distlock_name locked: see SHOW FULL PROCESSLIST."),
-        ("3159", f"The server wants TLS: {_USE_TLS}"),
-        ("1290", _REPLICA),
-        ("1836", _REPLICA),
-        ("1317", "Somebody has ended the statement on the server: try again."),
-        ("CERTIFICATE_VERIFY_FAILED", "Check ssl_ca, and with ssl_verify_identity the name of the host."),
-        ("SSL", "Check the parameters ssl_… of the URL, and what the server has."),
-        ("'cryptography' package is required", f"Use TLS: {_USE_TLS}"),
-        ("Name or service not known", "Check the name of the host in the URL, and the resolver."),
-        ("No such file", "Check unix_socket in the URL."),
+        ("Check the user and the password.", "1045", "1698"),
+        ("Let this host in: see the hosts of the user on the server.", "1130"),
+        ("Grant this user the database, and SELECT, INSERT and UPDATE on distlock_name.", "1044"),
+        ("To prepare it, be a user that may make tables.", "CREATE command denied"),
+        ("Grant this user SELECT, INSERT and UPDATE on distlock_name.", "1142", "1143"),
+        ("Raise max_connections on the server, or let fewer processes lock.", "1040", "1203"),
+        ("Raise what the server lets this user have, or let fewer processes lock.", "1226"),
+        ("Somebody's transaction keeps a row of distlock_name locked: see SHOW FULL PROCESSLIST.", "1205"),
+        (f"The server wants TLS: {_USE_TLS}", "3159"),
+        ("It is a replica, or read only: put the primary in the URL.", "1290", "1836"),
+        ("Somebody has ended the statement on the server: try again.", "1317"),
+        ("Check ssl_ca, and with ssl_verify_identity the name of the host.", "CERTIFICATE_VERIFY_FAILED"),
+        ("Check the parameters ssl_… of the URL, and what the server has.", "SSL"),
+        (f"Use TLS: {_USE_TLS}", "'cryptography' package is required"),
+        ("Check the name of the host in the URL, and the resolver.", "Name or service not known"),
+        ("Check unix_socket in the URL.", "No such file"),
     )
 
     def __init__(self, url: str, pools: bool) -> None:

@@ -57,10 +57,6 @@ _OURS = (
 )
 _PROCESS = re.compile(rf"{APPLICATION}:(\d+)@(.+)")
 
-_LOGIN = "Check the user and the password."
-_LET_IN = "Let this user in: see pg_hba.conf on the server."
-_FULL = "Raise max_connections on the server, or let fewer processes lock."
-
 
 class PostgreSQLDialect(Dialect):
     """The SQL of PostgreSQL: see `Dialect`."""
@@ -69,42 +65,40 @@ class PostgreSQLDialect(Dialect):
     library_errors = Error
     lacking = dict.fromkeys(("42P01", "3F000"), Dialect.TABLES)
     remedies = (
-        ("28P01", _LOGIN),
-        ("28000", _LET_IN),
-        ("password authentication failed", _LOGIN),
-        ("no password supplied", "Put the password in the URL: postgresql://user:password@host/database."),
-        ("no pg_hba.conf entry", _LET_IN),
-        ("53300", _FULL),
-        ("too many connections", _FULL),
-        ("remaining connection slots", _FULL),
-        ("sorry, too many clients", _FULL),
-        ("53200", "Raise max_locks_per_transaction on the server: it has no room for more locks."),
+        ("Check the user and the password.", "28P01", "password authentication failed"),
+        ("Put the password in the URL: postgresql://user:password@host/database.", "no password supplied"),
+        ("Let this user in: see pg_hba.conf on the server.", "28000", "no pg_hba.conf entry"),
         (
-            "permission denied for schema",
+            "Raise max_connections on the server, or let fewer processes lock.",
+            *("53300", "too many connections", "remaining connection slots", "sorry, too many clients"),
+        ),
+        ("Raise max_locks_per_transaction on the server: it has no room for more locks.", "53200"),
+        (
             "To prepare it, be a user that may make tables. To lock, this user needs USAGE on the schema.",
+            "permission denied for schema",
         ),
         (
-            "42501",
             "Grant this user SELECT, INSERT and UPDATE on distlock_name, and USAGE on distlock_number.",
+            "42501",
         ),
-        ("25006", "It is a standby, or read only: put the primary in the URL."),
-        ("due to user request", "Somebody has ended the statement on the server: try again."),
-        ("57P03", "It is starting or stopping: try again."),
-        ("starting up", "It is starting: try again."),
+        ("It is a standby, or read only: put the primary in the URL.", "25006"),
+        ("Somebody has ended the statement on the server: try again.", "due to user request"),
+        ("It is starting or stopping: try again.", "57P03"),
+        ("It is starting: try again.", "starting up"),
         (
-            "response to SSL negotiation",
             "It does not speak as PostgreSQL does: check host and port in the URL.",
+            "response to SSL negotiation",
         ),
-        ("does not support SSL", "Switch TLS on there (ssl = on), or write another sslmode in the URL."),
-        (' value: "', "Correct it in the URL."),
-        ("root certificate file", "Correct sslrootcert in the URL, or the file."),
-        ("does not match host name", "Write a host that the certificate names in the URL."),
+        ("Switch TLS on there (ssl = on), or write another sslmode in the URL.", "does not support SSL"),
+        ("Correct it in the URL.", ' value: "'),
+        ("Correct sslrootcert in the URL, or the file.", "root certificate file"),
+        ("Write a host that the certificate names in the URL.", "does not match host name"),
         (
-            "certificate verify failed",
             "Name who signed its certificate in the URL: ?sslrootcert=/path/ca.pem.",
+            "certificate verify failed",
         ),
-        ("does not exist", "Check user and database in the URL."),
-        ("could not translate", "Check the name of the host in the URL, and the resolver."),
+        ("Check user and database in the URL.", "does not exist"),
+        ("Check the name of the host in the URL, and the resolver.", "could not translate"),
     )
 
     def __init__(self, url: str, pools: bool) -> None:
