@@ -1,1 +1,1 @@
-"""One module or folder per lock service, behind the small protocol of `distlock.backends.base`."""
+"""The backends: a folder for each lock service, behind the protocol of `distlock.backends.base`."""

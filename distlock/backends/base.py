@@ -1,8 +1,8 @@
 """The protocol between the engine and a lock service.
 
-The process is the contender: for one key it has at most one `LockRequest` under way. What a request was
-granted is a *hold*, from which the engine carves grants for its threads and tasks. No call waits for a lock.
-Every call can be repeated without harm, because the caller generates the token.
+The process is the contender: for each key it has at most one `LockRequest` at a time. A granted request is a
+*hold*, from which the engine makes grants for its threads and tasks. No call waits for a lock. Every call can
+be repeated without harm, because the caller generates the token.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from distlock.terms import Mode as Mode
 class Capabilities:
     """The abilities of a lock service beyond the protocol, declared by its backend's class.
 
-    A wish for a missing capability is refused at configuration: see `refuse_lacking`. A new capability is a
-    field here, False by default (except `fair`), with its line in `_LACKING`, and is checked wherever a user
-    may wish for it.
+    A feature that needs a missing capability is refused at configuration: see `refuse_lacking`. A new
+    capability is a field here, False by default (except `fair`), with a line in `_LACKING`, and is checked
+    wherever a user may ask for the feature.
     """
 
-    #: It excludes other processes, too.
+    #: Its locks exclude other processes, too.
     several_processes: bool = False
     #: A hold expires unless it is renewed. Without this a `ttl` has no meaning: a hold ends with its process.
     lease: bool = False
     #: Later holds of a key have larger numbers, so that fences can be made of them.
     fence: bool = False
-    #: First come, first served by process. Without it waiters poll, and the first one that polls a free lock
-    #: gets it: nobody notifies them.
+    #: It serves processes in the order in which they come. Without this, waiters get no notifications, but
+    #: poll, and the first one that polls a free lock gets it.
     fair: bool = True
     #: It shows who holds a lock and who waits: it is an `distlock.backends.inspectable.Inspectable`, too.
     inspect: bool = False
@@ -77,7 +77,8 @@ _LACKING = {
 def refuse_lacking(backend: str | Backend, capabilities: Capabilities, capability: str, wish: str) -> None:
     """Raise `ConfigurationError` unless *capabilities* have *capability*.
 
-    *backend*: the backend, or a user's word for it. *wish*: what the user wrote, for the message.
+    *backend*: the backend, or a user's word for it. *wish*: the argument or call that needs the capability,
+    for the message.
     """
     if not getattr(capabilities, capability):
         why, remedy = _LACKING[capability]
@@ -92,16 +93,16 @@ def refuse_lacking(backend: str | Backend, capabilities: Capabilities, capabilit
 class LockRequest:
     """A request of one process for one key, and all its repetitions.
 
-    Only the backend's notes in it change. It is not frozen, because that would cost a microsecond.
+    Only the backend's notes in it change. To freeze the class would cost a microsecond.
     """
 
     #: Prefix and name, as text; a backend encodes it for itself.
     key: str
     #: The secret that proves the hold. Repetitions have the same one; no other request ever has it.
     token: str
-    #: Lifetime of the hold without renewal, seconds.
+    #: The lifetime of the hold without renewal, in seconds.
     ttl: float
-    #: How many numbers the hold reserves for the fences of its grants, from `Acquired.number` on.
+    #: How many fence numbers the hold reserves for its grants, from `Acquired.number` on.
     span: int
     #: False: answer `Busy` instead of queueing.
     wait: bool = True
@@ -109,13 +110,13 @@ class LockRequest:
     #: For `PERMIT`: how many permits there are, as far as this process knows, and how many it requests.
     limit: int = 1
     permits: int = 1
-    #: Whether its waiter is a thread, which wakes unless the whole process hangs. So a hold that is handed
-    #: off to it may be acknowledged before the waiter runs.
+    #: Whether its waiter is a thread, which wakes unless the whole process hangs. Then a hold that is handed
+    #: off may be acknowledged before the waiter runs.
     prompt: bool = field(default=False, compare=False, repr=False)
     #: A note of the backend: the first number of the hold; 0: it is unknown.
     number: int = field(default=0, compare=False, repr=False)
-    #: A note of the backend: how many requests were sent and not answered. They may still be carried out,
-    #: after their own repetition and after a cancellation.
+    #: A note of the backend: how many repetitions were sent and not answered. The lock service may carry them
+    #: out late, even after a cancellation.
     unanswered: int = field(default=0, compare=False, repr=False)
 
 
@@ -123,7 +124,7 @@ class LockRequest:
 class Acquired:
     """The hold is ours and acknowledged. It lives for *ttl* seconds from the moment of the request."""
 
-    #: The first number of its block.
+    #: The first number of the hold's block.
     number: int
     ttl: float = math.inf
     #: For `READ`: whether other processes wait for the key, so that no more readers may join the hold.
@@ -134,9 +135,9 @@ class Acquired:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """Others are before us. Send the request again when notified, or after *poll* seconds.
+    """Other processes are before us. Send the request again when notified, or after *poll* seconds.
 
-    The poll covers a lost notification.
+    The poll is for the case that a notification is lost.
     """
 
     poll: float
@@ -144,11 +145,11 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Others are before us, and the request did not want to queue."""
+    """Other processes are before us, and the request does not wait."""
 
 
 class Sink(Protocol):
-    """What a backend notifies of events. Any thread calls it. It returns at once, and never raises."""
+    """The receiver of a backend's events. Any thread calls it. Its methods return at once and never raise."""
 
     def notified(self, key: str) -> None:
         """Send the request for *key* again, because its state on the lock service may have changed."""
@@ -156,14 +157,14 @@ class Sink(Protocol):
     def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
         """Accept that the hold of *key* is now *token*'s, with *number*: see `PushesHolds`.
 
-        It was granted after *sent*, by `distlock.clock.now`, and no later request for *key* was sent since.
+        The hold was granted after *sent*, by `distlock.clock.now`. No later request for *key* has been sent.
         """
 
     def lost(self, key: str, token: str) -> None:
         """Accept that the hold is no longer ours."""
 
     def release_requested(self, key: str, token: str) -> None:
-        """Handle a requested release: see `distlock.backends.optional.Notifies`. The hold stays ours."""
+        """Handle a request to release: see `distlock.backends.optional.Notifies`. The hold stays ours."""
 
     def missed_notifications(self) -> None:
         """Look at every request and hold, because the connection broke or came back."""
@@ -175,7 +176,7 @@ class Sink(Protocol):
 class WeakSink:
     """A sink with a weak reference to *sink*, so that a backend's threads keep no dropped client alive.
 
-    Without a *sink*, which a backend has not got before `Backend.open`, it does nothing.
+    Without a *sink*, as before `Backend.open`, it does nothing.
     """
 
     def __init__(self, sink: Sink | None = None) -> None:
@@ -210,17 +211,17 @@ class Backend(Protocol):
     """A client's connection to its lock service. Thread-safe. It connects when it is first used.
 
     Every method but `open`, `close` and `after_fork` does I/O, bounded in time by the backend itself, and
-    raises `BackendUnavailable` when the lock service does not answer. Its effect is unknown then.
+    raises `BackendUnavailable` when the lock service does not answer. The effect of the call is unknown then.
 
-    *deadline* is a time on `distlock.clock.now`, after which the caller has no use for an answer. The call
-    ends by then, however the lock service behaves, connecting and repetitions included.
+    *deadline* is a time by `distlock.clock.now`. The call ends by then, whatever the lock service does,
+    connecting and repetitions included.
     """
 
     #: Read from the class, before there is an instance.
     capabilities: Capabilities
 
     def open(self, sink: Sink) -> None:
-        """Take the sink. Called once, before anything else. Connects to nothing."""
+        """Set the sink. Called once, before all other methods. Connects to nothing."""
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         """Request the lock, poll for it, or acknowledge it: all three are the same call.
@@ -230,12 +231,12 @@ class Backend(Protocol):
         """
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        """Leave the queue. Return True if the hold is *request.token*'s already: then it is kept."""
+        """Leave the queue. Return True, and keep the hold, if it is *request.token*'s already."""
 
     def renew(self, requests: Sequence[LockRequest]) -> Sequence[bool | None]:
         """Restart the lifetimes of the holds. Return False for each that is no longer ours.
 
-        Return None for each whose state is unknown, while others were renewed.
+        Return None for each whose state is unknown. Raise only if all states are unknown.
         """
 
     def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
@@ -247,11 +248,11 @@ class Backend(Protocol):
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
         """Give the hold a new block of numbers, above *number*. Later holds get larger ones.
 
-        It restarts the lifetime, too. A hold that is above *number* already keeps its block, so a repetition
-        changes nothing. Return None if the hold is not ours.
+        The call restarts the lifetime, too. A hold whose block is above *number* already keeps it, so a
+        repetition changes nothing. Return None if the hold is not ours.
 
         Raises:
-            ConfigurationError: the lock service can't count so far.
+            ConfigurationError: The lock service can't count so far.
         """
 
     def locked(self, key: str) -> bool:
@@ -260,12 +261,12 @@ class Backend(Protocol):
     def close(self) -> None:
         """Leave every queue, and close all connections, descriptors and threads.
 
-        A lock that is handed off to this process meanwhile goes on to the next one. The time is bounded, even
-        if the lock service does not answer. A call in progress ends with its answer or `BackendUnavailable`.
-        Remaining holds end at once or with their leases: release them before.
+        A lock that is handed off to this process meanwhile is handed on. The time is bounded, even if the
+        lock service does not answer. A call in progress ends with its answer or `BackendUnavailable`.
+        Remaining holds end at once or with their leases, so release them before.
 
-        A second close does nothing. The next call begins anew with the same sink, as the first one after
-        `open` did. Requests from before the close are not in a queue any more.
+        A second close does nothing. The next call begins anew with the same sink, like the first call after
+        `open`. Requests from before the close are not in a queue any more.
         """
 
     def after_fork(self) -> None:

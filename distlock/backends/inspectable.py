@@ -1,8 +1,8 @@
-"""What a backend may do for operators: show holders and waiters, break a lock, check its lock service.
+"""The optional protocols for operators: show holders and waiters, break a lock, check the lock service.
 
-A backend with the capability ``inspect`` is an `Inspectable`, too. Acquiring and releasing use nothing of
-this. A hold and a queue entry name their *process*, because tokens begin with its id. Each process publishes
-more about itself now and then, in an entry that expires, unless the server knows that itself.
+A backend with the capability ``inspect`` is an `Inspectable`, too. Acquiring and releasing use none of this.
+A hold and a queue entry name their *process*, because tokens begin with its id. Unless the server knows more
+about a process itself, each process publishes its status now and then, in an entry that expires.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from distlock.backends.base import EXCLUSIVE, Backend, Mode
 
 #: Seconds after which a hold or a wait is published.
 MOMENT = 1.0
-#: How many processes of a queue are shown.
+#: The most processes of a queue that are shown.
 MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
 class StatusRow:
-    """The published status of one key in one process: its holder and waiters that have lasted a moment."""
+    """The published status of one key in one process: a holder and waiters that have lasted for a moment."""
 
     key: str
-    #: The view or function that holds it; "" if none does, or nothing is known of it.
+    #: The view or function that holds the key; "" if none does, or it is unknown.
     held_at: str = ""
-    #: When it acquired the key, seconds since 1970; 0: the process does not hold it, or see *held*.
+    #: When the key was acquired, in seconds since 1970; 0: the process does not hold the key, or see *held*.
     held_since: float = 0.0
     #: How many callers wait.
     waiting: int = 0
@@ -38,11 +38,11 @@ class StatusRow:
     mode: Mode = EXCLUSIVE
     holding: int = 0
     limit: int = 0
-    #: Whether the process holds the key without a known beginning. No process publishes that of itself.
+    #: Whether the process holds the key since an unknown time. Only a server can say so, no process.
     held: bool = False
 
     def parts(self) -> list[str | float]:
-        """Return the arguments of `of_parts`, for a backend that stores the row."""
+        """Return the row as a list, for a backend that stores it: see `of_parts`."""
         parts: list[str | float] = [
             self.key,
             self.held_at,
@@ -57,9 +57,9 @@ class StatusRow:
 
     @classmethod
     def of_parts(cls, parts: Sequence[Any]) -> StatusRow:
-        """Return the row of `parts`. More parts, of a later version, are ignored.
+        """Return the row of the list that `parts` returned. More parts, of a later version, are ignored.
 
-        Raises `ValueError` for fewer parts than any version has.
+        Raises `ValueError` if there are fewer parts than in any version.
         """
         key, held_at, held_since, waiting, waits_at, waiting_since, *more = parts[: len(fields(cls))]
         return cls(key, held_at, held_since, waiting, waits_at, waiting_since, *more)
@@ -67,20 +67,20 @@ class StatusRow:
 
 @dataclass(frozen=True, slots=True)
 class SeenProcess:
-    """A process, as the lock service shows it, and its published status of one key."""
+    """A process that the lock service shows, and its published status of one key."""
 
     process: str
-    #: "" and 0 if it has not published them.
+    #: The host and pid; "" and 0 if the process has not published them.
     host: str = ""
     pid: int = 0
     row: StatusRow | None = None
-    #: Seconds since it last published its status, if that is overdue, so that *row* may be wrong; else 0.
+    #: Seconds since the latest publication, if another one is overdue, so that *row* may be wrong; else 0.
     silent: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """How many of several servers have a hold, and how many answered, if their majority decides."""
+    """How many of several servers have a hold, and how many have answered. The majority decides."""
 
     have: int
     answered: int
@@ -91,17 +91,17 @@ class Quorum:
 class KeyState:
     """The holders and waiters of one key at one moment."""
 
-    #: One of the holders, for readers or permits.
+    #: The holder, or one of several, of readers or permits.
     holder: SeenProcess | None = None
     #: The first fence number of the hold, which identifies it. None: it is unknown.
     number: int | None = 0
     #: The remaining lease, seconds; ``math.inf`` if it ends with its process; None if it is unknown.
     remaining: float | None = math.inf
-    #: The processes that wait, the next one first: `MOST_SHOWN` at most.
+    #: The processes that wait, the next one first; at most `MOST_SHOWN`.
     queue: Sequence[SeenProcess] = ()
     #: How many processes wait.
     waiting: int = 0
-    #: The database's id of the transaction, if a hold is a transaction; else "".
+    #: The database's id of the transaction, if the hold is a transaction; else "".
     transaction: str = ""
     #: The mode of *holder*, and how many more holds there are, of readers or permits.
     mode: Mode = EXCLUSIVE
@@ -111,7 +111,7 @@ class KeyState:
     #: How many permits are held, and the limit that a holder gave; 0 if that is unknown.
     out: int = 0
     limit: int = 0
-    #: How many servers have the hold, or have a remnant if nobody holds the key; None for a single server.
+    #: How many servers have the hold, or a part of one if nobody holds the key; None for a single server.
     quorum: Quorum | None = None
     #: The statement that ends this hold and all other holds of its session, if no hold ends alone; else "".
     ended_by: str = ""
@@ -130,7 +130,8 @@ class Inspectable(Backend, Protocol):
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
         """Yield the published status of all processes for the keys that begin with *before*.
 
-        Each `SeenProcess` has a row. It is read in small parts while you iterate, so it is no snapshot.
+        Each `SeenProcess` has a row. The status is read in small parts during the iteration, so it is no
+        snapshot.
         """
 
 
@@ -141,15 +142,15 @@ class Breaks(Inspectable, Protocol):
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         """End the hold of *key* whose block begins with *number*, and hand the key off, in one step.
 
-        Readers may share one number: then all holds with it end. Return False, and change nothing, if *key*
-        is free or has another hold. The broken process is notified at once if the service can do that.
-        Otherwise its next renewal fails.
+        If readers share the number, all their holds end. Return False, and change nothing, if *key* is free
+        or has another hold. The process of the hold is notified at once if the service can do that; else its
+        next renewal fails.
         """
 
 
 @runtime_checkable
 class Announces(Inspectable, Protocol):
-    """An `Inspectable` to whose lock service processes publish their status."""
+    """An `Inspectable` whose processes publish their status on the lock service."""
 
     def announce(
         self,
@@ -163,12 +164,12 @@ class Announces(Inspectable, Protocol):
     ) -> bool:
         """Publish the *rows* of this process, and withdraw those of the keys *gone*.
 
-        The rows of other keys stay. All of them expire after *life* seconds, unless this is called again.
-        Return False if earlier rows had expired: then publish all rows again.
+        The rows of other keys stay. All rows expire after *life* seconds, unless this is called again. Return
+        False if earlier rows had expired: then publish all rows again.
 
-        A process that publishes nothing may still hold its keys for *lease* seconds more, its longest lease:
-        it is shown as *silent* meanwhile. A lock service that knows when a process ends may show it until
-        then.
+        After *life* seconds without a call, the process may still hold its keys for its longest lease,
+        *lease* seconds: it is shown as *silent* meanwhile. A lock service that notices the end of a process
+        may show the process until then.
         """
 
 
@@ -177,7 +178,7 @@ def inspectable(backend: Backend) -> Inspectable | None:
     return backend if backend.capabilities.inspect and isinstance(backend, Inspectable) else None
 
 
-#: ``error``: locks don't work, or don't hold. ``warning``: they may fail one day.
+#: ``error``: locks don't work, or don't exclude. ``warning``: they may fail later.
 Level = Literal["ok", "warning", "error"]
 
 
@@ -222,15 +223,15 @@ class Examinable(Protocol):
     """A backend with a health check of its lock service."""
 
     def examine(self) -> Iterator[Finding]:
-        """Yield findings about the lock service, without changing anything there.
+        """Yield findings about the lock service, and change nothing there.
 
-        The backend bounds its time. Raises `BackendUnavailable`. A missing right is a finding.
+        The backend bounds the time. A missing right is a finding. Raises `BackendUnavailable`.
         """
 
 
 @runtime_checkable
 class MadeByUse(Protocol):
-    """A backend whose first lock makes what later ones need. A health check must not make it."""
+    """A backend whose first lock makes what all locks need. A health check must not make it."""
 
     def unmade(self) -> Finding | None:
         """Return a warning if the lock service has not been used yet. Raises as `examine` does."""

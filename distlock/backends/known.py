@@ -1,4 +1,4 @@
-"""The table of known backends: which class a scheme or a dotted path means."""
+"""The table of known backends: the class of each scheme."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ GROUP = "distlock.backends"
 
 
 class Home(NamedTuple):
-    """Where the class of a backend is, and what installs it."""
+    """The place of a backend's class, and what installs it."""
 
     #: ``package.module:Class``.
     path: str
-    #: An example of its URL, or a bare scheme if that is enough; "" if it is unknown.
+    #: An example of its URL, or only the scheme if that is enough; "" if none is known.
     example: str = ""
     #: The extra of this distribution that installs its dependencies.
     extra: str | None = None
@@ -55,9 +55,9 @@ BUILT_IN = {
 
 
 def home_of(word: str) -> Home | None:
-    """Return where the backend *word* is, a scheme or a dotted path; None: the scheme is unknown.
+    """Return the home of the backend *word*, a scheme or a dotted path; None if the scheme is unknown.
 
-    Looks for a scheme that is not ours in the installed distributions. Raises `ConfigurationError` if
+    A scheme that is not ours is looked up in the installed distributions. Raises `ConfigurationError` if
     several of them offer it.
     """
     if word in BUILT_IN:
@@ -72,7 +72,7 @@ def home_of(word: str) -> Home | None:
             "or name the class of the right one by its dotted path, as backend= or BACKEND."
         )
     for value, point in offers.items():
-        # An entry point may name extras of its distribution behind the path.
+        # After the path, an entry point may name extras of its distribution.
         path = value.partition("[")[0].strip()
         return Home(path, f"{word}://localhost", distribution=_distribution(point))
     return None
@@ -99,7 +99,7 @@ def _offers() -> list[EntryPoint]:
     try:
         return list(entry_points(group=GROUP))
     except Exception as error:
-        # One installed distribution with an unreadable file is enough for that.
+        # A single installed distribution with an unreadable file makes entry_points() raise.
         raise ConfigurationError(
             f"The backends of the installed distributions can't be listed: {error!r}. Repair or uninstall "
             "the distribution whose entry_points.txt is broken."

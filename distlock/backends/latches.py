@@ -1,13 +1,13 @@
-"""Latches: what a backend with the capability ``latch`` does beyond `distlock.backends.base`.
+"""Latches: the protocol of a backend with the capability ``latch``, beyond `distlock.backends.base`.
 
-A latch is a count that goes down to 0, which opens it, and never goes up. It is made once, and lives for its
-*ttl*; each count restarts that. An open latch lives as long, so that late waiters pass, too. Then it is gone.
+A latch is a count that goes down to 0, which opens the latch, and never goes up. It lives for its *ttl*,
+which each count restarts. An open latch lives as long, so that late waiters pass, too.
 
-A latch that was deleted or is gone may be made again under its key: that is another *life*. A caller looks
-first, and names the life that it counts or deletes. So a repeated or late call changes no later life.
+After a latch was deleted or has expired, another one may be made under its key: another *life*. A caller
+looks first, and names the life that it counts or deletes. So a repeated or late call changes no later life.
 
 Each count has a *part*. The latch remembers the parts that it has counted, at least the latest `REMEMBERED`,
-for as long as it lives, and a part that comes again changes nothing. So every call may be repeated.
+and a part that comes again changes nothing. So every call may be repeated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-#: How many parts a latch remembers at least.
+#: The least number of parts that a latch remembers.
 REMEMBERED = 10_000
 
 
@@ -28,10 +28,10 @@ class LatchState:
 
     #: The caller whose `make_latch` made it.
     maker: str
-    #: The original and the remaining count. At 0 it is open.
+    #: The original and the remaining count. At 0 the latch is open.
     total: int
     left: int
-    #: Seconds until it is gone, unless something is counted.
+    #: Seconds until the latch expires, unless a part is counted.
     ttl: float
     #: The id of this life of the latch; "" if its maker identifies it.
     id: str = ""
@@ -44,7 +44,7 @@ class LatchState:
 
 @runtime_checkable
 class Latches(Protocol):
-    """A backend with the capability ``latch``. Its calls keep deadlines as those of `Backend` do.
+    """A backend with the capability ``latch``. Its calls keep deadlines as the calls of `Backend` do.
 
     The state None means that there is no such latch.
     """
@@ -57,16 +57,17 @@ class Latches(Protocol):
     def count_latch_down(
         self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
     ) -> LatchState | None:
-        """Count *part* down by *by*, once, and not below 0. Notify watchers if that opens the latch.
+        """Count down by *by*, once for each *part*, and not below 0. Notify watchers if the latch opens.
 
-        *life*: the `LatchState.life` to count. Return None if that life is over. "" means any life: only a
-        caller that never repeats the call may pass it.
+        *life*: the `LatchState.life` to count. Return None if that life is over. "" means any life; a caller
+        that passes "" must not repeat the call.
         """
 
     def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
         """End a life of the latch *key*, open or not, and notify watchers.
 
-        *life*: as for `count_latch_down`. Return True if this call ended it: at most one call gets True.
+        *life*: as for `count_latch_down`. Return True if this call ended the life: at most one call gets
+        True.
         """
 
     def look_at_latches(
@@ -75,22 +76,22 @@ class Latches(Protocol):
         """Return the state of each of *keys*.
 
         *watch*: call `Sink.notified` when one of them opens or is deleted. A watch ends with its
-        notification, or if it is not requested again for a minute, or with its connection. In the last case
+        notification, a minute after the latest call for it, or with its connection. In the last case
         `Sink.missed_notifications` is called when there is another connection.
         """
 
 
 class LatchRecord:
-    """A latch as a backend stores it if the lock service can't count: in memory, in a file, in a node.
+    """A latch in memory, a file or a node, for backends whose lock service can't count.
 
-    One caller at a time changes it. The backend has the clock.
+    One caller at a time changes it. The backend knows when it expires.
     """
 
     def __init__(self, maker: str, total: int, left: int, ttl: float, parts: Iterable[str] = ()) -> None:
         self.maker = maker
         self.total = total
         self.left = left
-        #: Seconds that it lives without a count.
+        #: Seconds that the latch lives without a count.
         self.ttl = ttl
         #: The counted parts, the oldest first.
         self._parts = dict.fromkeys(parts)

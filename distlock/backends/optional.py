@@ -1,7 +1,6 @@
-"""What a backend may do beyond the protocol of `distlock.backends.base`.
+"""The optional protocols of a backend, beyond `distlock.backends.base`.
 
-The engine uses what a backend has: `Notifies` and `Reads` are declared by a capability, the other protocols
-by their methods.
+A backend declares `Notifies` and `Reads` by a capability, and the other protocols by their methods.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from distlock.backends.base import Backend, LockRequest
 class Notifies(Backend, Protocol):
     """A backend with the capability ``notify``: a holder can be asked to release a key.
 
-    The request is stored with the hold and ends with it. So it is not lost with a message, and a later holder
-    does not see it. The holder's backend notifies its sink (`Sink.release_requested`) at once if it receives
-    a message. Otherwise it does so in the next `Backend.renew` of the hold or, without leases, in the next
-    `Announces.announce`. It may notify the sink again each time.
+    The request is stored beside the hold and ends with it, so that a lost message does no harm, and a later
+    holder does not see it. The holder's backend calls `Sink.release_requested` at once if it gets a message;
+    else in the next `Backend.renew` of the hold or, without leases, in the next `Announces.announce`. It may
+    call it each time.
     """
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
@@ -33,33 +32,34 @@ class Notifies(Backend, Protocol):
 class Reads(Protocol):
     """A backend with the capability ``read``: several processes may hold a key as readers.
 
-    A key is held by one request in the mode `EXCLUSIVE`, or by any number in the mode `READ`. All requests
-    for it wait in one queue, first come, first served. A reader enters at once if no writer holds the key and
-    nobody waits, and never overtakes a waiter. A released key goes to the first waiter. If that is a reader,
-    the readers directly behind it enter, too, up to the first writer. Each reader has a lease of its own.
+    A key is held by one request in the mode `EXCLUSIVE`, or by any number of requests in the mode `READ`. All
+    requests for a key wait in one queue, first come, first served. A reader enters at once if no writer holds
+    the key and nobody waits, and never overtakes a waiter. A released key goes to the first waiter. If that
+    is a reader, the readers behind it, up to the first writer, enter, too. Each reader has a lease of its
+    own.
 
     Readers reserve no fence numbers. A reader's `Acquired.number` is not smaller than any number given out
-    for the key before it, and smaller than those of the holds after it. `raise_fence` raises it, and the
-    numbers of later writers, as it does for a writer.
+    for the key before, and smaller than the numbers of later holds. `raise_fence` raises it, and the numbers
+    of later writers, as it does for a writer.
 
     **Permits** (the capability ``permits``, which needs no method). A key of permits is never requested in
-    another mode. A request is granted when it is the first in the queue, and its `LockRequest.permits` and
-    the permits held are together at most its own `LockRequest.limit`. Each request has its own limit, because
-    limits may differ during a deployment. A waiter with a smaller limit blocks those behind it, as any other
-    waiter that does not fit. Each hold has a lease of its own, and a number without a meaning.
+    another mode. A request is granted when it is the first in the queue, and its `LockRequest.permits` plus
+    the permits that are held are at most its own `LockRequest.limit`. Limits may differ during a deployment.
+    A waiter that does not fit, for example because of a smaller limit, blocks those behind it. Each hold has
+    a lease of its own, and a number without a meaning.
 
-    `request`, `cancel`, `renew`, `release` and the sink do for readers and permits what they do for an
-    exclusive hold. A reader or a permit that was handed off is acknowledged by its next `request`. Until then
-    it lives for the acknowledgement window.
+    `request`, `cancel`, `renew`, `release` and the sink work for readers and permits as for an exclusive
+    hold. A hold that was handed off is acknowledged by its next `request`. Until then it lives for the
+    acknowledgement window.
     """
 
     def downgrade(self, request: LockRequest, deadline: float = math.inf) -> bool:
         """Turn the exclusive hold of *request* into a reader's, with the same token, in one step.
 
-        The hold is acknowledged. It gets another number, because its grants may have used up its block. No
-        writer comes between, and readers that are first in the queue enter. *request.mode* is still
-        `EXCLUSIVE`; after the answer the engine uses `READ`. Return False, and change nothing, if the hold is
-        not *request*'s. Return True if it is a reader's already.
+        The hold has been acknowledged. It gets another number, because its grants may have used up its block.
+        No writer comes between, and readers that are first in the queue enter. *request.mode* is still
+        `EXCLUSIVE`; after the answer, the engine sets it to `READ`. Return False, and change nothing, if the
+        hold is not *request*'s. Return True if it is a reader's already.
         """
 
 
@@ -72,9 +72,9 @@ class Posts(Protocol):
     ) -> None:
         """Send what `Backend.release` sends, and return without the reply.
 
-        *notify* is called, in any thread, unless the reply says that the hold was ours. False: it was not.
-        None: that is unknown, and the engine has to release it again. It returns at once, and never raises.
-        Every later call of this backend for the same key is carried out after the release.
+        *notify* is called, in any thread, unless the reply says that the hold was ours: with False if it was
+        not, and with None if that is unknown, and the engine has to release again. It returns at once, and
+        never raises. Later calls of this backend for the same key are carried out after the release.
         """
 
     def settle(self, deadline: float = math.inf) -> bool:
@@ -83,31 +83,31 @@ class Posts(Protocol):
 
 @runtime_checkable
 class SeesEnd(Protocol):
-    """A backend whose holds end with a connection, and that sees such an end without I/O."""
+    """A backend whose holds end with a connection, and that notices such an end without I/O."""
 
     def has_ended(self, request: LockRequest) -> bool:
-        """Return whether the connection that holds *request* is known to be over. It sends nothing.
+        """Return whether the connection that holds *request* is known to be over. Sends nothing.
 
-        The engine calls this before it hands the hold to the next caller of this process.
+        The engine calls this before a local hand-off.
         """
 
 
-#: The result of a `Begun` whose call would block. Make the same call in a worker thread.
+#: The result of a `Begun` whose call would block: make the same call in a worker thread.
 REPEAT: Final = object()
 
 
 class Begun(asyncio.Future[Any]):
-    """The result of a call that an event loop has begun: what the method returns or raises, or `REPEAT`.
+    """The future of a call that an event loop has begun. It gets the method's result or error, or `REPEAT`.
 
-    It can't be cancelled. A task that is cancelled while it awaits one learns of that when the call is over,
-    because only then can the call be undone.
+    It can't be cancelled. If a task is cancelled while it awaits one, the cancellation takes effect when the
+    call is over, because only then the call can be undone.
     """
 
     __slots__ = ("ends",)
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ends: float) -> None:
         super().__init__(loop=loop)
-        #: When the call is over, by `distlock.clock.now`, even if its loop is blocked.
+        #: The time, by `distlock.clock.now`, at which the call is over, even if its loop is blocked.
         self.ends = ends
 
     def cancel(self, msg: Any = None) -> bool:
@@ -116,13 +116,13 @@ class Begun(asyncio.Future[Any]):
 
 @runtime_checkable
 class Awaits(Protocol):
-    """A backend that an event loop can call without a thread in the usual case."""
+    """A backend whose usual calls tasks can make without a thread."""
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
-        """Send what *call*, a method of this backend, would send, and return at once. In a running loop.
+        """Begin *call*, a method of this backend, in the running event loop, and return at once.
 
         *arguments*: all arguments of the method, with its deadline. Return None if nothing was sent, because
-        the call would block, or *call* can't be made this way. Then a thread makes the call.
+        the call would block or can't be made this way. Then a thread has to make the call.
         """
 
 
@@ -130,7 +130,7 @@ class Awaits(Protocol):
 class PushesHolds(Protocol):
     """A backend that pushes a waiter's hold (`Sink.handed_off`), so that the waiter need not poll.
 
-    Until it is acknowledged, such a hold lives for *window* seconds.
+    Before its acknowledgement, such a hold lives for *window* seconds.
     """
 
     window: float
@@ -140,63 +140,63 @@ class PushesHolds(Protocol):
     ) -> Sequence[bool | None]:
         """Start the lifetimes of holds that were handed off, each with its number.
 
-        It never grants or queues. Return False for each hold that is not that request's any more, or not with
-        that number, and None for each of which nothing is known while others were acknowledged.
+        This never grants or queues. Return False for each hold that the request does not have any more, or
+        not with that number, and None for each whose state is unknown. Raise only if all states are unknown.
         """
 
 
 class Sleep(Protocol):
-    """Where one waiter sleeps. A wake-up before the sleep is not lost."""
+    """The place where one waiter sleeps. A wake-up before the sleep is not lost."""
 
     def begin(self) -> None:
-        """Prepare to sleep by other means than `wait`."""
+        """Prepare to sleep in another way than by `wait`."""
 
     def is_open(self) -> bool:
-        """Return whether it was woken since it last passed through."""
+        """Return whether there is a wake-up that was not used yet."""
 
     def pass_through(self) -> bool:
         """Use up a wake-up. Return False if there is none."""
 
     def wait(self, timeout: float) -> None:
-        """Sleep until it is woken, for *timeout* seconds at most."""
+        """Sleep until there is a wake-up, for at most *timeout* seconds."""
 
 
 @runtime_checkable
 class Hears(Protocol):
-    """A backend in which a waiting thread may read pushed messages itself, so that one thread fewer wakes."""
+    """A backend whose waiting threads may read pushed messages, which saves the wake-up of another thread."""
 
     def wait(self, parker: Sleep, timeout: float) -> None:
-        """Do the same as ``parker.wait(timeout)``, for a waiter that waits for a notification."""
+        """Do what ``parker.wait(timeout)`` does, for a waiter that waits for a notification."""
 
 
 @runtime_checkable
 class LooksAhead(Protocol):
-    """A backend that can tell on this host, before its first use, that this will fail."""
+    """A backend that can tell, from this host alone, that its first use will fail."""
 
     @staticmethod
     def refuse_unusable(url: str) -> None:
         """Raise what the first use of *url* by this user would raise, without making anything.
 
-        It asks no lock service. It raises a `ConfigurationError`, or `BackendUnavailable` for a failure that
-        may pass.
+        Asks no lock service. Raises `ConfigurationError`, or `BackendUnavailable` for a failure that may
+        pass.
         """
 
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A backend whose lock service needs something made before its first lock, by a user with the right."""
+    """A backend whose lock service has to be prepared before the first lock, by a user with more rights."""
 
     def prepare(self) -> str:
-        """Make it, unless it is there. Return a sentence that says what is there now."""
+        """Make what is missing, such as tables. Return a sentence that says what exists now."""
 
 
 @runtime_checkable
 class TakesArguments(Protocol):
-    """A backend that can be configured by what a site has for another library."""
+    """A backend that can be configured by a site's client, or arguments, of another library."""
 
     @staticmethod
     def url_of(given: object, db: int | None = None) -> tuple[str, dict[str, object]]:
-        """Return *given*, a client of that library or a dict of its arguments, as a URL, and more options.
+        """Return the URL and the options for *given*, a client of that library or a dict of its arguments.
 
-        *db*: another database there. Connects to nothing. Raises `ConfigurationError`.
+        *db*: another database of that server. Connects to nothing. Raises `ConfigurationError`.
         """

@@ -1,4 +1,4 @@
-"""From what a site says of its lock service to a backend: a URL, a scheme, a dotted path or a client."""
+"""Making a backend from a site's configuration: a URL, a scheme, a dotted path or a client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distlock.backends.optional import TakesArguments
 from distlock.errors import ConfigurationError
 from distlock.suggestions import install_hint
 
-#: The arguments of `distlock.connect`. A misspelt one arrives here as an option of the backend.
+#: The arguments of `distlock.connect`. A misspelt argument arrives here as an option of the backend.
 _OF_CONNECT = (
     *("prefix", "ttl", "timeout", "max_hold", "max_waiters", "max_waiters_total"),
     *("on_lost", "on_lifted", "epoch", "turn", "backend"),
@@ -46,9 +46,9 @@ def capabilities_of(scheme: str) -> Capabilities:
 def create(url: str, backend: str | None = None, **options: object) -> Backend:
     """Make the backend that *url* names.
 
-    *backend* is a scheme or a dotted path (``package.module.Class``) where the URL does not say it.
-    *options* are the backend's own keyword arguments. Raises `ConfigurationError` for an unknown scheme, a
-    missing extra or an unknown option; connects to nothing.
+    *backend*: a scheme or a dotted path (``package.module.Class``), if the URL does not name the backend.
+    *options*: the backend's own keyword arguments. Connects to nothing. Raises `ConfigurationError` for an
+    unknown scheme, a missing extra or an unknown option.
     """
     scheme = backend or scheme_of(url)
     factory = class_of(scheme, url)
@@ -82,7 +82,7 @@ def create(url: str, backend: str | None = None, **options: object) -> Backend:
 def class_of(scheme: str, url: str = "") -> type[Backend]:
     """Import the class of the backend *scheme*, which may be a dotted path.
 
-    *url*: the URL that has the scheme, if any. Raises `ConfigurationError`.
+    *url*: the URL with the scheme, if any, for errors. Raises `ConfigurationError`.
     """
     home = home_of(scheme)
     if home is None:
@@ -121,7 +121,7 @@ def _unknown(scheme: str, url: str) -> ConfigurationError:
         )
     known = ", ".join(f"{name}://" for name in schemes())
     if scheme:
-        # SQLAlchemy writes the driver behind the database.
+        # In SQLAlchemy's URLs the driver follows the database, as in mysql+pymysql.
         bare = scheme.partition("+")[0]
         known_as = (scheme, _MEANT.get(bare, bare))
         close = [one for word in known_as for one in difflib.get_close_matches(word, schemes(), n=1)]
@@ -135,7 +135,7 @@ def _unknown(scheme: str, url: str) -> ConfigurationError:
 
 
 def _checked(path: str, one: object) -> type[Backend]:
-    """Raise `ConfigurationError` if *one*, which *path* names, makes no backends."""
+    """Return *one*, the object at *path*. Raise `ConfigurationError` if it is no class of a backend."""
     if not isinstance(one, type) or not all(hasattr(one, method) for method in _METHODS):
         raise ConfigurationError(
             f"{path} is no backend of distlock: it is not a class with the methods of "
@@ -163,11 +163,11 @@ Location = Place | Callable[[], Place]
 def located(
     location: Location, backend: str | None = None, *, db: int | None = None
 ) -> tuple[str, dict[str, object]]:
-    """Return the URL that *location* means, and the options that it implies. Connects to nothing.
+    """Return the URL and the options of *location*. Connects to nothing.
 
     *location*: a URL; a client of redis-py, which is only read; a dict of that library's arguments; or a
     function without arguments that returns one of these. *backend*: see `distlock.connect`. *db*: another
-    database of that server, where the location is no URL. Raises `ConfigurationError`.
+    database of that server, unless the location is a URL. Raises `ConfigurationError`.
     """
     if callable(location) and not hasattr(location, "connection_pool"):
         location = _returned_by(location)

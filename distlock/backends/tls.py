@@ -1,4 +1,4 @@
-"""The options of TLS in a URL, and the context that they make."""
+"""The options of TLS in a URL, and the TLS context made of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 
-#: The parameters of the URL, in redis-py's words.
+#: The parameters of the URL, with redis-py's names.
 TLS = (
     *("ssl_ca_certs", "ssl_ca_path", "ssl_ca_data", "ssl_certfile", "ssl_keyfile", "ssl_password"),
     *("ssl_cert_reqs", "ssl_check_hostname", "ssl_min_version", "ssl_ciphers"),
@@ -36,7 +36,7 @@ class Tls:
     """The TLS options. By default certificate and host name are verified."""
 
     def __init__(self, told: Mapping[str, str]) -> None:
-        """Raise ValueError, which tells what to write, for a wrong option."""
+        """Raises ValueError, which says what to write, for a wrong option."""
         self._told = told
         needed = told.get("ssl_cert_reqs", "required").lower().removeprefix("cert_")
         if needed not in _CERT_REQS:
@@ -61,9 +61,9 @@ class Tls:
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """The TLS context. Reads files, and raises OSError if it can't."""
+        """The TLS context. Reads files, and raises OSError if a file can't be used."""
         told = self._told
-        # OpenSSL does not say which file is missing.
+        # Open each file first, because OpenSSL does not say which file is missing.
         for name in ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"):
             if name in told:
                 os.close(os.open(told[name], os.O_RDONLY | os.O_CLOEXEC))
