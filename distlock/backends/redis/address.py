@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 from distlock.backends.tls import TLS, Tls
 from distlock.errors import ConfigurationError
 
-#: Parameters that are options of the backend. In the URL they would have no effect.
+#: Parameters that are options of the backend, and have no effect in the URL.
 _OURS = {
     "socket_timeout": "io_timeout",
     "socket_connect_timeout": "io_timeout",
@@ -59,7 +59,7 @@ class RedisAddress:
             query = parse_qsl(
                 "&".join(filter(None, pairs)), keep_blank_values=True, strict_parsing=any(pairs)
             )
-            # Find names that no resolver accepts now, and not at the first lock.
+            # A name that no resolver accepts should fail now, and not at the first lock.
             self.host.encode("idna")
         except (ValueError, UnicodeError):
             self._unreadable()
@@ -88,7 +88,7 @@ class RedisAddress:
         return f"<Address {self.shown}>"
 
     def redact(self, text: str) -> str:
-        """Take the secrets out of *text*: a server quotes commands that it does not understand, even AUTH."""
+        """Remove the secrets from *text*: a server quotes commands that it does not understand, even AUTH."""
         return hide(text, self._secrets)
 
     def _given(self, query: list[tuple[str, str]], scheme: str) -> dict[str, str]:
@@ -111,7 +111,7 @@ class RedisAddress:
         if path and given is not None:
             self._refuse("It names the database twice: leave db= out.")
         number = given if given is not None else path or "0"
-        # int() accepts signs, blanks and digits of other scripts, but the server does not.
+        # Unlike the server, int() accepts signs, blanks and digits of other scripts.
         if not (number.isascii() and number.isdecimal()) or len(number) > 9:
             right = f"{self.shown}/0" if self.path is None else f"{self.shown}?db=0"
             self._refuse(f"It names a database that is not a number: write {right}.")
@@ -129,7 +129,7 @@ class RedisAddress:
         ) from None
 
     def _unreadable(self) -> NoReturn:
-        # The cause would quote the URL, and with it the password.
+        # The cause would quote the URL with the password.
         raise ConfigurationError(
             "The URL of the Redis server cannot be read. Write redis://[user:password@]host[:port][/db], "
             "rediss://… for TLS or unix:///path/to/redis.sock[?db=0]; in "
@@ -280,13 +280,13 @@ def redlock_addresses(url: str) -> list[RedlockAddress]:
 _CONNECTIONS = {"Connection": "redis", "SSLConnection": "rediss", "UnixDomainSocketConnection": "unix"}
 _POOLS = ("ConnectionPool", "BlockingConnectionPool")
 _MODULES = ("redis.connection", "redis.asyncio.connection")
-#: The same for a client that asks sentinels.
+#: redis-py's classes that ask sentinels, and their URL schemes.
 _MANAGED = {"SentinelManagedConnection": "redis+sentinel", "SentinelManagedSSLConnection": "rediss+sentinel"}
 _OF_SENTINEL = ("redis.sentinel", "redis.asyncio.sentinel")
 
 _PLACE = ("host", "port", "db", "username", "password")
 _SENTINELS = ("service", "sentinel_username", "sentinel_password")
-#: Arguments of ``redis.Redis`` about how it talks and how it decodes replies. This backend ignores them.
+#: Arguments of ``redis.Redis`` about the connection and the decoding of replies, which this backend ignores.
 _MANNERS = {
     "client_name",
     "decode_responses",
@@ -312,13 +312,13 @@ _IN_A_DICT = (*_PLACE, "credential_provider", "unix_socket_path", "ssl", *TLS)
 
 
 def redis_py_url(given: object, db: int | None = None) -> tuple[str, dict[str, object]]:
-    """Return the URL of the server that *given* connects to, and the options that have no place in a URL.
+    """Return the URL of the server that *given* connects to, and the options that a URL can't have.
 
-    A client is only read: its sockets stay its own. redis-py itself is not needed.
+    A client is only read, and its connections are not used. redis-py itself is not needed.
 
     Args:
-        given: A client of redis-py, or a dict of arguments as ``redis.Redis(**given)`` takes them.
-        db: Another database of that server.
+        given: A client of redis-py, or a dict of the arguments of ``redis.Redis``.
+        db: Another database of that server; None: the one of *given*.
 
     Raises:
         ConfigurationError: This backend can't connect as *given* does.

@@ -44,7 +44,7 @@ from distlock.numbers import LONG, check_count, check_seconds
 #: The answer of ``raise_fence.lua`` if the number is larger than the server can count.
 _TOO_HIGH = 2
 
-#: How many holds one round trip renews: other clients wait while a batch of scripts runs.
+#: The largest number of holds that one round trip renews. Other clients have to wait meanwhile.
 _BATCH = 500
 
 
@@ -53,13 +53,13 @@ class RedisBackend(RedisInspection, RedisLatches):
 
     Args:
         url: Where the server is.
-        io_timeout: Bounds each call as a whole, connecting included, seconds.
-        max_connections: Bounds the connections for calls. The subscription has one more.
-        ack_window: How long a hold lasts that was handed off and not acknowledged, seconds.
-        fence_ttl: How far the server's clock may be set back without a fence being given out twice, seconds.
-        client_name: What ``CLIENT LIST`` shows.
-        credential_provider: Asked for the login before each connection: see `Credentials`.
-        replicas: A grant counts once this many replicas have received it; None: without waiting for any.
+        io_timeout: The longest time of a call, connecting included, in seconds.
+        max_connections: The largest number of connections for calls. The subscription has one more.
+        ack_window: Seconds for which a hold lasts that was handed off and not acknowledged.
+        fence_ttl: Seconds by which the server's clock may be set back without a fence being given out twice.
+        client_name: The name that ``CLIENT LIST`` shows.
+        credential_provider: Returns the login for each new connection: see `Credentials`.
+        replicas: A grant counts once this many replicas have received it; None: no call waits for replicas.
     """
 
     capabilities = Capabilities(
@@ -117,7 +117,7 @@ class RedisBackend(RedisInspection, RedisLatches):
             self._subscription.close(self._io_timeout)
         for request in self._entries.waiting():
             try:
-                # A waiter that was handed the lock as it left can't release it any more.
+                # If the lock was handed off to a waiter just now, nobody else would release it.
                 if self.cancel(request, deadline):
                     self.release(request, deadline)
             except BackendUnavailable:
@@ -139,7 +139,7 @@ class RedisBackend(RedisInspection, RedisLatches):
         queue = request.wait and self._entries.may_queue()
         reply = self._request(request, deadline, queue)
         if reply[1] == BUSY and request.wait and not queue:
-            # A process that can't hear notifications does not queue, because it would be skipped.
+            # A process without a subscription does not queue, because a hand-off would skip it.
             if self._subscription is not None:
                 self._subscription.ensure_started(deadline)
             reply = self._request(request, deadline, True)
@@ -148,7 +148,7 @@ class RedisBackend(RedisInspection, RedisLatches):
         return self._entries.interpret(request, reply)
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
-        # Waiting for replicas takes a thread.
+        # A call that waits for replicas needs a thread.
         method = None if self._replicas else _TASK_METHODS.get(call.__func__)
         if method is None:
             return None
@@ -156,9 +156,9 @@ class RedisBackend(RedisInspection, RedisLatches):
         return method(self._tasks, *others, self._by(deadline))
 
     def _request(self, request: LockRequest, deadline: float, queue: bool) -> list[Any]:
-        """Call the script of *request*, and once more if nobody knows what the first attempt has done."""
+        """Call the script of *request*. Repeat the call once if an outcome is unknown."""
         script = scripts.REQUEST[request.mode]
-        # Behind a pending release of the key. In front of it, the request would find our own hold.
+        # The request has to follow a pending release of the key, or it would find our own hold.
         claimed = self._releases.claim(request.key, deadline)
         for connection, last in ((claimed, False), (None, True)):
             more = bulk(*self._entries.poll(request)) if queue else NO_POLL
@@ -214,7 +214,7 @@ class RedisBackend(RedisInspection, RedisLatches):
             replies = self._caller.call(scripts.ACKNOWLEDGE, requests, self._by(deadline), numbers)
             answers += [bool(reply[1]) for reply in replies]
             for request in requests:
-                # Acquired or lost, it no longer waits.
+                # The request no longer waits: its hold is acknowledged or lost.
                 self._entries.forget(request)
         return answers
 
@@ -227,7 +227,7 @@ class RedisBackend(RedisInspection, RedisLatches):
         except Stale:
             reply = self._caller.one(script, request, call, deadline)
             if not reply[1]:
-                # Either the first attempt released it, or it had been lost before.
+                # Either the first attempt released the hold, or the hold had been lost before.
                 raise
         self._releases.known.add(script)
         self._releases.forget(request)
@@ -282,7 +282,7 @@ class RedisBackend(RedisInspection, RedisLatches):
         return replies
 
     def _begin(self) -> None:
-        """Start as a new contender, without connections, a thread or queue entries."""
+        """Take a new process id, and forget connections, subscription and queue entries."""
         self.process = secrets.token_hex(8)
         self._has_published = False
         connect = self._connections()
@@ -302,19 +302,19 @@ class RedisBackend(RedisInspection, RedisLatches):
                 self._address, connect, self._io_timeout, channels, self._entries.receive, sink
             )
             self._finalizer = weakref.finalize(self, self._subscription.dismiss)
-            # At the end of the process the thread ends anyway.
+            # At exit, the thread ends with the process.
             self._finalizer.atexit = False
         self._entries.subscription = self._subscription
         self._tasks = TaskCalls(self._caller, self._pool, self._releases, self._entries)
 
     def _connections(self) -> Callable[[], RedisConnection]:
-        """Return what makes connections, not yet connected."""
+        """Return a function that makes connections, which are not connected yet."""
         resolver = Resolver(self._address.host, self._address.port)
         credentials = credentials_for(self._address, self._credential_provider)
         return partial(RedisConnection, self._address, resolver, credentials, self._client_name)
 
 
-#: The methods that event loops call without a thread.
+#: The methods that tasks call without a thread.
 _TASK_METHODS: dict[Callable[..., Any], Callable[..., Begun | None]] = {
     getattr(RedisBackend, name): getattr(TaskCalls, name)
     for name in (

@@ -1,4 +1,4 @@
-"""Functions that take no deadline: name resolution, credential providers. Each gets a thread."""
+"""Calls of functions that take no deadline, in threads: name resolution and credential providers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Addresses = list[tuple[int, Any]]
 
 
 class BlockingCall(Generic[T]):
-    """A call of *function* in a thread called *name*. Callers that come meanwhile share the running call.
+    """Calls *function* in a thread called *name*. Concurrent callers share the running call.
 
     Belongs to one process.
     """
@@ -36,7 +36,7 @@ class BlockingCall(Generic[T]):
     def result(self, deadline: float, late: str) -> T:
         """Return what the function returns, or raise what it raises.
 
-        Raises TimeoutError(*late*) after *deadline*; the thread goes on until the function returns.
+        Raises TimeoutError(*late*) after *deadline*. The thread ends only when the function returns.
         """
         with self._mutex:
             running = self._running
@@ -48,7 +48,7 @@ class BlockingCall(Generic[T]):
             return running.result(max(0.0, deadline - clock.now()))
         except FutureTimeoutError:
             if running.done():
-                # The result came just now, or the function itself raised a TimeoutError.
+                # The call has just ended, or the function itself raised a TimeoutError.
                 return running.result()
             raise TimeoutError(late) from None
 
@@ -74,7 +74,7 @@ class Resolver:
         self._call: BlockingCall[Addresses] = BlockingCall(self._look_up, "distlock-resolver")
 
     def resolve(self, deadline: float) -> Addresses:
-        """Return what to connect to. Raises OSError, and TimeoutError after *deadline*."""
+        """Return the addresses to connect to. Raises OSError, and TimeoutError after *deadline*."""
         try:
             return self._look_up(socket.AI_NUMERICHOST)
         except OSError:
@@ -90,9 +90,9 @@ def _look_up(host: str, port: int, flags: int = 0) -> Addresses:
 class Credentials:
     """A login that may change while the process lives. Each new connection asks *provider* for it.
 
-    *provider* is a callable, or an object with ``get_credentials()`` as redis-py's providers have it. It
-    returns a password, a tuple of user and password, or a tuple of a password alone. It runs in a thread,
-    because it may ask a server and takes no deadline. Belongs to one process.
+    *provider* is a callable, or an object with ``get_credentials()`` like redis-py's providers. It returns a
+    password, a tuple of user and password, or a tuple with only a password. It runs in a thread, because it
+    may ask a server, and takes no deadline. Belongs to one process.
     """
 
     def __init__(self, provider: object) -> None:
@@ -123,7 +123,7 @@ class Credentials:
         try:
             given = self._ask()
         except BaseException as error:
-            # A RuntimeError, so that the provider's own OSError does not look like the server's.
+            # A RuntimeError, because an OSError of the provider would look like one of the server.
             raise RuntimeError(f"its credential_provider raised {type(error).__name__}: {error}") from error
         login = (given,) if isinstance(given, str) else given
         if not (
@@ -139,9 +139,9 @@ class Credentials:
 
 
 def credentials_for(address: RedisAddress, provider: object) -> Credentials | None:
-    """Return the credentials that *provider* gives, or None without a provider.
+    """Return the credentials of *provider*, or None without a provider. The result belongs to one process.
 
-    Raises `ConfigurationError` if it is no provider, or if the URL has a login, too.
+    Raises `ConfigurationError` if *provider* can't be used, or if the URL has a login, too.
     """
     if provider is None:
         return None
@@ -154,5 +154,5 @@ def credentials_for(address: RedisAddress, provider: object) -> Credentials | No
 
 
 def _kind_of(value: object) -> str:
-    """Describe *value* by its type: the value itself may be a secret."""
+    """Describe *value* by its type, because the value itself may be a secret."""
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""Calls of the Lua scripts: encode, exchange, check the replies, and name what the server refused."""
+"""Calls of the Lua scripts: encode them, exchange, check the replies, and explain refusals."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class ScriptCaller:
     ) -> list[list[Any]]:
         """Call *script* for each of *requests* in one round trip, and return the replies.
 
-        If the connection was dead, the call is repeated once, which changes no answer.
+        If the connection was dead, the calls are repeated once, which changes no answer.
 
         Args:
-            script: What to call.
-            requests: What to call it for.
+            script: The script.
+            requests: Each request gets a call.
             deadline: When to give up, by `distlock.clock`.
-            more: Arguments behind those that all scripts take: the same for all requests, or one for each.
+            more: Encoded arguments after those of all scripts: the same for all requests, or one for each.
 
         Raises:
-            BackendUnavailable: The server could not be asked, or refused.
+            BackendUnavailable: The server did not answer, or refused.
         """
         own = repeat(more) if isinstance(more, bytes) else more
         calls = [
@@ -66,7 +66,7 @@ class ScriptCaller:
         return self.send(script, requests, calls, deadline)
 
     def release(self, requests: Sequence[LockRequest], deadline: float) -> list[list[Any]]:
-        """As `call`, with the script that releases. All *requests* are of one mode."""
+        """Do as `call` with the script that releases. All *requests* have the same mode."""
         calls = [encode_release(request, self.about) for request in requests]
         return self.send(scripts.RELEASE[requests[0].mode], requests, calls, deadline)
 
@@ -95,7 +95,8 @@ class ScriptCaller:
     ) -> list[Any]:
         """Send *call* of *script*, encoded for *request*, and return the reply.
 
-        It is not repeated: raises `Stale` if the connection was dead. *connection*: see `Pool.exchange`.
+        The call is not repeated: raises `Stale` if the connection was dead. *connection*: see
+        `Pool.exchange`.
         """
         replies = self._pool.exchange((call,), deadline, connection)
         reply: list[Any] = replies[0]
@@ -104,7 +105,7 @@ class ScriptCaller:
         return self._check_or_repeat(script, [request], [call], replies, deadline)[0]
 
     def find_foreign_keys(self, request: LockRequest, deadline: float) -> BackendUnavailable:
-        """Return the error that names which of the lock's keys another program has written."""
+        """Return the error that names the lock's keys that another program has written."""
         (reply,) = self.call(scripts.FOREIGN_KEYS, [request], deadline)
         return foreign(self._address, [key.decode("utf-8", "replace") for key in reply[1:]])
 
@@ -124,10 +125,11 @@ class ScriptCaller:
         replies: list[Any],
         deadline: float,
     ) -> list[list[Any]]:
-        """Return *replies* to *calls*, or those to a repetition if the server did not know the script."""
+        """Return *replies*, after checks. If the server does not know the script, repeat *calls* first."""
         for reply in replies:
             if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
-                # The server was restarted, failed over, or ran SCRIPT FLUSH. Calls that ran may run again.
+                # The server was restarted, failed over, or ran SCRIPT FLUSH. Calls may be repeated even if
+                # some have run.
                 calls = [script.by_source + call.removeprefix(script.by_digest) for call in calls]
                 replies = self._pool.exchange(calls, deadline)
                 break
@@ -141,7 +143,7 @@ class ScriptCaller:
     def _refused(
         self, script: Script, requests: Sequence[LockRequest], replies: Sequence[object], deadline: float
     ) -> BackendUnavailable:
-        """Return the error for *replies* of which some are errors."""
+        """Return the error for *replies*, some of which are errors."""
         errors = [
             (request, one)
             for request, one in zip(requests, replies, strict=True)
@@ -155,11 +157,11 @@ class ScriptCaller:
 
 
 class ReplicatedCaller(ScriptCaller):
-    """A caller for which a grant counts only once *replicas* replicas have received it.
+    """A caller for which a grant counts only when *replicas* replicas have received it.
 
-    It waits for them for half of the time that is left. If fewer have received the grant by then, it gives
-    the hold back and raises `BackendUnavailable`. ``WAIT`` counts the replicas that have everything which its
-    connection wrote before; no script can call it: https://redis.io/docs/latest/commands/wait/.
+    It waits for them for half of the remaining time. If fewer have received the grant by then, it releases
+    the hold and raises `BackendUnavailable`. ``WAIT`` counts the replicas that have received all earlier
+    writes of its connection, and no script can call it: https://redis.io/docs/latest/commands/wait/.
     """
 
     _address: RedisAddress
@@ -213,7 +215,7 @@ class ReplicatedCaller(ScriptCaller):
                     "they follow (INFO replication), or lower the option replicas."
                 )
         except BaseException:
-            # If this fails, too, the holds end with their ttl.
+            # If the releases fail, too, the holds end with their ttl.
             with suppress(BackendUnavailable):
                 for request in requests:
                     self.release([request], deadline)
@@ -221,14 +223,14 @@ class ReplicatedCaller(ScriptCaller):
 
     def _count_replicas(self, requests: Sequence[LockRequest], deadline: float) -> int:
         """Return how many replicas have received the holds of *requests*."""
-        # WAIT covers the writes of its own connection, and with the last of them all earlier ones of others.
+        # WAIT covers this connection's writes, and so all earlier writes of the server.
         writes = [encode(scripts.RENEW, request, self.about) for request in requests]
         half = max(1, int(500 * (deadline - clock.now())))
         *written, received = self._pool.exchange([*writes, command("WAIT", self._replicas, half)], deadline)
         if isinstance(received, ReplyError):
             raise unavailable(self._address, received, "wait")
         if any(isinstance(reply, ReplyError) for reply in written):
-            # The server has written nothing: it does not know the script yet, or refuses it.
+            # The server does not know the script yet, or refuses it, so there was no write to wait for.
             self.call(scripts.RENEW, requests, deadline)
             return self._count_replicas(requests, deadline)
         return int(received)

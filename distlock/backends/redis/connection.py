@@ -21,7 +21,7 @@ _CHUNK = 65536
 _SHARE, _SHORT = 0.9, 0.5
 #: No reply to our commands has more bytes.
 _LONGEST_REPLY = 1 << 20
-#: In the place of the socket's timeout: the socket is non-blocking.
+#: Stands for the socket's timeout while the socket is non-blocking.
 _NON_BLOCKING = -1.0
 
 
@@ -32,18 +32,19 @@ class ReplyError(Exception):
 class PendingReply(Protocol):
     """A reply that no caller waits for. The next call on the connection reads it."""
 
-    #: It will not come.
+    #: Whether the reply will not come.
     lost: bool
 
     def answered(self, reply: object) -> None:
-        """Take the reply. Raises OSError if it can't be the reply to that call."""
+        """Take *reply*. Raises `OSError` if it can't be the reply to this call."""
 
 
 class RedisConnection:
-    """A connection that is made by `connect`. Only `disconnect` may be called while another thread uses it.
+    """A connection, which `connect` opens.
 
-    It fails with an OSError (TimeoutError: the deadline), a ValueError, a RuntimeError (no thread) or a
-    `ReplyError`. After that only `disconnect` may be called.
+    Methods raise an OSError (TimeoutError after the deadline), a ValueError, a RuntimeError (no thread) or a
+    `ReplyError`. After that only `disconnect` may be called. While a thread uses the connection, others may
+    only call `disconnect`.
     """
 
     #: Set here because `__del__` runs even if an interrupt ended `__init__`.
@@ -56,17 +57,17 @@ class RedisConnection:
         self._resolver = resolver
         self._credentials = credentials
         self._client_name = client_name
-        #: The replies that come before the reply to the next call.
+        #: The pending replies, which come before the reply to the next call.
         self.pending: deque[PendingReply] = deque()
-        #: The socket's timeout, seconds. Changing it is a system call, during which other threads run.
+        #: The socket's timeout, in seconds. It is changed rarely, because that is a system call.
         self._timeout = 0.0
-        #: How many bytes of an incomplete reply `drain` has read.
+        #: The number of bytes of an incomplete reply that `drain` has read.
         self._unread = 0
         self._reader = hiredis.Reader(protocolError=OSError, replyError=ReplyError, notEnoughData=_MORE)
 
     def connect(self, deadline: float) -> None:
         """Connect, shake hands for TLS, and log in, all before *deadline*."""
-        # The provider is asked first, because a server does not wait long for a login.
+        # Ask the provider before connecting, because a server does not wait long for a login.
         login = self._credentials.login(deadline) if self._credentials else self._address.login
         self._socket = self._reach(deadline)
         if self._address.tls is not None:
@@ -83,7 +84,7 @@ class RedisConnection:
         if greeting:
             for answer in self.ask(greeting, deadline):
                 if isinstance(answer, ReplyError):
-                    # A server quotes what it does not understand, the password for example.
+                    # A server quotes what it does not understand, even a password.
                     raise ReplyError(hide(str(answer), login[-1:]))
 
     def ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
@@ -100,7 +101,7 @@ class RedisConnection:
         return replies
 
     def collect(self, deadline: float) -> None:
-        """Read the pending replies that begin to come before *deadline*."""
+        """Read the pending replies that begin to arrive before *deadline*."""
         while self.pending and self.has_data(deadline):
             self.pending[0].answered(self.read(deadline))
             self.pending.popleft()
@@ -115,7 +116,7 @@ class RedisConnection:
             try:
                 sent = self._socket.send(view)
             except TimeoutError:
-                # The timeout may have been that of an earlier call, which had less time.
+                # The timeout may be left from an earlier call, which had less time.
                 self._timeout = 0.0
             else:
                 if sent == len(view):
@@ -163,11 +164,11 @@ class RedisConnection:
                 self.pending.popleft()
             if self._unread > _LONGEST_REPLY or (not self.pending and self._reader.has_data()):
                 raise OSError("it answered more than was asked")
-            # TLS may have decrypted more than recv() returned, and then the socket does not become readable.
+            # TLS may have decrypted more than recv() returned. Then the socket does not become readable.
             more = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
 
     def has_data(self, deadline: float) -> bool:
-        """Wait until *deadline* for something to `read`. Return whether there is."""
+        """Wait until *deadline* for data to `read`. Return whether there is any."""
         if self._reader.has_data():
             return True
         try:
@@ -177,15 +178,15 @@ class RedisConnection:
         return True
 
     def __del__(self) -> None:
-        # May run after an interrupt dropped all other references. After a fork the parent still uses the
-        # socket, so close it without shutdown.
+        # An interrupt may have dropped the connection. In a forked child, the parent still uses the socket,
+        # so it is closed without a shutdown.
         for reply in getattr(self, "pending", ()):
             reply.lost = True
         if self._socket is not None:
             self._socket.close()
 
     def disconnect(self) -> None:
-        """Close the connection. Any thread may call this; a thread that reads wakes up."""
+        """Close the connection. Any thread may call this. A thread that reads wakes up."""
         self.shut_down()
         if self._socket is not None:
             self._socket.close()
@@ -196,7 +197,7 @@ class RedisConnection:
             reply.lost = True
         if self._socket is not None:
             try:
-                # The method of the plain socket, because that of a TLS socket would send something.
+                # The method of the plain socket, because the method of a TLS socket would send something.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
             except OSError:
                 pass
@@ -206,7 +207,7 @@ class RedisConnection:
         while True:
             left = deadline - clock.now()
             if not 0.0 < self._timeout <= left:
-                # Data that is there already counts, however late it is.
+                # Even after the deadline, data that has arrived counts.
                 self._set_timeout(max(0.0, left))
             try:
                 data = self._socket.recv(_CHUNK)
@@ -231,7 +232,7 @@ class RedisConnection:
     def _set_timeout(self, left: float) -> None:
         """Set the socket's timeout to *left* seconds, or a little less.
 
-        The next calls, which have about as much time, can then leave it as it is.
+        The next calls have about as much time, and need not change the timeout then.
         """
         assert self._socket is not None
         self._timeout = left * _SHARE if left > _SHORT else left

@@ -1,4 +1,4 @@
-"""Turns what goes wrong with a Redis server, or on the way to it, into errors that name the remedy."""
+"""The errors about a Redis server, or the connection to it, with their remedies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PERMISSIONS = (
     "Let the user run the commands that the page 'The redis backend' of the docs lists, on ~dl:* and &dl:*."
 )
 NO_TLS = "See whether that port speaks TLS; where it does not, write the URL without it: redis for rediss."
-#: A refusal of the client comes after the handshake, and a reset may overtake it.
+#: A server refuses a client's certificate after the handshake, and a reset may overtake that answer.
 _CLOSED_TLS = (
     "See whether it runs and speaks TLS on that port. If it wants a certificate of its clients, name yours "
     "in the URL, ?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
@@ -35,7 +35,7 @@ _SLOW = (
     "bound the wait."
 )
 
-#: Parts of a server's error that quote the request (with keys and tokens), or a line of our script.
+#: The parts of a server's error that quote the request, with keys and tokens, or name a line of our script.
 _ADDED = re.compile(r", with args beginning with:(?: '[^']*')*\s*|\.? script: [0-9a-f]{40}, on @?\w+:\d+")
 
 
@@ -51,7 +51,7 @@ class Remedied(OSError):
 
 
 def _out_of(*numbers: int) -> Callable[[BaseException], bool]:
-    # errno of an SSLError is a number of OpenSSL: 1 is not EPERM there.
+    # The errno of an SSLError is a number of OpenSSL, where 1 is not EPERM.
     return lambda error: (
         isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno in numbers
     )
@@ -132,7 +132,7 @@ def unavailable(
 ) -> BackendUnavailable:
     """Return the error that a caller gets for *error*, to be raised ``from`` its cause.
 
-    *command*: which one of a script the server refused.
+    *command*: the command of a script that the server refused.
     """
     text = str(error) or type(error).__name__
     shown = address.redact(text)
@@ -140,7 +140,7 @@ def unavailable(
     remedy = error.remedy if isinstance(error, Remedied) else _remedy(address, text, error)
     which = f" (the command {command})" if command else ""
     told = BackendUnavailable(f"The Redis server at {address.shown} can't be used: {said}{which}. {remedy}")
-    # A cause is printed with the traceback. One that quotes a secret is left out.
+    # A cause is printed with the traceback, so one that quotes a secret is left out.
     told.__cause__ = error if shown == text else None
     told.__suppress_context__ = True
     return told
@@ -169,7 +169,7 @@ def foreign(address: RedisAddress, keys: list[str]) -> BackendUnavailable:
 
 
 def unending(address: RedisAddress, key: str) -> BackendUnavailable:
-    """Return the error of a request that found the hold at *key* without a lifetime, and gave it one."""
+    """Return the error for a hold at *key* that had no lifetime, and was given one."""
     return BackendUnavailable(
         f"In the Redis server at {address.shown} the hold '{key}' had no lifetime: somebody took it away "
         "(PERSIST). It has one again, and ends with it unless its holder lives. If the holder is gone, it "
@@ -178,7 +178,7 @@ def unending(address: RedisAddress, key: str) -> BackendUnavailable:
 
 
 def too_high(number: int) -> ConfigurationError:
-    """Return the error of a fence that would have to be raised above *number*."""
+    """Return the error for a fence that can't be raised above *number*."""
     return ConfigurationError(
         f"A database has seen the fence {number}, and Redis counts to 2**52: another lock service gave it "
         "out. Raise FENCE_EPOCH (epoch= of connect), on all servers: numbers begin anew."

@@ -17,9 +17,9 @@ Send = Callable[..., object]
 
 #: From this difference between the server's clock and ours on, seconds, there is a warning.
 _APART = 2.0
-#: The format before `FORMAT`; processes that used it in the last so many seconds are reported.
+#: The format before `FORMAT`. A process that used it within the last `_LATELY` seconds is an error.
 _FORMER, _LATELY = "dl:1", 60.0
-#: From this share of the memory on, there is a warning.
+#: A larger share of used memory is a warning.
 _NEARLY_ALL = 0.9
 
 
@@ -61,7 +61,7 @@ def examine(send: Send, most_connections: int, in_cluster: bool, listens: bool) 
 
 
 def over_several(found: Mapping[str, Sequence[Finding]]) -> Iterator[Finding]:
-    """Yield what was *found* at each of several servers: once if all agree, else with their names."""
+    """Yield the findings of several servers: once if all servers have one, else with the servers' names."""
     places: dict[Finding, list[str]] = {}
     for place, findings in found.items():
         for finding in findings:
@@ -86,7 +86,7 @@ def info_in(reply: object) -> dict[str, str]:
 
 
 def config_of(send: Send, name: str) -> str | None:
-    """Return the setting *name*, or None: hosted servers don't tell."""
+    """Return the setting *name*, or None if the server does not tell it, as hosted servers don't."""
     reply = send("CONFIG", "GET", name)
     match reply:
         case [_, bytes() as value]:
@@ -194,7 +194,8 @@ def _clock(send: Send) -> Iterator[Finding]:
 
 logger = logging.getLogger(__name__)
 
-#: Returns whether we may read the policy. Servers before 7.0 can't tell, and are not asked further.
+#: A script that returns whether we may read the policy. Servers before 7.0 can't tell, and count as a
+#: refusal.
 _MAY_LOOK = (
     "local may = redis.acl_check_cmd return may and may('CONFIG', 'GET', 'maxmemory-policy') and 1 or 0"
 )

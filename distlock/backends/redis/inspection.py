@@ -1,15 +1,15 @@
-r"""What a Redis server shows of its locks, what processes publish there, and what an operator does to a lock.
+r"""What operators see and do: holders, waiters, breaks, requested releases, and published status.
 
-| key | what it is | lives for |
+| key | value | lifetime |
 |---|---|---|
-| ``dl:2:process:<process>`` | hash: key -> the published row as JSON; "" -> host and pid | some seconds |
+| ``dl:2:process:<process>`` | hash: key -> the published row as JSON; "" -> host and pid | see below |
 | ``dl:2:processes`` | hash: process -> roughly when its status expires | a day after the last publication |
 
-The field "\0" of a process's hash says for how long the hash is true and for how long it is kept,
-milliseconds. With the remaining lifetime of the key this tells how long ago the process published. The hash
-is kept for the longest lease of the process's holds, too.
+The field "\0" of a process's hash has two times in milliseconds: the lifetime of the status, and the lifetime
+of the key, which is longer by the longest lease of the process. With the remaining lifetime of the key, they
+tell how long ago the process published.
 
-Nothing uses ``KEYS`` or ``SCAN``, because other users of the server may have a million keys. Each command
+``KEYS`` and ``SCAN`` are not used, because other users of the server may have a million keys. Each command
 does little work, and names one key.
 """
 
@@ -44,14 +44,14 @@ _WANTED = 2
 
 PROCESSES = f"{FORMAT}:processes".encode()
 _DAY_MS = 24 * 3600 * 1000
-#: How many fields of a hash one command reads or writes.
+#: The number of fields of a hash that one command reads or writes.
 _SOME = 200
-#: How many commands are sent at once.
+#: The number of commands that are sent at once.
 _AT_ONCE = 20
-#: A process that has published nothing for this many seconds has ended, however much two clocks differ.
+#: A process whose status expired this many seconds ago has ended, even if two clocks differ.
 _DEAD = 3600.0
 
-#: In a process's hash, the field for its lifetimes. No lock has this key.
+#: The field of a process's hash that has the lifetimes. No lock has this key.
 _LIVES = b"\0"
 
 _SPECIAL = re.compile(rb"[*?\[\]\\]")
@@ -68,7 +68,7 @@ class RedisStatus(BoundedCalls, ABC):
         """Send *commands* together and return the replies. Raises `BackendUnavailable` for an error."""
 
     def own_names(self) -> list[str]:
-        """Return the names by which others reach this process: it subscribes to a channel for each."""
+        """Return the names by which others reach this process. It subscribes to a channel for each name."""
         return [self.process]
 
     def announce(
@@ -128,7 +128,7 @@ class RedisStatus(BoundedCalls, ABC):
             self._ask(gone, self._by(deadline))
 
     def _remove_dead(self, deadline: float) -> None:
-        """Remove processes that ended without closing, so that they do not pile up."""
+        """Remove processes that ended without a close, so that they don't accumulate."""
         too_old = time.time() - _DEAD
         for process, until in self._scan(PROCESSES, b"*", deadline):
             if float(until) < too_old:
@@ -194,7 +194,7 @@ class RedisInspection(RedisStatus):
     def _shared(
         self, place: str, key: str, mode: Mode, number: int, names: list[str], waiting: int, deadline: float
     ) -> KeyState:
-        """Return what is seen of a hold that several processes share, by the end of their leases."""
+        """Return the state of a hold that several processes share, by the end of their leases."""
         asked = [
             command("TIME"),
             command("ZRANGE", f"{place}:holders", 0, -1, "WITHSCORES"),
@@ -254,14 +254,14 @@ class RedisInspection(RedisStatus):
         return bool(reply[1])
 
     def _note_wanted(self, requests: Sequence[LockRequest], replies: Sequence[Sequence[Any]]) -> None:
-        """Notify the engine of those *requests* whose renewals were answered with a requested release."""
+        """Notify the engine of those *requests* whose renewal says that a release was requested."""
         for request, reply in zip(requests, replies, strict=True):
             if reply[1] == _WANTED and self._sink is not None:
                 self._sink.release_requested(request.key, request.token)
 
 
 def batched(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield *whole* in parts of *size* (`itertools.batched` is newer than our oldest Python)."""
+    """Yield *whole* in parts of *size*: Python 3.11 has no `itertools.batched`."""
     for start in range(0, len(whole), size):
         yield whole[start : start + size]
 

@@ -1,9 +1,9 @@
-"""Latches in a Redis server. A script counts, and notifies the watching processes when it reaches 0.
+"""Latches in a Redis server. A script counts, and notifies the processes that watch when the count is 0.
 
-| key | what it is | lives for |
+| key | value | lifetime |
 |---|---|---|
-| ``dl:2:{<latch>}:latch`` | hash: maker, total, left, ttl, when it was made, and what was counted | its ttl |
-| ``dl:2:{<latch>}:watched`` | set: the processes that wait for it | a minute after the last look of one |
+| ``dl:2:{<latch>}:latch`` | hash: maker, total, left, ttl, time of making, counted parts | its ttl |
+| ``dl:2:{<latch>}:watched`` | set: the processes that watch it | a minute after the last look of one |
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from distlock.backends.redis.subscription import Subscription
 
 _SOURCE = (resources.files(__package__) / "lua" / "latch.lua").read_bytes()
 _DIGEST = hashlib.sha1(_SOURCE, usedforsecurity=False).hexdigest()
-#: How many latches one round trip asks for.
+#: The number of latches that one round trip reads.
 _BATCH = 200
-#: A process with waiters looks again within this many seconds: see `distlock.locks.latch_waits`.
+#: A process that watches looks again within this many seconds: see `distlock.locks.latch_waits`.
 _WATCHES = 5.0
 
-#: The arguments of the script: what to do, the key of the latch, and more.
+#: The arguments of the script: the action, the key of the latch, and the arguments of the action.
 LatchArguments = tuple[str | int, ...]
 
 
@@ -66,7 +66,7 @@ class RedisLatches(BoundedCalls):
     ) -> list[LatchState | None]:
         deadline = self._by(deadline)
         if watch and self._subscription is not None:
-            # A notification that comes before the subscription is lost.
+            # Notifications before the subscription would be lost.
             self._subscription.ensure_started(deadline)
             self._subscription.stay_until(clock.now() + _WATCHES)
         process = self.process if watch else ""
@@ -122,6 +122,6 @@ def _place(asked: LatchArguments) -> str:
 
 
 def encode_latch_call(asked: LatchArguments, by_source: bool = False) -> bytes:
-    """Encode a call of the script; *by_source* for a server that has forgotten it."""
+    """Encode a call of the script. *by_source*: for a server that does not know the script."""
     how: tuple[str | bytes, ...] = ("EVAL", _SOURCE) if by_source else ("EVALSHA", _DIGEST)
     return command(*how, 2, _place(asked), f"{hold_key(str(asked[1]))}:watched", *asked)

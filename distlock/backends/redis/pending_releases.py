@@ -1,7 +1,8 @@
-"""Pending releases: sent, with a reply that nobody waits for.
+"""Pending releases: they were sent, and nobody waits for the reply.
 
-A request for the same key must not overtake its pending release. It is sent behind it on the same connection,
-or waits for the reply. The next call on that connection reads the reply, or `PendingReleases.settle` does.
+A request for a key must not overtake a pending release of the key. It is sent after the release on the same
+connection, or waits for the reply. The next call on that connection reads the reply, or
+`PendingReleases.settle` does.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from distlock.backends.redis.scripts import Script, encode_release
 
 @dataclass(slots=True, eq=False)
 class PendingRelease:
-    """One release whose reply has not been read. It is no longer expected after *until*."""
+    """A release whose reply has not been read. After *until*, the reply is no longer expected."""
 
     kept_in: dict[str, PendingRelease]
     request: LockRequest
     notify: Callable[[bool | None], None]
     until: float
-    #: What it was sent on. Weak, so that a connection that an interrupt tore out of the pool is lost at once.
+    #: The connection that has the release. Weak, so that one that an interrupt has dropped is lost at once.
     connection: weakref.ref[RedisConnection] | None = None
-    #: The reply was read, or the release was repeated.
+    #: Whether the reply was read, or the release was repeated.
     over: bool = False
-    #: No reply will come: the release has to be repeated.
+    #: Whether no reply will come, so that the release has to be repeated.
     lost: bool = False
-    #: Lost, and the server has certainly not carried it out.
+    #: Whether the server has certainly not carried out the release.
     undone: bool = False
 
     def answered(self, reply: object) -> None:
-        """Take *reply*. Raises OSError if it is none: then the connection can't be trusted any more."""
+        """Take *reply*. Raises `OSError` if it is no reply to a release: the connection is unusable then."""
         token = self.request.token.encode()
         if reply == [token, 1]:
-            # The usual reply, which nobody is notified of.
+            # The usual reply: the hold was ours.
             self.end()
         elif isinstance(reply, ReplyError):
             self.lost = self.undone = True
@@ -55,7 +56,7 @@ class PendingRelease:
 
     def end(self) -> None:
         self.over = True
-        # A repeated release may be answered late, when the next one has taken its place.
+        # The reply to a repeated release may come late, when there is a later release of the key.
         if self.kept_in.get(self.request.key) is self:
             self.kept_in.pop(self.request.key, None)
 
@@ -67,7 +68,8 @@ class PendingReleases:
         self._caller = caller
         self._pool = pool
         self.by_key: dict[str, PendingRelease] = {}
-        #: The scripts that the server has, as far as is known. A script that it lacks would release nothing.
+        #: The scripts that the server has, as far as we know. If it lacked a script, a release would do
+        #: nothing.
         self.known: set[Script] = set()
         #: One thread at a time repeats lost releases.
         self._repeating = threading.RLock()
@@ -87,12 +89,13 @@ class PendingReleases:
 
         Args:
             request: The request whose hold ends.
-            notify: Called with False if the hold had been lost, and with None if nobody knows.
+            notify: Called with False if the hold had been lost, and with None if that is unknown.
             deadline: When the reply is no longer expected.
-            send: Sends the call; by default the pool does.
+            send: Sends the call. By default, the pool does.
 
         Returns:
-            False if the release can't be sent now without waiting; then the caller has to wait for it.
+            False if nothing was sent: the server is not known to have the script, as before the first
+            release; or the call would have to wait. Then the caller has to release, and wait for the reply.
 
         Raises:
             Stale: The connection was dead.
@@ -111,7 +114,7 @@ class PendingReleases:
         return sent
 
     def claim(self, key: str, deadline: float) -> RedisConnection | None:
-        """Claim the connection on which the next call for *key* has to be sent; None if any will do.
+        """Claim the connection on which the next call for *key* has to be sent; None if any one will do.
 
         Raises `BackendUnavailable`.
         """
@@ -119,7 +122,7 @@ class PendingReleases:
         if pending is None:
             return None
         if not (pending.over or pending.lost):
-            # Half of the time stays for a repetition, if other calls keep the connection busy.
+            # If other calls keep the connection busy, half of the time is left for a repetition.
             connection = self._pool.lend(pending) or self._pool.claim(pending, (clock.now() + deadline) / 2)
             if connection is not None:
                 return connection
@@ -138,7 +141,7 @@ class PendingReleases:
     def repeat_lost(self, key: str, deadline: float) -> bool:
         """Repeat the release of *key* if it was lost. Return whether it was.
 
-        If it was, whatever was sent behind it has to be repeated, too.
+        If it was, the caller has to repeat what was sent after it, too.
         """
         pending = self.by_key.get(key)
         if pending is None or not pending.lost:
@@ -147,14 +150,14 @@ class PendingReleases:
         return True
 
     def repeat(self, pending: PendingRelease, deadline: float) -> None:
-        """Release once more, unless a reply has come, and wait for the reply. Raises `BackendUnavailable`."""
+        """Repeat the release, unless its reply has come, and wait. Raises `BackendUnavailable`."""
         with self._repeating:
             if pending.over:
                 return
             request = pending.request
             script, call = scripts.RELEASE[request.mode], encode_release(request, self._caller.about)
             self.known.discard(script)
-            # An attempt without a reply may have been the one that released the hold.
+            # An earlier attempt without a reply may have released the hold.
             undone, pending.undone = pending.undone, False
             try:
                 reply = self._caller.one(script, request, call, deadline)
@@ -167,13 +170,13 @@ class PendingReleases:
                 pending.notify(False)
 
     def forget(self, request: LockRequest) -> None:
-        """End the pending release of *request*, whose hold is known to be released."""
+        """End the pending release of *request*, because its hold is released."""
         pending = self.by_key.get(request.key)
         if pending is not None and pending.request.token == request.token:
             pending.end()
 
     def settle(self, deadline: float) -> bool:
-        """Read the replies that have come, and report what was lost. Return whether none is awaited now."""
+        """Read the replies that have come, and report lost ones. Return whether no reply is pending now."""
         awaited = False
         for pending in list(self.by_key.values()):
             if not (pending.over or pending.lost):
@@ -184,7 +187,7 @@ class PendingReleases:
                 self.repeat(pending, max(deadline, pending.until))
             elif pending.lost or clock.now() >= pending.until:
                 pending.lost = True
-                # The engine repeats it, or the next request for the key if that comes first.
+                # The engine repeats the release, or the next request for the key does.
                 notify, pending.notify = pending.notify, _ignore
                 notify(None)
                 if clock.now() >= pending.until + 2 * pending.request.ttl:

@@ -1,4 +1,4 @@
-"""A pool of connections. A call borrows one, and gives it back only if no stray bytes can follow on it."""
+"""A pool of connections. A call borrows one, and gives it back only if no stray bytes can arrive on it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.health import warn_of_eviction
 from distlock.errors import BackendUnavailable, shown_as
 
-#: Seconds between checks whether an interrupt tore a connection away.
+#: Seconds between checks whether an interrupt has dropped a connection.
 _CHECK = 0.05
-#: The replies that may be pending on one connection: they lie in the buffers of both ends.
+#: The most replies that may be pending on a connection: they fill the buffers of both ends.
 _MOST_PENDING = 64
 
 
@@ -26,19 +26,19 @@ class PostedCall(PendingReply, Protocol):
     """A call that was sent, and whose reply is read later."""
 
     connection: weakref.ref[RedisConnection] | None
-    #: Its reply was read.
+    #: Whether its reply was read.
     over: bool
-    #: When the reply is no longer expected.
+    #: The time after which the reply is no longer expected.
     until: float
 
 
 @shown_as(BackendUnavailable)
 class Stale(BackendUnavailable):
-    """An idle connection turned out to be dead. Most likely the server received nothing of the call."""
+    """An idle connection was dead. Most likely the server received nothing of the call."""
 
 
 class Pool:
-    """At most *size* connections, of which the one used last is used first. Belongs to one process."""
+    """At most *size* connections. The one that was used last is used first. Belongs to one process."""
 
     def __init__(
         self, address: RedisAddress, make: Callable[[], RedisConnection], size: int, sink: Sink | None = None
@@ -47,19 +47,19 @@ class Pool:
         self._make = make
         self._size = size
         self._sink = sink
-        #: How many connections broke and have not been replaced yet.
+        #: The number of connections that broke and have not been replaced yet.
         self._broken = 0
-        #: Appending and popping are atomic, so that only waiting for a connection needs the condition.
+        #: Appending and popping are atomic, so that only a thread that waits needs the condition.
         self._idle: list[RedisConnection] = []
-        #: Weak, so that a connection that an interrupt dropped does not count for ever.
+        #: All connections. Weak, so that one that an interrupt has dropped does not count for ever.
         self._all: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
-        #: Entered directly, because a signal handler that raises in `Condition.__enter__` leaves it locked.
+        #: Entered directly: a signal handler that raises in `Condition.__enter__` would leave it locked.
         self._mutex = threading.RLock()
         self._freed = threading.Condition(self._mutex)
         self._waiting = 0
-        #: Called when all connections are in use, to write off those that won't be given back.
+        #: Called when all connections are in use, to write off connections that won't be given back.
         self.sweep: Callable[[], Callable[[], None] | None] = lambda: None
-        #: How many connections `collect` uses, only for a moment, so that nobody makes another one.
+        #: The number of connections that `collect` uses. Nobody makes another one for that moment.
         self._collecting = 0
         self._policy_known = False
 
@@ -70,11 +70,11 @@ class Pool:
 
         Args:
             commands: Encoded commands.
-            deadline: When it ends, connecting included.
-            connection: One that was claimed for this exchange; by default any.
+            deadline: When the exchange ends, connecting included.
+            connection: A connection that was claimed for this exchange; by default, any.
 
         Returns:
-            The replies. What the server refused is a `ReplyError`.
+            The replies. A refusal is a `ReplyError`.
 
         Raises:
             Stale: The connection was dead, and a second attempt is worth it.
@@ -90,12 +90,12 @@ class Pool:
             if fresh:
                 self._connect(connection, deadline)
             replies = connection.ask(commands, deadline)
-        # Threads and descriptors run out, names can't be resolved or encoded, certificates can't be read.
+        # RuntimeError: no thread can be started. ValueError: a name or certificate can't be used.
         except (OSError, ReplyError, ValueError, RuntimeError) as error:
             self._discard(connection)
             failure = error
         except BaseException:
-            # Part of a reply may still come, and the next call would take it for its own.
+            # A part of the reply may still arrive, and the next call would take it for its own reply. See
             # https://github.com/redis/redis-py/issues/2624
             self._discard(connection)
             raise
@@ -116,7 +116,7 @@ class Pool:
     def post(self, command: bytes, posted: PostedCall, deadline: float) -> bool:
         """Send *command*, and leave its reply to the next exchange on its connection, or to `collect`.
 
-        Return False if it can't be sent now without waiting. Raises `BackendUnavailable` or `Stale`.
+        Return False if the command can't be sent without waiting. Raises `BackendUnavailable` or `Stale`.
         """
         try:
             connection = self._idle.pop()
@@ -141,7 +141,7 @@ class Pool:
         return True
 
     def lend(self, posted: PostedCall | None = None) -> RedisConnection | None:
-        """Lend an idle connection, or that of *posted*, until `give_back`. Return None if it is not idle."""
+        """Lend an idle connection, or that of *posted*, until `give_back`. Return None if none is idle."""
         try:
             if posted is None:
                 return self._idle.pop()
@@ -152,7 +152,7 @@ class Pool:
         return connection
 
     def give_back(self, connection: RedisConnection) -> None:
-        """Take back a connection on which nothing but pending replies is still to be read."""
+        """Take back a connection on which nothing but pending replies will arrive."""
         self._idle.append(connection)
         self.wake()
 
@@ -166,21 +166,21 @@ class Pool:
         return unavailable(self._address, failure)
 
     def write_off(self, connection: RedisConnection) -> None:
-        """Allow another connection in the place of a lent one that will not be given back."""
+        """Make room for another connection, because this one will not be given back."""
         connection.shut_down()
         with self._mutex:
             self._all.discard(connection)
             self._freed.notify_all()
 
     def wake(self) -> None:
-        """Have threads that wait for a connection, or for a reply, look again."""
+        """Have threads that wait for a connection, or for a reply, check again."""
         if self._waiting:
             self._wake()
 
     def claim(self, posted: PostedCall, deadline: float) -> RedisConnection | None:
-        """As `lend`, for `exchange`: wait until *deadline* for the connection of *posted*.
+        """Wait until *deadline* for the connection of *posted*, and lend it to a call of `exchange`.
 
-        Return None if its reply was read meanwhile, or will not come.
+        Return None if the reply to *posted* was read meanwhile, or will not come.
         """
         with self._mutex:
             self._waiting += 1
@@ -215,7 +215,7 @@ class Pool:
                 self._freed.notify_all()
 
     def clear(self) -> None:
-        """Close the idle connections. Those in use stay."""
+        """Close the idle connections. Connections in use stay open."""
         while self._idle:
             try:
                 connection = self._idle.pop()
@@ -228,11 +228,11 @@ class Pool:
             self._freed.notify_all()
 
     def _failed(self, failure: Exception, fresh: bool) -> BackendUnavailable:
-        """Return what to raise because of *failure*. Drop the idle connections if one of them was dead."""
+        """Return the error to raise for *failure*. Unless the connection was *fresh*, drop all idle ones."""
         error = unavailable(self._address, failure)
         if fresh:
             return error
-        # The others have been idle for longer and are most likely dead as well.
+        # The other connections have been idle for longer, and are most likely dead, too.
         self.clear()
         self._note_broken()
         if isinstance(failure, OSError) and not isinstance(failure, TimeoutError):
@@ -243,15 +243,15 @@ class Pool:
         return error
 
     def _borrow(self, deadline: float) -> tuple[RedisConnection, bool]:
-        """Return a connection, and whether it still has to connect."""
+        """Return a connection, and whether it has to connect first."""
         if len(self._all) >= self._size and (sweep := self.sweep()) is not None:
             sweep()
         with self._mutex:
-            # Counted before the look, so that a thread that gives one back after it wakes us.
+            # Counted before the check, so that a thread that gives a connection back later wakes us.
             self._waiting += 1
             try:
                 while True:
-                    # Other threads take idle connections without the mutex.
+                    # Other threads take and give back idle connections without the mutex.
                     with suppress(IndexError):
                         return self._idle.pop(), False
                     if len(self._all) < self._size and not self._collecting:
@@ -271,7 +271,7 @@ class Pool:
             self._broken += 1
 
     def _note_replaced(self) -> None:
-        """Note that a new connection has served a call, perhaps in the place of a broken one."""
+        """Note that a new connection has served a call. It may replace a broken one."""
         with self._mutex:
             replaces = self._broken > 0
             self._broken -= replaces

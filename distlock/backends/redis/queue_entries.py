@@ -1,9 +1,8 @@
-"""What a process waits for at the server, and what a push that hands a lock off to it is worth.
+"""The queue entries of a process at the server, and the pushes that hand locks off to it.
 
-The replies to requests tell the first, messages on the process's channel the second.
 Pushes and polls travel on different connections. So each poll has a number, and a push echoes the number of
-the poll that it answers. The hold of a push counts from the sending of that poll, because it was granted
-later.
+the poll that it answers. The hold of a push was granted after that poll was sent, so its lifetime counts from
+there.
 """
 
 from __future__ import annotations
@@ -21,23 +20,24 @@ from distlock.backends.redis.failures import unending
 from distlock.backends.redis.scripts import BUSY, HELD, UNENDING, hold_key
 from distlock.backends.redis.subscription import Subscription
 
-#: The entry of a process that is in no queue; the prefix of an entry that an unanswered request may have
-#: changed.
+#: The entry of a process that is not in the queue; and the prefix of an uncertain entry, which an unanswered
+#: request may have changed.
 _NOTHING, _PERHAPS = b"", b"?"
 
-#: The largest number that a server counts to has this many digits.
+#: The number of digits of the largest number that a server counts to.
 _DIGITS = 16
 
-#: The server drops a waiter that has not polled for this many seconds: see ``queue.lua``.
+#: The server has dropped a waiter that has not polled for this many seconds: see ``queue.lua``.
 _GONE = 60.0
 #: Abandoned polls are pruned above this count.
 _MANY = 1000
 
-#: A process without a subscription hears no notifications, so it polls after this share of the interval.
+#: A process without a subscription gets no notifications, so it polls after this share of the interval.
 _DEAF = 0.1
-#: How long after the end of another's hold to poll, seconds: spread, because several waiters do.
+#: The bounds of the seconds between the expiry of another's hold and our poll. The time is random, because
+#: several waiters poll then.
 _AFTER = (0.005, 0.05)
-#: Only waiters at the front do that; they poll within this many milliseconds anyway.
+#: Only the first waiters poll at the expiry of a hold: their poll interval is at most this many milliseconds.
 _FRONT = 1000
 #: Seconds until the next poll if the lock is free, but its queue was too long for one call to clear.
 _UNDECIDED = 0.01
@@ -54,8 +54,8 @@ class Poll:
         self.sent = sent
         #: Our entry in the server's queue, uncertain until the poll is answered.
         self.entry: bytes = _PERHAPS + (_NOTHING if before is None else before.entry.removeprefix(_PERHAPS))
-        #: The poll of another request, whose place in the queue this request takes if it has to wait. A
-        #: reader that asks whether it may go on reading takes no place.
+        #: The poll of another request of ours, whose place in the queue this request takes if it has to wait.
+        #: A reader whose hold exists already does not wait, and takes no place.
         self.before: Poll | None = None
         if before is not None:
             before.before, self.before = (
@@ -67,18 +67,18 @@ class Poll:
 class QueueEntries:
     """The polls and queue entries of one process.
 
-    *window* is how long a hold lasts that was handed off and not acknowledged, seconds.
+    *window*: seconds for which a hold lasts that was handed off and not acknowledged.
     """
 
     def __init__(self, address: RedisAddress, sink: Sink | None, window: float) -> None:
         self._address = address
-        # Weak: the subscription's thread refers to this, and may not keep a dropped client alive.
+        # Weak, because the subscription's thread refers to this object, and must not keep the client alive.
         self._sink = weakref.ref(sink) if sink is not None else None
         self._window = window
-        #: Where the process hears of its turn; None: nowhere.
+        #: The subscription that receives pushes; None: there is none.
         self.subscription: Subscription | None = None
         self._numbers = itertools.count(1)
-        #: By key. Threads add and pop; each is one atomic step.
+        #: The latest poll of each key. Threads add and pop, which are atomic.
         self._polls: dict[str, Poll] = {}
         self._many = _MANY
 
@@ -110,7 +110,7 @@ class QueueEntries:
     def forget(self, request: LockRequest) -> None:
         """Note that *request* no longer waits."""
         latest = self._polls.get(request.key)
-        # A request that gives up late must not remove its successor.
+        # A request that gives up late must not remove the poll of a later one.
         if latest is None or latest.request.token != request.token:
             return
         if latest.before is None:
@@ -119,7 +119,7 @@ class QueueEntries:
             self._polls[request.key] = latest.before
 
     def may_queue(self) -> bool:
-        """Return whether the process has tried to subscribe. Before that it would not hear a hand-off."""
+        """Return whether the process has tried to subscribe. Before that it would get no pushes."""
         return self.subscription is not None and self.subscription.tried.is_set
 
     def interpret(self, request: LockRequest, reply: Sequence[Any]) -> Acquired | Queued | Busy:
@@ -145,7 +145,7 @@ class QueueEntries:
         return Queued(poll)
 
     def waiting(self) -> list[LockRequest]:
-        """Return the requests that wait, as far as is known."""
+        """Return the requests that wait, as far as this process knows."""
         return [poll.request for poll in list(self._polls.values())]
 
     def receive(self, payload: bytes) -> None:
@@ -164,17 +164,17 @@ class QueueEntries:
         if latest is None or latest.request.mode != EXCLUSIVE:
             sink.notified(key)
         elif latest.number != poll or clock.now() >= latest.sent + self._window / 2:
-            # The push may name a grant that has long passed to another process: a request will tell.
+            # The push is old, and the lock may have been handed on since: a request tells.
             sink.notified(key)
         elif window < 1000 * self._window:
-            # The process that handed it off has another setting, and the hold ends earlier than we assume.
+            # The other process has a shorter window, so the hold may end earlier than we assume.
             sink.notified(key)
         else:
             latest.request.number = number
             sink.handed_off(key, latest.request.token, number, latest.sent)
 
     def _prune(self, then: float) -> None:
-        """Drop polls sent before *then*: requests given up during a long outage are never cancelled."""
+        """Drop polls that were sent before *then*. Requests that were given up in an outage leave them."""
         for key, poll in list(self._polls.items()):
             if poll.sent <= then and self._polls.get(key) is poll:
                 self._polls.pop(key, None)
@@ -182,9 +182,10 @@ class QueueEntries:
 
 
 def _poll_interval(pttl: int, rest: int, subscribed: bool) -> float:
-    """Return after how many seconds to poll again behind a hold that has *pttl* milliseconds to live.
+    """Return the seconds until the next poll.
 
-    *rest* is after how many milliseconds a waiter in our place has to poll if it hears notifications.
+    *pttl*: the remaining lifetime of the hold, in milliseconds; see ``answers.lua``. *rest*: the poll
+    interval of our place in the queue, in milliseconds, for a process that gets notifications.
     """
     if pttl == -2:
         return _UNDECIDED
@@ -199,7 +200,7 @@ def _poll_interval(pttl: int, rest: int, subscribed: bool) -> float:
 
 
 def _parts(payload: bytes) -> tuple[int, int, int, str]:
-    """Return poll, number, window and key. Any other text is a notification for the key that it names."""
+    """Return poll, number, window and key in *payload*; for any other text, zeros and that text as key."""
     *numbers, key = payload.split(b" ", 3)
     if len(numbers) == 3 and key and all(part.isdigit() and len(part) <= _DIGITS for part in numbers):
         poll, number, window = map(int, numbers)

@@ -1,7 +1,8 @@
 """The Lua scripts, the bytes that call them, and the check of their replies.
 
 All scripts take the same keys and the same first arguments (see ``hold.lua``). So most bytes of a call are
-the same for every request for one key, and `encode` caches them: packing them takes a fifth of an exchange.
+the same for all requests for a key, and `encode` caches them: encoding them takes a fifth of the time of an
+exchange.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from types import MappingProxyType
 from distlock import names
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 
-#: The value of a hold's key: number and token, or the fence numbers that a release left. See ``hold.lua``.
+#: The value of a hold's key: a hold with its number and token, or a remnant, the fence numbers that a release
+#: leaves. See ``hold.lua``.
 _HOLD, _REMNANT = re.compile(rb"(\d+) \d+ [+-] (.+)"), re.compile(rb"\d+ \d+")
 
-#: The word that a hold's key has in the place of a token while several processes share it: see
-#: ``shared.lua``.
+#: The words that stand instead of a token in a hold that several processes share: see ``shared.lua``.
 _SHARED: Mapping[str, Mode] = {"readers": READ, "permits": PERMIT}
 
 _KEYS = 3
 _ARGUMENTS = 8
 
-#: The prefix of every key and channel. Its number is that of the format: other formats have other locks.
+#: The prefix of every key and channel, with the number of the format. Locks of different formats don't
+#: exclude each other.
 FORMAT = "dl:2"
-#: A release leaves its fence numbers for the rest of the ttl. With a longer ttl, seconds, it leaves nothing.
+#: A release leaves its remnant for the rest of the ttl. If the ttl is longer than this, in seconds, the
+#: process does not send its numbers.
 _LONGEST_REMNANT = 30.0
 #: The kinds of reply to a request: see ``answers.lua``.
 HELD, BUSY, UNENDING, FOREIGN = 1, 3, 4, 5
@@ -47,11 +50,11 @@ def command(*parts: str | bytes | int) -> bytes:
 
 
 class Script:
-    """One Lua script: the beginnings of its calls, and the form of its replies.
+    """One Lua script, made of *files*: the beginnings of its calls, and the form of its replies.
 
-    A reply is a list: the token of the request, an answer (a number), and what belongs to that answer.
-    *numbers* is how many numbers follow each answer; *entries* are the answers that a text follows, too.
-    `by_digest` begins the usual call, `by_source` one to a server that has forgotten the script.
+    A reply is a list: the token of the request, a number that is the answer, and the details of the answer.
+    *numbers* says how many numbers follow each answer. *entries* are the answers after which a text follows,
+    too. `by_digest` begins the usual call, and `by_source` a call to a server that does not know the script.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class Script:
         self.by_source = begin + bulk("EVAL", source)
 
     def command_at(self, error: str) -> str | None:
-        """Return the command that *error* is about: the server names the line of the script only."""
+        """Return the command that *error* is about, by the line of the script that the server names."""
         line = re.search(r"user_script: ?(\d+)", error)
         if line is None or not 0 < int(line[1]) <= len(self._lines):
             return None
@@ -103,7 +106,7 @@ _HAND_OFF = ("waiters.lua", "shared.lua", "hand_off.lua")
 
 
 def _request(*files: str, held: int) -> Script:
-    """Return the script of a request. *held* is how many numbers follow the answer that it is held."""
+    """Return the script of a request. *held*: how many numbers follow the answer `HELD`."""
     return Script(*files, arguments=_ARGUMENTS + 2, numbers={HELD: held, 2: 2}, entries={2})
 
 
@@ -173,8 +176,8 @@ def encode(
 ) -> bytes:
     """Return the bytes of a call of *script* for *request*.
 
-    *process* is the process's name, its acknowledgement window and its ``fence_ttl``, seconds. *more* are
-    encoded arguments behind those that all scripts take.
+    *process*: the process's id, and its acknowledgement window and ``fence_ttl`` in seconds. *more*: encoded
+    arguments after those of all scripts.
     """
     token = request.token.encode()
     head = _head(
@@ -192,7 +195,7 @@ def encode(
 def encode_release(request: LockRequest, process: tuple[str, float, float]) -> bytes:
     """Return the bytes of a call that releases *request*.
 
-    The release of an exclusive lock leaves its fence numbers, if they are known, to the next holder.
+    The release of an exclusive lock sends its fence numbers, if they are known, as the remnant.
     """
     more = b""
     if request.mode == EXCLUSIVE:
@@ -244,13 +247,13 @@ def _milliseconds(seconds: float) -> int:
 
 
 def holder(state: bytes | None) -> tuple[int, str] | None:
-    """Return number and token of the hold in *state*, the value of its key; None if the lock is free."""
+    """Return number and token of the hold in *state*, the value of a hold's key; None: the lock is free."""
     held = _HOLD.fullmatch(state or b"")
     return held and (int(held[1]), held[2].decode("utf-8", "replace"))
 
 
 def mode_of(token: str) -> Mode:
-    """Return the mode of a hold by its *token*: shared holds have a word in its place."""
+    """Return the mode of a hold by its *token*, or by the word that stands instead of one."""
     return _SHARED.get(token, EXCLUSIVE)
 
 

@@ -1,7 +1,7 @@
-"""The one subscription of a process, on which it hears what other processes hand off to it.
+"""The subscription of a process, on which it gets pushes when other processes hand locks off to it.
 
-A thread that waits for a lock reads the subscription, if there is one, and wakes the other waiters; else the
-subscription's own thread reads. So a push wakes one thread, not two:
+If threads wait for locks, one of them reads the subscription, and wakes the others. If none waits, the
+subscription's own thread reads. So a push wakes one thread, not two: see
 https://en.wikipedia.org/wiki/Leader%E2%80%93follower_pattern
 """
 
@@ -24,35 +24,36 @@ from distlock.reentrance import Flag, call
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which the subscription's thread leaves the reading to waiters, and again if any of them read.
+#: Seconds for which the subscription's thread leaves the reading to waiters, before it checks whether one
+#: reads.
 NAP = 0.2
-#: Seconds of silence after which the server is asked whether it is still there.
+#: Seconds of silence after which the server gets a ``PING``.
 QUIET = 5.0
 #: The exceptions with which a connection can fail.
 FAILURES = (OSError, ReplyError, ValueError, RuntimeError)
-#: Seconds between attempts to subscribe: the first pause, doubled after each, and the longest.
+#: Seconds between attempts to subscribe: the first pause, which doubles each time, and the longest.
 _BACKOFF = (0.05, 2.0)
 
 
 class SubscriptionReader:
     """Leader/follower reader of one subscription. *dispatch* reads one message and delivers it.
 
-    The leader is the thread that has `_leadership`: it reads for all. At first that is the subscription's
-    thread, which leaves the reading to a waiter where it can.
+    The leader is the thread that has `_leadership`, and reads for all. At first it is the subscription's
+    thread, which leaves the reading to a waiter if one waits.
     """
 
     def __init__(self, dispatch: Callable[[RedisConnection], None]) -> None:
         self._dispatch = dispatch
         self._leadership = threading.Lock()
         self._leadership.acquire()
-        #: The subscription's thread sleeps on this one while waiters read.
+        #: The subscription's thread sleeps on this lock while waiters read.
         self._called = threading.Lock()
         self._called.acquire()
         self._sleepers: set[Sleep] = set()
-        #: Whether a waiter has read during the nap, and when the last waiter's time-out is.
+        #: Whether a waiter has read during the latest nap, and the latest deadline of a waiter.
         self._was_led = False
         self._led_until = 0.0
-        #: A task waits until then at the latest. A task can't read.
+        #: The latest deadline of a task that waits. Tasks can't read.
         self._tasks_until = 0.0
         self.connection: RedisConnection | None = None
         #: The text of the failure that a reading waiter met. The exception itself would keep its frames
@@ -63,10 +64,10 @@ class SubscriptionReader:
         """Sleep at *parker* until it is woken, for at most *timeout* seconds. Read if nobody else reads."""
         ends, leadership = clock.now() + timeout, self._leadership
         try:
-            # Registered before the look, so that a leader that reads, and leaves, sees us.
+            # Added before the check, so that a leader that stops reading now wakes a thread for us.
             self._sleepers.add(parker)
             if not leadership.locked():
-                # Noted before it is taken, and only by a thread that can take it: see `delegate`.
+                # Set before the lock is taken, and only by a thread that can take it: see `delegate`.
                 self._led_until = max(self._led_until, ends)
                 if leadership.acquire(blocking=False):
                     try:
@@ -92,7 +93,7 @@ class SubscriptionReader:
                 if connection.has_data(min(ends, now + QUIET)):
                     self._dispatch(connection)
                 elif now + QUIET <= ends:
-                    # Too quiet: the subscription's thread asks whether the server is there.
+                    # Silence: the subscription's thread has to send a PING.
                     self.call()
                     return
         except BaseException as error:
@@ -111,23 +112,23 @@ class SubscriptionReader:
             self.call()
 
     def call(self) -> None:
-        """Wake the subscription's thread, to read, or to find out why nobody can."""
+        """Wake the subscription's thread, which reads, or finds the failure."""
         try:
             self._called.release()
         except RuntimeError:
-            pass  # It has been woken already.
+            pass  # The thread has been woken already.
 
     def delegate(self, closing: Flag) -> None:
         """Leave the reading to waiters, and return when the subscription's thread has to read again."""
         woken = tuple(self._sleepers)
-        # If no thread was waiting, the message was for a task, and a task will not read the next one.
+        # Read on unless the message has woken threads, of which one will read the next message: tasks can't.
         if not woken or not all(parker.is_open() for parker in woken) or clock.now() < self._tasks_until:
             return
         self._leadership.release()
         while not closing.is_set:
             called = self._called.acquire(timeout=NAP)
             if clock.now() >= self._led_until + QUIET and self._leadership.locked():
-                # An interrupt between two instructions has left it locked.
+                # An interrupt has left the lock of the leadership locked.
                 self._leadership = threading.Lock()
             if (called or not self._was_led) and self._leadership.acquire(blocking=False):
                 return
@@ -145,15 +146,14 @@ class SubscriptionObserver(Protocol):
 class Subscription:
     """Subscribes at the first `start`, and again whenever the connection breaks, until `close`.
 
-    While `subscribed` is False no message arrives. When that changes later on,
-    `SubscriptionObserver.missed_notifications` is called: a waiter that polled before may have missed its
-    notification.
+    While `subscribed` is False, no message arrives. After a later subscription,
+    `SubscriptionObserver.missed_notifications` is called, because waiters may have missed notifications.
 
     Args:
-        address: Where the server is, for errors and the log.
-        connect: Makes a connection, not yet connected.
-        io_timeout: Bounds each exchange, seconds.
-        channels: What to subscribe to.
+        address: The server, for errors and the log.
+        connect: Makes a connection, which is not connected yet.
+        io_timeout: The longest time of an exchange, in seconds.
+        channels: The channels to subscribe to.
         receive: Called with each message.
         observer: Notified of interruptions.
     """
@@ -196,7 +196,7 @@ class Subscription:
         self.tried.wait(max(0.0, deadline - clock.now()))
 
     def close(self, timeout: float) -> None:
-        """End the thread and its connection, and wait for that for *timeout* seconds."""
+        """End the thread and its connection. Wait for their end for at most *timeout* seconds."""
         with self._mutex:
             self._closing.set()
             self.tried.set()
@@ -223,14 +223,14 @@ class Subscription:
                 self._set_subscribed(True)
                 self._listen(connection)
             except FAILURES as error:
-                # If a waiter read, this thread finds the connection closed and knows no more than that.
+                # If a waiter met the failure, this thread only finds the connection closed.
                 text = self._address.redact(self._reader.failure or str(error))
                 failed += 1
                 if failed >= self.attempts and text != logged and not self._closing.is_set:
                     logged = text
                     logger.warning(self.deaf, self._address.shown, text)
             except Exception:
-                # A connection that another thread closes can fail in any way. This thread must survive it.
+                # A connection that another thread closes can fail in any way, which must not end this thread.
                 if not self._closing.is_set:
                     logger.exception("Listening to the Redis server at %s failed", self._address.shown)
             finally:
@@ -259,7 +259,7 @@ class Subscription:
             if not connection.has_data(clock.now() + QUIET):
                 if pinged:
                     raise OSError(f"it has not answered for {QUIET:g} s")
-                # A network can lose a connection without telling either end.
+                # A connection may be dead without either end knowing.
                 connection.send(command("PING"), self._deadline())
                 pinged = True
                 continue
@@ -282,7 +282,7 @@ class Subscription:
                 self._has_broken = True
             elif self._has_broken:
                 self._observer.reconnected()
-            # Callers that the first subscription serves wait for it in `start`.
+            # Callers wait for the first attempt in `ensure_started`, so they have missed nothing.
             if self.tried.is_set and not self._closing.is_set:
                 self._observer.missed_notifications()
             self.tried.set()

@@ -1,8 +1,8 @@
-"""Calls of event loops: pipelined on one connection for each loop, and answered in order, without a thread.
+"""Calls of tasks, without a thread. They are pipelined on one connection for each event loop.
 
-Only the usual course is handled here, so that nothing ever blocks the loop. If there is no idle connection,
-or it breaks, or the server answers anything unusual, the result is `REPEAT`: a thread makes the same call
-again and handles the rest.
+Only the usual case is handled here, so that nothing blocks the loop. If there is no idle connection, or it
+breaks, or the server answers anything unusual, the result is `REPEAT`: a thread makes the same call again,
+and handles the rest.
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ from distlock.backends.redis.queue_entries import QueueEntries
 from distlock.backends.redis.scripts import BUSY, FOREIGN, NO_POLL, Script, bulk, encode
 from distlock.errors import BackendUnavailable
 
-#: Turns a reply into the result. Raises `BackendUnavailable`, or OSError for a reply that can't be one.
+#: A function that turns a reply into the result. It raises `BackendUnavailable`, or OSError if the reply
+#: can't be one to this call.
 Understand = Callable[[object], Any]
 
-#: With this many pending replies on an idle connection, those that have come are read before the next call;
-#: and this many may be pending after that.
+#: With `_PENDING` replies on an idle connection, replies that have come are read before the next call. At
+#: most `_MOST_PENDING` may be pending after that.
 _PENDING, _MOST_PENDING = 64, 1024
-#: Seconds after the deadline of a call in which a busy event loop may still handle it.
+#: Seconds for which a busy event loop may be late after the deadline of a call.
 _GRACE = 1.0
 
 
@@ -65,9 +66,9 @@ class Awaited(Begun):
 
 @dataclass(eq=False)
 class Pipeline:
-    """The pipelined calls of one event loop. It borrows a connection of the pool while a reply is awaited.
+    """The pipelined calls of one event loop. It borrows a connection of the pool while replies are pending.
 
-    Only the loop's thread may use it, except for `is_stuck`, `drop` and `forget`.
+    Only the loop's thread may use it, but for `is_stuck`, `drop` and `forget`.
     """
 
     _pool: Pool
@@ -118,12 +119,12 @@ class Pipeline:
             return False
         posted.connection = weakref.ref(connection)
         connection.pending.append(posted)
-        # If that fails, the release counts as lost and is repeated, since it may have arrived.
+        # If the sending fails, the release counts as lost, and is repeated, because it may have arrived.
         self._send(connection, command)
         return True
 
     def sent(self, deadline: float) -> Begun:
-        """Return a future that is done when everything posted has been sent, or is lost."""
+        """Return a future that is done when all posted commands have been sent, or are lost."""
         sent = Begun(asyncio.get_running_loop(), deadline)
         if self._unsent:
             self._sending.append(sent)
@@ -133,7 +134,7 @@ class Pipeline:
         return sent
 
     def _make_room(self, connection: RedisConnection) -> bool:
-        """Return whether one more reply may be pending."""
+        """Return whether one more reply may be pending. Read replies first if there are many."""
         if self._connection is not None or len(connection.pending) < _PENDING:
             return True
         try:
@@ -155,7 +156,7 @@ class Pipeline:
             if self._unsent:
                 self._unsent += command
                 return
-            # Before the loop watches the socket, so that the server can begin.
+            # Send before the loop watches the socket, so that the server can begin.
             self._unsent = connection.send_some(command)
             if self._unsent or (self.awaited and self._file == -1):
                 self._watch_socket(connection)
@@ -179,7 +180,7 @@ class Pipeline:
             self._loop.add_writer(self._file, self._writable)
 
     def _readable(self) -> None:
-        """Read what has come. The loop calls this."""
+        """Read the replies that have come. The loop calls this."""
         connection = self._connection
         if connection is None:
             return
@@ -196,7 +197,7 @@ class Pipeline:
                 self._give_back()
 
     def _writable(self) -> None:
-        """Send what is unsent, or a part of it. The loop calls this."""
+        """Send the unsent bytes, or a part of them. The loop calls this."""
         connection = self._connection
         if connection is None:
             return
@@ -214,7 +215,7 @@ class Pipeline:
             self._give_back()
 
     def _expire_at(self, deadline: float) -> None:
-        """Set the timer for *deadline*, unless it ends earlier. All calls share it; a reply leaves it set."""
+        """Set the timer, which all calls share, for *deadline*, unless it is set for an earlier time."""
         if deadline < self._wakes:
             self._wakes = deadline
             asyncio.get_running_loop().call_later(deadline - clock.now(), self._expire, deadline)
@@ -224,7 +225,7 @@ class Pipeline:
         if wakes != self._wakes:
             return
         self._wakes = math.inf
-        # A reply that is there already counts, however late it is.
+        # Even after the deadline, a reply that has arrived counts.
         self._readable()
         ends = [one.ends for one in self._all()]
         if not ends:
@@ -235,13 +236,13 @@ class Pipeline:
             self._expire_at(min(ends))
 
     def _all(self) -> list[Begun]:
-        """Return all that somebody awaits."""
+        """Return all futures that callers await."""
         connection = self._connection
         pending = () if connection is None else tuple(connection.pending)
         return [*self._sending, *[one for one in pending if isinstance(one, Awaited)]]
 
     def _give_back(self) -> None:
-        """Give the connection back to the pool, because nothing is awaited any more."""
+        """Give the connection back to the pool, because no reply is pending any more."""
         connection = self._connection
         self._unwatch()
         if connection is None:
@@ -252,7 +253,7 @@ class Pipeline:
             self._pool.give_back(connection)
 
     def _fail(self, failure: OSError) -> None:
-        """Discard the connection because of *failure*, and end every call."""
+        """Discard the connection because of *failure*, and end all calls."""
         connection, awaited, now = self._connection, self._all(), clock.now()
         self._unwatch()
         if connection is None:
@@ -267,7 +268,7 @@ class Pipeline:
                 one.set_result(REPEAT)
 
     def _unwatch(self) -> None:
-        """Have the loop watch no connection, and let go of ours."""
+        """Have the loop stop watching the connection, and forget the connection."""
         if self._file != -1 and self._loop is not None:
             self._loop.remove_reader(self._file)
             if self._unsent:
@@ -277,22 +278,22 @@ class Pipeline:
     # -- from any thread -------------------------------------------------------------------------
 
     def is_stuck(self, now: float) -> bool:
-        """Return whether the loop is closed, or hangs, while it has a connection of the pool."""
+        """Return whether the loop has a connection of the pool, and is closed or hangs."""
         return any(one.ends + _GRACE <= now or one.get_loop().is_closed() for one in self._all())
 
     def drop(self) -> None:
-        """Let the pool make another connection in the place of this one, which is stuck."""
+        """Let the pool replace this connection, which is stuck."""
         connection, awaited = self._connection, self._all()
         if connection is None:
             return
         self._pool.write_off(connection)
         if any(one.get_loop().is_closed() for one in awaited):
-            # The loop watches it no longer, and it would keep its futures from being collected.
+            # A closed loop does not watch the connection, which would keep its futures alive.
             connection.disconnect()
             self.forget()
 
     def forget(self) -> None:
-        """Let go of the connection. In a forked child it belongs to the parent, as the loop does."""
+        """Forget the connection. In a forked child, it and the loop belong to the parent."""
         self._connection = self._loop = None
         self._file, self._unsent, self.awaited = -1, b"", 0
         self._sending = []
@@ -339,7 +340,7 @@ class TaskCalls:
                 pipeline.drop()
 
     def retire(self) -> None:
-        """Note that the client was closed. Calls under way still get their replies."""
+        """Note that the client was closed. Calls in progress still get their replies."""
         for pipeline in self._all():
             pipeline.retired = True
 
@@ -357,7 +358,7 @@ class TaskCalls:
 
         def result(reply: list[Any]) -> object:
             request.unanswered -= 1
-            # To subscribe takes a while, and so does the search for keys of another program.
+            # A subscription and the search for foreign keys take several round trips: a thread does that.
             if reply[1] == FOREIGN or (reply[1] == BUSY and request.wait and not queue):
                 return REPEAT
             return self._entries.interpret(request, reply)
@@ -412,7 +413,7 @@ class TaskCalls:
         return self._latch_call(("delete", key, life), deadline, lambda state: state is not None)
 
     def look_at_latches(self, keys: Sequence[str], watch: bool, deadline: float) -> Begun | None:
-        # To watch a latch takes a subscription, which may take a while.
+        # A watch needs the subscription, which may have to be started.
         if watch or len(keys) != 1:
             return None
         return self._latch_call(("look", keys[0], ""), deadline, lambda state: [state])
@@ -426,8 +427,8 @@ class TaskCalls:
         more: Callable[[], bytes] = bytes,
         queue: bool = False,
     ) -> Begun | None:
-        """Call *script*. *more* returns its further arguments, once it is certain that the call is sent."""
-        # The call goes behind a pending release of the key.
+        """Call *script*. *more* returns further arguments. It is called only if the call will be sent."""
+        # The call has to follow a pending release of the key on the same connection.
         pending = self._releases.by_key.get(request.key)
         token = request.token.encode()
 
