@@ -14,7 +14,7 @@ from distlock.backends.redis import scripts
 BUGS = {
     "ReadersEnterWhereOthersWait": (
         "sharing.lua",
-        "if line == 0 and fits",
+        "if waiting == 0 and fits",
         "if fits",
         "a_reader_does_not_pass_a_writer_that_waits",
     ),
@@ -38,7 +38,7 @@ BUGS = {
     ),
     "TheLastReaderOutTellsNobody": (
         "leave.lua",
-        "pass_on_or_leave(now, number, not permits and following or nil)",
+        "hand_off_or_leave(now, number, not permits and following or nil)",
         "local _ = now",
         "the_last_reader_out_hands_to_the_writer",
     ),
@@ -50,7 +50,7 @@ BUGS = {
     ),
     "NobodyIsEverFollowed": (
         "sharing.lua",
-        "return {token, HELD, number, line}",
+        "return {token, HELD, number, waiting}",
         "return {token, HELD, number, 0}",
         "a_reader_is_told_whether_others_wait",
     ),
@@ -146,7 +146,7 @@ BUGS = {
     ),
     "SmallAsksPassLargeOnes": (
         "sharing.lua",
-        "if line == 0 and fits",
+        "if waiting == 0 and fits",
         "if fits",
         "a_small_ask_does_not_pass_a_large_one",
     ),

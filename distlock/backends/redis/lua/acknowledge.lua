@@ -1,10 +1,11 @@
--- Start the lifetime of a hold that came by a push. It never grants or queues: what has passed on meanwhile is lost.
+-- Start the lifetime of a hold that was handed off by a push. Never grants or queues: a hold that has been handed on
+-- since is lost.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua, and
---          9 the number of the hold: an ask that came again late may have another one, and others between
+--          9 the number of the hold. A late request with the same token may have got a later hold meanwhile
 -- Returns  {token, 1}  done
---          {token, 0}  it is not ours, or not that one
+--          {token, 0}  the hold is not ours, or has another number
 
 local owner, number = holder()
 if owner ~= token or number ~= ARGV[9] then

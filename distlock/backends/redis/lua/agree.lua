@@ -1,11 +1,11 @@
--- Of several servers that have granted one hold: count it from the number on that they agree on. Nothing of its block
--- here was given out yet.
+-- Redlock: begin the block of a hold at the number that the servers which granted it agree on. No number of this
+-- server's block has been given out.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua, and
 --          9 the number
--- Returns  {token, 1}  done, now or before: the lifetime starts anew
---          {token, 0}  it is not ours
+-- Returns  {token, 1}  done, now or before. The lifetime has been restarted
+--          {token, 0}  the hold is not ours
 
 local agreed = tonumber(ARGV[9])
 local owner, number, following, others = holder()

@@ -1,11 +1,11 @@
--- What is answered to a request.
+-- The answers to a request.
 --
--- {token, 1, number}  held: the lifetime starts anew, which is also the acknowledgement. To readers and for permits
---                     one number more: how many wait. For permits another: see permit.lua
--- {token, 2, pttl, rest, entry}  queued, as entry, behind a hold that lives that many ms (-1: nobody looked,
---                     -2: behind a free lock); it is worth asking again after rest ms
--- {token, 3}          somebody else's
--- {token, 4}          somebody else's, and would have been for ever: it has a lifetime now
--- {token, 5}          not one of our holds
+-- {token, 1, number}  held: the hold is acknowledged, and its lifetime has been restarted. Readers and permits also get
+--                     the number of waiters, and permits another limit or 0: see permit.lua
+-- {token, 2, pttl, interval, entry}  queued, as entry, behind a hold that lives for pttl ms (-1: unknown, -2: the lock
+--                     is free). Poll again after interval ms
+-- {token, 3}          busy: another process holds the lock
+-- {token, 4}          busy, and the hold had no lifetime, so it was given one
+-- {token, 5}          foreign: another program wrote the value of the key
 
 local HELD, QUEUED, BUSY, UNENDING, FOREIGN = 1, 2, 3, 4, 5

@@ -1,8 +1,8 @@
--- The second half of a request for a lock, or to read, behind lifetime.lua and queue.lua: others are before it.
+-- The end of a request in the mode exclusive or read that was not answered yet. It follows lifetime.lua and queue.lua.
 
 local reads = ARGV[6] == '0'
 
--- To a reader: how many wait.
+-- Readers also get the number of waiters.
 local function granted(number)
   return {token, HELD, number, reads and redis.call('LLEN', KEYS[3]) or nil}
 end
@@ -12,26 +12,26 @@ if owner then
   if others == '-' then
     redis.call('SET', KEYS[1], number .. ' ' .. following .. ' + ' .. owner, 'KEEPTTL')
   end
-  local rest, entry, new = queue(now, known)
+  local interval, entry, new = queue(now, known)
   if new and left == -1 then
     left = redis.call('PTTL', KEYS[1])
   end
-  return {token, QUEUED, left, rest, entry}
+  return {token, QUEUED, left, interval, entry}
 end
--- Free, but others came first. Each ask helps them to it.
-local rest, entry
+-- The lock is free, but other processes came first: hand it off to them.
+local interval, entry
 if wait then
-  rest, entry = queue(now, known)
+  interval, entry = queue(now, known)
 end
-local winner, detail = pass_on(now, nil, token, ttl)
+local winner, detail = hand_off(now, nil, token, ttl)
 if winner == token then
   return granted(detail)
 end
 if wait then
-  return {token, QUEUED, redis.call('PTTL', KEYS[1]), rest, entry}
+  return {token, QUEUED, redis.call('PTTL', KEYS[1]), interval, entry}
 end
 if not winner and detail then
-  -- Those that are left there do not hear.
+  -- The waiters before us do not listen.
   if reads then
     return granted(open(token, ttl, '+', now))
   end

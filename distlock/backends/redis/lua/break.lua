@@ -1,11 +1,11 @@
--- End a hold that an operator has seen, and none after it. The next process in the queue gets it. Readers end together,
--- of permits only those of one token.
+-- End the hold that an operator has seen, but no later one, and hand the lock off. For readers, all holds end. For
+-- permits, those of one token end.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua, and
---          9 the first number of the hold; of permits that of their token, see number_of in scripts.py
+--          9 the first number of the hold; for permits, the number of their token: see number_of in scripts.py
 -- Returns  {token, 1}  done
---          {token, 0}  it has ended, or there was none
+--          {token, 0}  there is no such hold (any more)
 
 local owner, number, following = holder()
 local now, permits, broken = clock(), owner == PERMITS and number, {}
@@ -23,8 +23,8 @@ end
 if #broken == 0 then
   return {token, 0}
 end
--- A token begins with the process. On its channel a message that is no key says: look after your holds.
--- Before the first write: an operator whose rights don't suffice has changed nothing.
+-- An empty message on the channel of a process tells it to look at its holds. A token begins with the process id.
+-- PUBLISH comes before the first write, so that an operator without the right to publish changes nothing.
 for _, one in ipairs(broken) do
   redis.call('PUBLISH', 'dl:2:ch:' .. string.sub(owner_of(one), 1, 16), '')
 end
@@ -37,12 +37,12 @@ end
 if not left then
   redis.call('DEL', KEYS[1])
 end
--- It is broken, whatever goes wrong now: the waiters ask by themselves, too.
+-- The hold is broken. If the hand-off fails, the waiters get the lock when they poll.
 pcall(function()
   if left then
     admit(now, permits)
   else
-    pass_on_or_leave(now, number, not permits and following or nil)
+    hand_off_or_leave(now, number, not permits and following or nil)
   end
 end)
 return {token, 1}

@@ -1,10 +1,10 @@
--- Leave the queue, unless the hold has come already. Being one script, it cannot race with a hand-off.
+-- Leave the queue, unless the hold was handed off to us already. A script is atomic, so no hand-off can come between.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua, and
---          9 what this ask has in the queue: its entry, '' for nothing, '?' if its process does not know
--- Returns  {token, 1}  the hold is ours, is kept and starts its lifetime anew
---          {token, 0}  it is not, and will not be
+--          9 the queue entry of the request; '': none; '?': unknown
+-- Returns  {token, 1}  the hold is ours and is kept. Its lifetime has been restarted
+--          {token, 0}  the hold is not ours, and the request is not in the queue
 
 local owner, number, following = holder()
 if owner == token then
@@ -20,7 +20,7 @@ if shares(owner) then
 end
 local known = ARGV[9]
 if known == '?' then
-  -- More than one where a request was overtaken by its own repetition.
+  -- There are several entries if a repetition of the request has overtaken it.
   for _, entry in ipairs(redis.call('LRANGE', KEYS[3], 0, -1)) do
     if string.match(entry, '%S*$') == token then
       redis.call('LREM', KEYS[3], 1, entry)
@@ -30,9 +30,9 @@ elseif known ~= '' then
   redis.call('LREM', KEYS[3], 1, known)
 end
 if shares(owner) then
-  -- Those behind it may fit in where it did not.
+  -- The cancelled request may have blocked waiters that fit in.
   admit(now, permits)
 elseif not owner and not following and redis.call('LLEN', KEYS[3]) > 0 then
-  pass_on(now)
+  hand_off(now)
 end
 return {token, 0}

@@ -1,9 +1,9 @@
--- Make a reader of the holder, and let in those readers that are first in line.
+-- Turn the exclusive hold into a reader's, and let in the readers that are first in the queue.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua
 -- Returns  {token, 1}  done, now or before
---          {token, 0}  it is not ours
+--          {token, 0}  the hold is not ours
 
 local owner, _, following, others = holder()
 local now, one = clock(), member('0', token)
@@ -13,9 +13,9 @@ end
 if owner ~= token then
   return {token, 0}
 end
--- First a command that no server refuses: after it, a server out of memory lets the rest of the script pass too.
+-- PEXPIRE is allowed even when the server is out of memory. After it the server allows the rest of the script, too.
 redis.call('PEXPIRE', KEYS[1], digits(ttl))
--- Readers share the last number that was given out.
+-- Readers share the last number of the block.
 local last = digits(tonumber(following) - 1)
 redis.call('SET', KEYS[1], last .. ' ' .. following .. ' ' .. others .. ' ' .. READERS, 'PX', digits(ttl))
 redis.call('DEL', HOLDERS)

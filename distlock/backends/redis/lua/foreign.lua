@@ -1,4 +1,4 @@
--- Which keys of the lock hold something that is not ours. Asked only where another script has stumbled over one.
+-- Return the keys of the lock whose values another program wrote. Called after another script has found such a value.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua
@@ -16,7 +16,7 @@ end
 local function anything() return true end
 
 local function ends_by_itself(hold)
-  return (string.match(hold, HOLD) or string.match(hold, LEFT)) and redis.call('PTTL', KEYS[1]) ~= -1
+  return (string.match(hold, HOLD) or string.match(hold, REMNANT)) and redis.call('PTTL', KEYS[1]) ~= -1
 end
 
 look(KEYS[1], ends_by_itself, 'GET', KEYS[1])

@@ -1,7 +1,7 @@
--- The first half of a release. Nearly always the hold is ours, has the numbers that we know, and nobody waits. So what
--- is left of it is written before it is read, in one command, and hold.lua is not even begun.
+-- The beginning of a release. In the usual case the hold is ours, has the numbers that we know, and nobody waits. So one
+-- command writes the remnant and reads the hold, and the script returns before hold.lua.
 
--- What is left lives for the rest of the ttl, and no longer than this.
+-- The remnant lives for the rest of the ttl, but at most this long.
 local LONGEST_MS = 30000
 
 local left, was = ARGV[9], nil

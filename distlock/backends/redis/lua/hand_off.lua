@@ -1,24 +1,25 @@
--- The hand-off: it stands in the scripts that may give the lock to the next process, behind shared.lua.
+-- The hand-off to the next process. It follows shared.lua.
 
--- A script blocks the server: a long queue of dead waiters is cleared over several calls.
+-- A script blocks the server. So a long queue of dead waiters is cleared by several calls.
 local MAX_SKIPS = 64
 local MAX_DEAF = 16
 
--- Write what is left of a hold where nobody waits. A counter that is pinned says as much.
-local function leave_rest(number, following)
+-- Write the remnant of a hold behind which nobody waits. It is not needed if the counter is pinned.
+local function write_remnant(number, following)
   if is_pinned(following) then
     redis.call('DEL', KEYS[1])
     return
   end
-  -- The hold may have been begun with a longer ttl than that of its last reader: see SHORT_MS.
-  local lifetime = math.max(SHORT_MS, math.min(ttl, LEFT_MS))
+  -- Not less than SHORT_MS: the hold may have begun with a longer ttl than that of its last reader.
+  local lifetime = math.max(SHORT_MS, math.min(ttl, REMNANT_MS))
   redis.call('SET', KEYS[1], number .. ' ' .. following, 'PX', digits(lifetime))
 end
 
--- Give the free lock to the first waiter that lives; of readers and for permits, to those behind it, too. Returns its
--- token and number; or nil, whether the whole queue was seen, and whether it was empty. *mine* needs no push and gets
--- *lifetime*; another gets a push, and the window to acknowledge. *following*: the <next> of the hold before, if known.
-local function pass_on(now, following, mine, lifetime)
+-- Grant the free lock to the first living waiter; for readers and permits, also to those behind it that fit in. Returns
+-- the waiter's token and number; or nil, whether the whole queue was read, and whether it was empty. *mine*, our own
+-- token, gets no push, and *lifetime*. Others get a push, and the window to acknowledge. *following*: the <next> of the
+-- previous hold, if known.
+local function hand_off(now, following, mine, lifetime)
   local deaf, seen, granted, winner, number = {}, false, true, nil, nil
   for _ = 1, MAX_SKIPS do
     local entry = redis.call('LPOP', KEYS[3])
@@ -26,8 +27,8 @@ local function pass_on(now, following, mine, lifetime)
       seen = true
       break
     end
-    local waiter, asks_by, wish, poll, owner = string.match(entry, ENTRY)
-    if owner and lives(asks_by, now) then
+    local waiter, polls_by, wish, poll, owner = string.match(entry, ENTRY)
+    if owner and lives(polls_by, now) then
       if string.find(wish, '/', 1, true) then
         put_back({entry})
         redis.call('DEL', HOLDERS)
@@ -35,7 +36,7 @@ local function pass_on(now, following, mine, lifetime)
       end
       local enters, reads = owner == mine, wish == '0'
       local lease = enters and lifetime or window
-      -- Granted before it is told: a waiter may begin on the push, and the grant may be refused.
+      -- Grant first, and push then: a waiter may begin when it gets the push, but a grant may be refused.
       if reads then
         granted, number = pcall(open, owner, lease, '+', now, following)
         poll = '0'
@@ -43,7 +44,7 @@ local function pass_on(now, following, mine, lifetime)
         granted, number = pcall(grant, owner, tonumber(wish), lease, '+', now, following)
       end
       if not granted then
-        -- The counter is not ours. All that are in line keep their places.
+        -- Another program wrote the counter. All waiters keep their places.
         table.insert(deaf, 1, entry)
         break
       end
@@ -52,16 +53,16 @@ local function pass_on(now, following, mine, lifetime)
         winner = owner
         if reads and admit(now, nil, mine, lifetime) then
           winner = mine
-        elseif not reads and not enters and rests(asks_by, now) then
-          tell_next(now)
+        elseif not reads and not enters and polls_late(polls_by, now) then
+          notify_next(now)
         end
         break
       end
-      -- Nobody listens: dead, or about to connect again.
+      -- The waiter does not listen: it is dead, or about to connect again.
       if #deaf < MAX_DEAF then
         table.insert(deaf, 1, entry)
       end
-      -- It was told nothing, so the next one gets the same numbers.
+      -- The waiter did not get the push, so the next one may get the same numbers.
       following = following or '0' .. number
     end
   end
@@ -70,10 +71,10 @@ local function pass_on(now, following, mine, lifetime)
     return winner, number
   end
   if #deaf > 0 or not seen then
-    -- Others wait: what is left of a hold would say that nobody does.
+    -- Waiters are left, so no remnant is written: it would say that nobody waits.
     redis.call('DEL', KEYS[1])
     if granted and following then
-      -- So the counter says how far the numbers were used.
+      -- Without a remnant, the counter has to say which numbers were used.
       write_counter(tonumber(following), now)
     end
   end
@@ -83,11 +84,10 @@ local function pass_on(now, following, mine, lifetime)
   return nil, seen, seen and #deaf == 0
 end
 
--- The same behind a hold that was deleted, which had this number and <next>. What is left of it is written only where
--- nobody waits, who would be passed over.
-local function pass_on_or_leave(now, number, following)
-  local _, _, nobody = pass_on(now, following)
+-- Hand off after a hold with this number and <next> was deleted. Write its remnant if nobody waits.
+local function hand_off_or_leave(now, number, following)
+  local _, _, nobody = hand_off(now, following)
   if nobody and following then
-    leave_rest(number, following)
+    write_remnant(number, following)
   end
 end

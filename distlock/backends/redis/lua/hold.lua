@@ -1,33 +1,35 @@
--- The hold, and what all scripts share: it stands first in each of them.
+-- The hold, and what all scripts share. It stands first in all scripts; only give_back.lua precedes it.
 --
--- KEYS  1 hold     string "<number> <next> <others> <token>", lives as long as the hold (or, not yet acknowledged,
---                  the window). <next>: the first number after its block. <others>: '+' if others may wait, else '-'.
---                  After a release for a while "<number> <next>": it is free, and nobody waits.
---                  <next> begins with a 0 where the counter may be as small as <next>: see pin
+-- KEYS  1 hold     string "<number> <next> <others> <token>". Lives as long as the hold or, before its acknowledgement,
+--                  for the window. <next>: the first number after its block; with a leading 0 if the counter is
+--                  pinned, see pin. <others>: '+' if others may wait, else '-'.
+--                  After a release, for a while, the remnant "<number> <next>": the lock is free, and nobody waits
 --       2 counter  string, above every number that was given out: <next>, rounded up to a multiple of RESERVED
---       3 queue    list of the waiting processes, the oldest first:
---                  "<process> <asks again by, ms> <span> <poll> <token>"
--- ARGV  1 process    2 key, as the push tells it    3 window, ms    4 fence_ttl, ms    5 ttl, ms    6 span
---       7 '1' to queue, '0' to leave no trace    8 token
+--       3 queue    list of the waiting processes, the first one first:
+--                  "<process> <time of its next poll, ms> <span> <number of its poll> <token>"
+-- ARGV  1 process    2 key, for pushes    3 window, ms    4 fence_ttl, ms    5 ttl, ms    6 span (see waiters.lua)
+--       7 '1': queue if the lock is taken; '0': don't    8 token
 
--- What a hold looks like, and what is left of one.
-local HOLD, LEFT = '^(%d+) (%d+) ([+-]) (.+)$', '^(%d+) (%d+)$'
+-- The patterns of a hold, and of a remnant.
+local HOLD, REMNANT = '^(%d+) (%d+) ([+-]) (.+)$', '^(%d+) (%d+)$'
 
--- No waiter leaves the queue alone for half that long, so it only goes when all waiters did.
+-- Every waiter polls, and restarts this lifetime, at least twice as often. So the queue expires only when all waiters
+-- are gone.
 local QUEUE_TTL_MS = 60000
--- The counter is written once for so many numbers, a tenth of a second of the clock. The hold remembers how many of
--- them were given out. Where it ends by itself nobody knows that, and the next hold begins at the counter. The clock has
--- passed the counter by then, so that numbers do not run ahead of it, unless the lease was shorter than SHORT_MS.
+-- The counter is written once for this many numbers, which are a tenth of a second of the clock in microseconds. The
+-- hold says how many of them were given out. If the hold expires, that is lost, and the next hold begins at the counter.
+-- By then the clock has passed the counter, so that numbers do not run ahead of the clock, unless the lease was shorter
+-- than SHORT_MS.
 local RESERVED = 131072
 local SHORT_MS = math.ceil(RESERVED / 1000)
--- Beyond this a double, which is what Lua counts with, leaves numbers out.
+-- Lua's numbers are doubles, which can't represent every integer above this one.
 local MAX_NUMBER = 9007199254740992
 
 local process, key, token = ARGV[1], ARGV[2], ARGV[8]
 local window, fence_ttl, ttl, span = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 
--- Of the hold: its token, its number, the one after its block, and whether others may wait. Where the lock is free,
--- no token, and numbers if some are left. What we did not write is nobody's: ''.
+-- Return the hold's token, number, <next> and <others>. If the lock is free, return nil, and the numbers of the remnant,
+-- if any. If another program wrote the value, return ''.
 local function holder()
   local hold = redis.pcall('GET', KEYS[1])
   if not hold then
@@ -41,7 +43,7 @@ local function holder()
   end
   local number, following, others, owner = string.match(hold, HOLD)
   if not owner then
-    number, following = string.match(hold, LEFT)
+    number, following = string.match(hold, REMNANT)
     if not number then
       return ''
     end
@@ -49,13 +51,13 @@ local function holder()
   return owner, number, following, others
 end
 
--- The server's clock in microseconds. Asked once per script: it moves on while a script runs.
+-- Return the server's clock in microseconds. A script calls this once, because time moves on while it runs.
 local function clock()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 
--- "%d" because tostring and ".." write a number of this size as 1.7e+15.
+-- Return *number* as text. tostring and ".." would write a number of this size as 1.7e+15.
 local function digits(number)
   return string.format('%d', number)
 end
@@ -68,7 +70,7 @@ local function is_pinned(following)
   return string.sub(following, 1, 1) == '0'
 end
 
--- Let the counter of a hold with a short lease be its <next>, so that no number is lost if it ends by itself.
+-- Pin the counter: set it to the <next> of a hold with a short lease, so that no number is lost if the hold expires.
 local function pin()
   local owner, number, following, others = holder()
   if others and not is_pinned(following) then
@@ -77,7 +79,7 @@ local function pin()
   end
 end
 
--- Start the lease anew. PEXPIRE comes first, since a full server refuses the other commands.
+-- Restart the lease. PEXPIRE comes first, because a server that is out of memory refuses the other commands.
 local function extend()
   redis.call('PEXPIRE', KEYS[1], digits(ttl))
   if ttl < SHORT_MS then
@@ -85,8 +87,8 @@ local function extend()
   end
 end
 
--- Return the number that the counter needs for a block that ends before *after*; nil where it is large enough, as the
--- <next> of the hold before shows.
+-- Return the value that the counter needs for a block that ends before *after*; nil if *following*, the <next> of the
+-- previous hold, shows that the counter is large enough.
 local function reservation(after, lifetime, following)
   if lifetime < SHORT_MS then
     return after
@@ -96,22 +98,22 @@ local function reservation(after, lifetime, following)
   end
 end
 
--- Write the hold of *owner*: a block of *reserve* numbers, and where *counter* is not nil the counter.
+-- Write the hold of *owner* with a block of *reserve* numbers. Write the counter, too, if *counter* is not nil.
 local function write(owner, number, reserve, lifetime, others, now, counter)
   local after = (lifetime < SHORT_MS and '0' or '') .. digits(number + reserve)
-  -- The first write is one that a full server refuses, so that an acquire fails before it changed anything.
+  -- SET comes first: a server that is out of memory refuses it, so that an acquisition fails before it changes anything.
   redis.call('SET', KEYS[1], digits(number) .. ' ' .. after .. ' ' .. others .. ' ' .. owner, 'PX', digits(lifetime))
   if counter then
     write_counter(counter, now)
   end
 end
 
--- Make *owner* the holder and reserve its block of numbers. Returns the first of them, as text.
+-- Make *owner* the holder, and reserve a block of numbers. Returns the first number, as text.
 --
--- A number is the larger of the clock and *following*, the <next> of the hold before; where that is not known, of the
--- clock and the counter. So it grows although all of it is forgotten: by then the clock has passed it. Hence the counter
--- lives for as long as it is ahead of the clock, plus fence_ttl, which is how far the clock may be set back without harm.
--- *least* is for a counter that was forgotten too early.
+-- The number is the maximum of the clock and *following*, the <next> of the previous hold; if that is unknown, of the
+-- clock and the counter. So numbers grow even if the counter has expired, because the clock has passed it by then: the
+-- counter lives as long as it is ahead of the clock, plus fence_ttl, by which the clock may be set back without harm.
+-- *least* raises the number if the counter was lost too early.
 local function grant(owner, reserve, lifetime, others, now, following, least)
   local number = math.max(tonumber(following) or 0, now, least or 0)
   local reserved = reservation(number + reserve, lifetime, following)
@@ -130,7 +132,7 @@ local function grant(owner, reserve, lifetime, others, now, following, least)
   end
   write(owner, number, reserve, lifetime, others, now, reserved)
   if reserved and others == '+' then
-    -- Where the lock goes round so fast that nobody has to ask again, nobody else does this.
+    -- If hand-offs are so quick that no waiter polls, nothing else restarts this lifetime.
     redis.call('PEXPIRE', KEYS[3], QUEUE_TTL_MS)
   end
   return digits(number)

@@ -1,16 +1,17 @@
--- A latch: make it, count it down, delete it, look at it.
+-- Make a latch, count it down, delete it, or look at it.
 --
--- KEYS     1 latch    hash: maker, total, left, ttl in ms, made (when); and for each part that was
---                    counted, by how much
---          2 watched  set of the processes that are told when it opens, or is deleted
--- ARGV     1 'make', 'count', 'delete' or 'look'    2 key, as the push tells it
+-- KEYS     1 latch    hash: maker, total, left, ttl in ms, made (the time); and the amount of each part that
+--                    was counted
+--          2 watched  set of the processes to notify when the latch is opened or deleted
+-- ARGV     1 'make', 'count', 'delete' or 'look'    2 key, for pushes
 --          make   3 maker    4 total    5 ttl, ms
---          count  3 part     4 by how much    5 the life that is counted, "<maker>@<made>"; '': any
---          delete 3 the life that is deleted; '': any
---          look   3 process, or ''
--- Returns  {maker, total, left, ms that it has left, life}, or {} where there is none. Of one that it deletes: what it was
+--          count  3 part     4 amount    5 the life to count, "<maker>@<made>"; '': any
+--          delete 3 the life to delete; '': any
+--          look   3 the process, to watch the latch; '': don't
+-- Returns  {maker, total, left, remaining lifetime in ms, life}, or {} if there is no such latch. 'delete' returns the
+--          latch that it has deleted
 
--- Those that wait look again long before that.
+-- Processes that watch a latch look at it again long before this.
 local WATCHED_MS = 60000
 
 local what, key = ARGV[1], ARGV[2]
@@ -26,14 +27,14 @@ local function alive()
   end
   local rest = redis.call('PTTL', KEYS[1])
   if rest < 0 then
-    -- Somebody took its lifetime away, and it would stay for ever.
+    -- Another program has removed the lifetime: restore it.
     redis.call('PEXPIRE', KEYS[1], ttl)
     rest = tonumber(ttl)
   end
   return {maker, tonumber(total), tonumber(left), rest, maker .. '@' .. (made or '')}, ttl
 end
 
-local function tell()
+local function notify()
   for _, process in ipairs(redis.call('SMEMBERS', KEYS[2])) do
     redis.call('PUBLISH', 'dl:2:ch:' .. process, '0 0 0 ' .. key)
   end
@@ -42,18 +43,18 @@ end
 
 local latch, ttl = alive()
 if what == 'make' and not latch then
-  -- What has no maker is not ours: a hash of somebody else.
+  -- A key without a maker was written by another program.
   if redis.call('EXISTS', KEYS[1]) == 1 then
     error('FOREIGN')
   end
-  -- A maker that repeats its request may make another life after the first one was deleted. The time tells them apart.
+  -- A maker that repeats its request may make another life after the first one was deleted. The times differ.
   local made = table.concat(redis.call('TIME'), '.')
   redis.call('HSET', KEYS[1], 'maker', ARGV[3], 'total', ARGV[4], 'left', ARGV[4], 'ttl', ARGV[5], 'made', made)
   redis.call('PEXPIRE', KEYS[1], ARGV[5])
   return {ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[3] .. '@' .. made}
 end
 local life = what == 'count' and ARGV[5] or what == 'delete' and ARGV[3] or ''
--- A later life is none of the caller's business.
+-- The caller's life is over.
 if not latch or life ~= '' and life ~= latch[5] then
   return {}
 end
@@ -62,11 +63,11 @@ if what == 'count' and latch[3] > 0 and redis.call('HSETNX', KEYS[1], ARGV[3], A
   redis.call('HSET', KEYS[1], 'left', string.format('%d', latch[3]))
   redis.call('PEXPIRE', KEYS[1], ttl)
   if latch[3] == 0 then
-    tell()
+    notify()
   end
 elseif what == 'delete' then
   redis.call('DEL', KEYS[1])
-  tell()
+  notify()
 elseif what == 'look' and ARGV[3] ~= '' and latch[3] > 0 then
   redis.call('SADD', KEYS[2], ARGV[3])
   redis.call('PEXPIRE', KEYS[2], WATCHED_MS)

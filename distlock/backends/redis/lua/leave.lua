@@ -1,21 +1,21 @@
--- Give back what is ours: a whole hold, what a reader has, or permits. The last one out hands off, and each permit
--- lets in who is first.
+-- Release a hold, of any mode. The end of an exclusive hold or of the last shared one hands the lock off. Permits that
+-- are released let in the first waiters.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua
--- Returns  {token, 1}  it was ours
+-- Returns  {token, 1}  the hold was ours
 --          {token, 0}  it was not
 
 local owner, number, following, others = holder()
 
 if owner == token then
-  -- First a command that no server refuses: after it, a server out of memory lets the rest of the script pass too.
-  -- And whatever fails below, the lock is free.
+  -- DEL is allowed even when the server is out of memory. After it the server allows the rest of the script, too. And
+  -- if anything below fails, the lock is free.
   redis.call('DEL', KEYS[1])
   if others == '+' then
-    pass_on_or_leave(clock(), number, following)
+    hand_off_or_leave(clock(), number, following)
   else
-    leave_rest(number, following)
+    write_remnant(number, following)
   end
   return {token, 1}
 end
@@ -32,9 +32,9 @@ if settle(now, permits) then
     admit(now, permits)
   end
 elseif others == '-' then
-  leave_rest(number, following)
+  write_remnant(number, following)
 else
   redis.call('DEL', KEYS[1])
-  pass_on_or_leave(now, number, not permits and following or nil)
+  hand_off_or_leave(now, number, not permits and following or nil)
 end
 return {token, 1}

@@ -1,15 +1,15 @@
--- The middle of a request, where somebody else holds: whether that ends. It needs nothing of the queue, so that one
--- that does not wait is told soon.
+-- The middle of a request, if another process holds the lock: check that its hold will end. A request that does not
+-- wait is answered here, before the queue is read.
 
--- For how long a hold of unknown ttl lives at least, ms. Its holder renews it every third of that, if it lives; ours
--- may be shorter, and over before.
+-- The least lifetime that is given to a hold whose ttl we don't know. A living holder renews the hold every third of
+-- its own ttl, which may be longer than ours.
 local LONGEST_TTL_MS = 600000
 
--- Somebody took the lifetime of a hold away. A holder that lives renews it; what no process of ours wrote is left
--- alone. Returns whether it ends now.
-local function give_an_end(owner)
+-- Give a hold a lifetime after somebody has removed it. A living holder renews the hold. Returns false, and changes
+-- nothing, if *owner* is no token of distlock.
+local function restore_lifetime(owner)
   if owner == 'readers' then
-    -- See shared.lua: the last of their leases is known.
+    -- The hold lives as long as the last lease: see shared.lua.
     local holders = KEYS[1] .. ':holders'
     local last = redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2]
     if last then
@@ -25,11 +25,11 @@ local function give_an_end(owner)
 end
 
 local left = -1
--- Who joins others leaves it to them, and to its own next ask, to see when the hold ends.
+-- A request that joins other waiters does not look: they do, and its own next poll does.
 if owner and (not wait or known ~= '' or others == '-') then
   left = redis.call('PTTL', KEYS[1])
   if left == -1 then
-    return {token, give_an_end(owner) and UNENDING or FOREIGN}
+    return {token, restore_lifetime(owner) and UNENDING or FOREIGN}
   end
   if not wait then
     return {token, BUSY}

@@ -1,25 +1,26 @@
--- The place of a process in the queue.
+-- The queue entry of a process, and its poll interval.
 
--- How long a waiter rests between two asks, ms: one in front this long, the others longer by so much for each
--- process before them, up to the last number. They are told when it is their turn, so a crowd need not ask often.
-local SHORTEST_REST_MS, REST_MS, REST_PER_PLACE_MS, LONGEST_REST_MS = 250, 1000, 20, 20000
+-- Poll intervals, ms: for the first waiters POLL_MS, or less; for others POLL_PER_PLACE_MS for each process before them,
+-- up to LONGEST_POLL_MS. Waiters get a push when it is their turn, so a crowd need not poll often.
+local SHORTEST_POLL_MS, POLL_MS, POLL_PER_PLACE_MS, LONGEST_POLL_MS = 250, 1000, 20, 20000
 
--- How long one rests that has so many before it.
-local function rest_of(place)
+-- Return the poll interval of a waiter with *place* processes before it.
+local function interval_of(place)
   if place == 0 then
-    -- Should its push be lost, it asks while the hand-off is still worth something.
-    return math.min(REST_MS, math.max(window, SHORTEST_REST_MS))
+    -- If the push is lost, the first waiter polls before its hold ends with the window.
+    return math.min(POLL_MS, math.max(window, SHORTEST_POLL_MS))
   end
-  return math.min(math.max(REST_MS, place * REST_PER_PLACE_MS), LONGEST_REST_MS)
+  return math.min(math.max(POLL_MS, place * POLL_PER_PLACE_MS), LONGEST_POLL_MS)
 end
 
--- What it said before still holds: see tell_next.
-local function written(now, known, rest)
+-- Return the entry. The time of the next poll is never earlier than in the entry before: see notify_next.
+local function entry_text(now, known, interval)
   local said = tonumber(string.match(known, '^%S+ (%d+)') or 0)
-  return process .. ' ' .. digits(math.max(now / 1000 + rest, said)) .. ' ' .. ARGV[6] .. ' ' .. ARGV[9] .. ' ' .. token
+  local polls_by = digits(math.max(now / 1000 + interval, said))
+  return process .. ' ' .. polls_by .. ' ' .. ARGV[6] .. ' ' .. ARGV[9] .. ' ' .. token
 end
 
--- Where this process is in the queue. Only where an answer was lost it is not sure what it has there.
+-- Return the place of this process in the queue. After '?', *known* is uncertain, because an answer was lost.
 local function find(known)
   local doubt, entry = string.match(known, '^(%??)(.*)$')
   local place = entry ~= '' and redis.call('LPOS', KEYS[3], entry)
@@ -34,29 +35,28 @@ local function find(known)
   return false
 end
 
--- Keeps the place of a process that is in the queue already. Its entry takes the newest token, because a process
--- has one ask under way: the older one was given up. Returns how long it rests, its entry, and whether the queue
--- is new.
+-- Join the queue, or keep the place in it. The entry gets the newest token, because a process has one request at a
+-- time: an older one was given up. Returns the poll interval, the entry, and whether the queue is new.
 local function queue(now, known)
   local place = find(known)
   if place then
-    local rest = rest_of(place)
-    local entry = written(now, known, rest)
-    -- First a write that no server refuses: after it, a server out of memory lets the rest of the script pass
-    -- too. A waiter that is new there is refused before anything is changed.
+    local interval = interval_of(place)
+    local entry = entry_text(now, known, interval)
+    -- PEXPIRE is allowed even when the server is out of memory. After it the server allows LSET, too. A new waiter is
+    -- refused by RPUSH, before anything has changed.
     redis.call('PEXPIRE', KEYS[3], QUEUE_TTL_MS)
     redis.call('LSET', KEYS[3], place, entry)
-    return rest, entry, false
+    return interval, entry, false
   end
-  local entry = written(now, known, REST_MS)
+  local entry = entry_text(now, known, POLL_MS)
   local length = redis.call('RPUSH', KEYS[3], entry)
-  local rest = rest_of(length - 1)
-  if rest > REST_MS then
-    entry = written(now, known, rest)
+  local interval = interval_of(length - 1)
+  if interval > POLL_MS then
+    entry = entry_text(now, known, interval)
     redis.call('LSET', KEYS[3], -1, entry)
   end
-  if length == 1 or rest > REST_MS then
+  if length == 1 or interval > POLL_MS then
     redis.call('PEXPIRE', KEYS[3], QUEUE_TTL_MS)
   end
-  return rest, entry, length == 1
+  return interval, entry, length == 1
 end

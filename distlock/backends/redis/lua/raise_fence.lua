@@ -1,11 +1,11 @@
--- Give the hold a new block of numbers, above one that a database remembers and this server does not.
+-- Give the hold a new block of numbers, above a number that a database has seen.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua, and
 --          9 the number
--- Returns  {token, 1, number}  done, now or before: the lifetime starts anew
---          {token, 0}         it is not ours
---          {token, 2}         ours, but too few numbers are left above that one
+-- Returns  {token, 1, number}  done, now or before. The lifetime has been restarted
+--          {token, 0}         the hold is not ours
+--          {token, 2}         the hold is ours, but too few numbers are left above that number
 
 local floor = tonumber(ARGV[9])
 local owner, number, following, others = holder()
@@ -24,7 +24,7 @@ if floor > MAX_NUMBER / 2 then
   return {token, 2}
 end
 if reads then
-  -- Readers that have come before keep the number that they were told.
+  -- Earlier readers keep the number that they got.
   number = grant(READERS, 1, ttl, others, now, following, floor + 1)
   settle(now)
   return {token, 1, number}

@@ -1,13 +1,13 @@
--- Ask to read, ask again, and acknowledge. What is not answered here is answered in behind.lua.
+-- Request to read, poll for it, or acknowledge it. behind.lua answers what is not answered here.
 --
 -- KEYS     as in hold.lua
--- ARGV     as in request.lua. The span is 0
+-- ARGV     as in request.lua, with the span 0
 -- Returns  as in answers.lua
 
 local wait, known = ARGV[7] == '1', ARGV[10]
 local owner, number, following, others = holder()
 if owner == token then
-  -- A version without readers has handed it over, as to a writer.
+  -- A version of distlock without readers has handed the lock off to us as to a writer.
   extend()
   return {token, HELD, number, 0}
 end

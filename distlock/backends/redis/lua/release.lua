@@ -1,16 +1,16 @@
--- Give the hold back, and hand it over to the next process in the same step. It begins in give_back.lua, and
--- ends in leave.lua.
+-- Release the exclusive hold, and hand it off to the next process in the same step. give_back.lua begins the release,
+-- and leave.lua ends it.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua, and
---          9 "<number> <next>" of the hold, as far as its process knows; '' if it does not
--- Returns  {token, 1}  it was ours
+--          9 "<number> <next>" of the hold, as its process knows it; '': unknown
+-- Returns  {token, 1}  the hold was ours
 --          {token, 0}  it was not
 
 if was == left .. ' + ' .. token then
-  local _, _, nobody = pass_on(clock(), string.match(left, '%d+$'))
-  if nobody and ttl > LEFT_MS then
-    redis.call('PEXPIRE', KEYS[1], digits(LEFT_MS))
+  local _, _, nobody = hand_off(clock(), string.match(left, '%d+$'))
+  if nobody and ttl > REMNANT_MS then
+    redis.call('PEXPIRE', KEYS[1], digits(REMNANT_MS))
   end
   return {token, 1}
 end

@@ -1,10 +1,10 @@
--- Start the lifetime of a hold anew. PEXPIRE is never refused, so a full server does not cost anybody the lock.
+-- Restart the lifetime of a hold. PEXPIRE is allowed even when the server is out of memory, so no lock is lost then.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua
 -- Returns  {token, 1}  done
---          {token, 2}  done, and the hold is wanted back
---          {token, 0}  it is not ours
+--          {token, 2}  done, and the release of the hold was requested
+--          {token, 0}  the hold is not ours
 
 local owner, number, following = holder()
 local ours = owner == token

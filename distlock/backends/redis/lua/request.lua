@@ -1,9 +1,10 @@
--- Ask, ask again, and acknowledge. What can be answered without the queue is answered here, the rest in behind.lua.
+-- Request the lock, poll for it, or acknowledge it. Answers that do not need the queue are given here, and the others in
+-- behind.lua.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua, and
---          9 the poll: a number that grows within the process. The push that hands the lock over echoes it
---          10 what this process has in the queue: its entry, or ''. Behind a '?': as far as it knows
+--          9 the number of the poll, which grows within the process. The push that hands the lock off echoes it
+--          10 the queue entry of this process, or ''. After a '?' the entry is uncertain
 -- Returns  as in answers.lua
 
 local wait, known = ARGV[7] == '1', ARGV[10]

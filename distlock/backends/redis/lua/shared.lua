@@ -1,24 +1,25 @@
--- What several have at once: it stands behind waiters.lua in the scripts that may let one of them in, or out.
+-- Holds that several processes share: readers and permits. It follows waiters.lua.
 --
--- The hold, KEYS[1], has a word in the place of a token, so that to all others it is held by somebody else. It lives
--- as long as the last lease. Of permits it has no block of numbers; <next> is how many are out.
--- Beside it stands a sorted set: "<permits> <token>", a reader's are 0, -> when its lease ends, ms.
+-- The hold, KEYS[1], has the word READERS or PERMITS instead of a token, which no process takes for its own. It lives as
+-- long as the last lease. For permits it has no block of numbers, and <next> is the number of permits that are held.
+-- Beside it is a sorted set: "<permits> <token>", with 0 permits for a reader -> the time when its lease ends, ms.
 
 local READERS, PERMITS = 'readers', 'permits'
 local HOLDERS = KEYS[1] .. ':holders'
--- A script blocks the server: so many are let in at once. The first of them that asks lets in more.
+-- A script blocks the server. So at most this many waiters enter at once. When one of them polls, more enter.
 local MAX_RUN = 16
--- What is left of a hold lives no longer.
-local LEFT_MS = 30000
+-- The longest lifetime of a remnant.
+local REMNANT_MS = 30000
 
--- How many permits are out, of those whose leases have not ended; and how many of these leases are still written.
+-- The number of permits that are held by leases that have not ended, and the number of ended leases that are still in
+-- the sorted set.
 local out, ended = 0, 0
 
 local function shares(owner)
   return owner == READERS or owner == PERMITS
 end
 
--- How one that wants *wish* stands in the sorted set. A writer that becomes a reader does, too.
+-- Return the member of the sorted set for a request with the span *wish*, which after a downgrade is a writer's.
 local function member(wish, owner)
   return (string.match(wish, '^(%d+)/') or '0') .. ' ' .. owner
 end
@@ -31,7 +32,7 @@ local function owner_of(member)
   return string.match(member, '%S*$')
 end
 
--- The tokens of the hold of *owner*.
+-- Return the tokens of all holders, if *owner* is in the hold.
 local function owners(owner)
   if not shares(owner) then
     return {owner}
@@ -47,7 +48,8 @@ local function ms(now, lifetime)
   return digits(math.floor(now / 1000) + lifetime)
 end
 
--- See what is out. *written*: what the hold says. Returns whether the lease of *mine* is one that has ended.
+-- Set *out* and *ended*. *written*: the number of permits in the hold. Returns whether the lease of the member *mine*
+-- has ended.
 local function look(now, written, mine)
   local lost = false
   local gone = redis.call('ZRANGEBYSCORE', HOLDERS, '-inf', ms(now, 0))
@@ -59,7 +61,7 @@ local function look(now, written, mine)
   return lost
 end
 
--- Whether *wish* may enter beside those that are inside.
+-- Return whether a request with the span *wish* is compatible with the holds.
 local function fits(wish)
   local permits, limit = string.match(wish, '^(%d+)/(%d+)$')
   if permits then
@@ -68,8 +70,8 @@ local function fits(wish)
   return wish == '0'
 end
 
--- Write until when both keys live. *permits*: the hold's number, if it is one of permits. Returns whether anybody is
--- left inside.
+-- Remove ended leases, and update the lifetimes of both keys. *permits*: the number of the hold if it is of permits,
+-- else nil. Returns whether any holder is left.
 local function settle(now, permits)
   if ended > 0 then
     redis.call('ZREMRANGEBYSCORE', HOLDERS, '-inf', ms(now, 0))
@@ -81,7 +83,7 @@ local function settle(now, permits)
   if permits then
     redis.call('SET', KEYS[1], permits .. ' ' .. digits(out) .. ' + ' .. PERMITS, 'PXAT', last)
   else
-    -- Before PEXPIREAT, which deletes what has ended just now.
+    -- Before PEXPIREAT, which deletes the hold if the last lease has ended just now.
     if tonumber(last) - now / 1000 < SHORT_MS then
       pin()
     end
@@ -91,7 +93,8 @@ local function settle(now, permits)
   return true
 end
 
--- Start the lease of *one* anew, if it has not ended. PEXPIRE comes first, since a full server refuses the other.
+-- Restart the lease of the member *one*, unless it has ended. PEXPIRE comes first, because a server that is out of
+-- memory refuses ZADD.
 local function keep(one, now, permits)
   local ends = redis.call('ZSCORE', HOLDERS, one)
   if not ends or tonumber(ends) <= math.floor(now / 1000) then
@@ -103,23 +106,23 @@ local function keep(one, now, permits)
   return true
 end
 
--- Begin a hold of readers, with *owner* as the first. As grant().
+-- Begin a hold of readers, with *owner* as the first. Arguments and result are those of grant.
 local function open(owner, lifetime, others, now, following)
   local number = grant(READERS, 1, lifetime, others, now, following)
-  -- Somebody may have deleted the hold of former ones.
+  -- The set of former readers may be left over, if somebody has deleted their hold.
   redis.call('DEL', HOLDERS)
   redis.call('ZADD', HOLDERS, ms(now, lifetime), member('0', owner))
   redis.call('PEXPIREAT', HOLDERS, ms(now, lifetime))
   return number
 end
 
--- Let in those in front that fit. *mine* needs no push and gets *lifetime*; the others get a push, and the window to
--- ask. Returns whether *mine* is among them. *permits*: as in settle.
+-- Let the first waiters in, as long as they fit. *mine*, our own token, gets no push, and *lifetime*. Others get a push,
+-- and the window to acknowledge. Returns whether *mine* has entered. *permits*: as for settle.
 local function admit(now, permits, mine, lifetime)
   local inside, deaf, gone, late, found = {}, {}, 0, false, false
   for _, entry in ipairs(redis.call('LRANGE', KEYS[3], 0, MAX_RUN - 1)) do
-    local waiter, asks_by, wish, _, owner = string.match(entry, ENTRY)
-    if owner and lives(asks_by, now) then
+    local waiter, polls_by, wish, _, owner = string.match(entry, ENTRY)
+    if owner and lives(polls_by, now) then
       if not fits(wish) then
         break
       end
@@ -129,9 +132,9 @@ local function admit(now, permits, mine, lifetime)
         out = out + permits_of(member(wish, owner))
         table.insert(inside, ms(now, enters and lifetime or window))
         table.insert(inside, member(wish, owner))
-        late = late or rests(asks_by, now)
+        late = late or polls_late(polls_by, now)
       else
-        -- Nobody listens: dead, or about to connect again.
+        -- The waiter does not listen: it is dead, or about to connect again.
         table.insert(deaf, 1, entry)
       end
     end
@@ -145,7 +148,7 @@ local function admit(now, permits, mine, lifetime)
     redis.call('ZADD', HOLDERS, unpack(inside))
     settle(now, permits)
     if late then
-      tell_next(now)
+      notify_next(now)
     end
   end
   return found

@@ -1,36 +1,36 @@
--- Those that wait: it stands in the scripts that may let one of them in, behind hold.lua.
+-- The waiters in the queue. It follows hold.lua.
 
--- What a waiter looks like. What it wants: a number is the span of its block, 0 a reader, "3/10" three of ten permits.
+-- The pattern of a queue entry. Its span is a number for an exclusive lock, 0 to read, and "3/10" for 3 of 10 permits.
 local ENTRY = '^(%S+) (%d+) ([%d/]+) (%d+) (.*)$'
--- One that did not ask for this much longer than it said is dead.
+-- A waiter whose poll is overdue by more than this is dead.
 local STALE_MS = 3000
--- A waiter that asks again within this is left alone.
+-- A waiter that polls within this time needs no notification.
 local SOON_MS = 1000
--- So far behind the front one is told to ask, where the line moves fast: so many may hang together.
+-- In a queue that moves fast, a waiter this many places behind the first is notified, too: the ones before it may hang.
 local BEHIND = 8
 
-local function lives(asks_by, now)
-  return now / 1000 - tonumber(asks_by) <= STALE_MS
+local function lives(polls_by, now)
+  return now / 1000 - tonumber(polls_by) <= STALE_MS
 end
 
-local function rests(asks_by, now)
-  return tonumber(asks_by) - now / 1000 > SOON_MS
+local function polls_late(polls_by, now)
+  return tonumber(polls_by) - now / 1000 > SOON_MS
 end
 
--- A long line that moves fast brings a waiter to its front before its rest is over. Should the one before it not take
--- what it was handed, nobody would see that for as long. So the next in line is told to ask, by a push of no poll. And
--- one a few places behind: from then on it rests no longer than those in front, should all before it hang together.
-local function tell_next(now)
+-- Have the next waiter poll, by a push with the poll number 0. In a long queue that moves fast, a waiter gets to the
+-- front before its long poll interval is over. If the process that got the lock hangs, nobody would notice for so long.
+-- A waiter a few places behind is notified, too, so that its interval gets short: the waiters before it may all hang.
+local function notify_next(now)
   local line = redis.call('LRANGE', KEYS[3], 0, BEHIND)
   for _, entry in ipairs({line[1] or '', line[1 + BEHIND] or ''}) do
-    local waiter, asks_by = string.match(entry, ENTRY)
-    if waiter and rests(asks_by, now) then
+    local waiter, polls_by = string.match(entry, ENTRY)
+    if waiter and polls_late(polls_by, now) then
       redis.call('PUBLISH', 'dl:2:ch:' .. waiter, '0 0 0 ' .. key)
     end
   end
 end
 
--- They do not hear, but keep their places in front until they are stale.
+-- Put waiters that do not listen back to the front, where they stay until they are dead.
 local function put_back(deaf)
   if #deaf > 0 then
     redis.call('LPUSH', KEYS[3], unpack(deaf))

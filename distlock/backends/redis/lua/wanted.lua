@@ -1,11 +1,11 @@
--- Which holds are wanted back: it stands behind hold.lua in the scripts that write that, or look.
+-- Requested releases. It follows hold.lua.
 --
--- Beside the hold, KEYS[1], stands a string for a while: the tokens that are wanted back, each between two spaces. The
--- hold itself has no room for it: older versions would take it for somebody else's.
+-- They are in a string beside the hold, KEYS[1]: the tokens whose release was requested, each between two spaces. They
+-- are not in the hold itself, because older versions would take it for another program's value.
 
 local WANTED = KEYS[1] .. ':wanted'
 
--- Whether the hold of *owner* is.
+-- Return whether the release of *owner*'s hold was requested.
 local function is_wanted(owner)
   local tokens = redis.pcall('GET', WANTED)
   return type(tokens) == 'string' and string.find(tokens, ' ' .. owner .. ' ', 1, true) ~= nil
