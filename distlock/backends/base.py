@@ -53,7 +53,7 @@ class Capabilities:
     latch: bool = False
 
 
-#: Capability -> what is missing without it, and what to do, or to name another lock service.
+#: Capability -> what users lack without it, and the remedy, before "or name another lock service".
 _LACKING = {
     "fence": (
         "its later locks have no larger numbers, by which a database could tell them from earlier ones",

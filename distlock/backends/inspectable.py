@@ -162,7 +162,7 @@ class Announces(Inspectable, Protocol):
         deadline: float = math.inf,
         lease: float = 0.0,
     ) -> bool:
-        """Publish the *rows* of this process, and withdraw those of the keys *gone*.
+        """Publish the *rows* of this process, and withdraw the rows of the keys *gone*.
 
         The rows of other keys stay. All rows expire after *life* seconds, unless this is called again. Return
         False if earlier rows had expired: then publish all rows again.
@@ -204,12 +204,12 @@ def connections(
     """Return a finding about the connections of a server.
 
     Args:
-        here: How many are open.
-        most: How many the server allows; 0 if that is unknown.
-        ours: How many one of our processes opens at most.
+        here: The number of open connections.
+        most: The number that the server allows; 0 if it is unknown.
+        ours: The largest number that one process of distlock opens.
         setting: The server's setting for *most*.
         lower: Whether the option max_connections bounds *ours*.
-        shown: What to show for *ours*, by default the number.
+        shown: The text to show for *ours*. By default, the number.
     """
     said = f"{here} of at most {most or '?'} are open; one process opens up to {shown or ours}."
     if not most or here + ours <= most * _NEARLY_ALL:

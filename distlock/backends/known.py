@@ -91,7 +91,7 @@ def word_of(made: object) -> str:
 
 
 def schemes() -> list[str]:
-    """Return every scheme: ours, then those of the installed distributions."""
+    """Return every scheme: distlock's, then the schemes of the installed distributions."""
     return [*BUILT_IN, *sorted({point.name for point in _offers()} - BUILT_IN.keys())]
 
 

@@ -97,7 +97,7 @@ class LatchRecord:
         self._parts = dict.fromkeys(parts)
 
     def is_life(self, life: str) -> bool:
-        """Return whether *life* ("": any) is that of this record, where the maker identifies it."""
+        """Return whether *life* is the life of this record, which its maker identifies. "" means any life."""
         return life in ("", self.maker)
 
     def count(self, by: int, part: str) -> bool:

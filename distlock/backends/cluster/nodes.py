@@ -306,7 +306,7 @@ class ClusterNodes:
         return place not in self._slots.values()
 
     def _explained(self, failure: BackendUnavailable) -> BackendUnavailable:
-        """Return *failure*, or an error that says what is wrong with the cluster as a whole."""
+        """Return *failure*, or an error about the whole cluster if the cluster is down."""
         if not server_error(failure).startswith("CLUSTERDOWN"):
             return failure
         explained = BackendUnavailable(

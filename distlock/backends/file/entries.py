@@ -137,7 +137,7 @@ def spot_of_entry(entry: QueueEntry) -> Spot:
 
 
 def parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[QueueEntry]:
-    """Yield the entries for those of *names* in *folder* that begin with *prefix*."""
+    """Yield the entries of all *names* in *folder* that begin with *prefix*."""
     for name in names:
         if name.startswith(prefix) and (entry := _entry(folder, name)) is not None:
             yield entry
@@ -178,7 +178,7 @@ def is_front(last: QueueEntry, living: Iterable[QueueEntry]) -> bool:
 
 
 def other_limit(mine: QueueEntry, line: Iterable[QueueEntry]) -> int:
-    """Return a limit of an entry of *line* that differs from that of *mine*; 0 if there is none."""
+    """Return a limit in *line* that differs from the limit of *mine*; 0 if there is none."""
     if mine.wants.mode != PERMIT:
         return 0
     limits = (entry.wants.limit for entry in line if entry.wants.mode == PERMIT)

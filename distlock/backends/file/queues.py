@@ -354,7 +354,7 @@ class Unresponsive:
         self._since: dict[str, dict[int, float]] = {}
 
     def overdue(self, token: str, idle: Iterable[QueueEntry], window: float) -> tuple[list[int], float]:
-        """Return the tickets of those of *idle* that have not taken the lock for *window* seconds.
+        """Return the tickets of the *idle* contenders that have not taken the lock for *window* seconds.
 
         If there are none, return [] and when to look again, seconds from now; ``inf`` if all have taken it.
         """
@@ -380,7 +380,7 @@ class Holds:
     def __init__(self, line: FileQueues, contender: int) -> None:
         self._queues = line
         self._contender = contender
-        #: Our entries by token, and those of them that have the lock.
+        #: Our entries, and our entries that have the lock, by token.
         self.entries: dict[str, QueueEntry] = {}
         self.held: dict[str, QueueEntry] = {}
         #: The first fence of each hold.
@@ -441,7 +441,7 @@ class Holds:
         return self._renamed(request.token, raised) if raised is not None else None
 
     def downgrade(self, request: LockRequest, mine: QueueEntry, patience: float) -> bool:
-        """Turn our hold into that of a reader. Return False if it is gone."""
+        """Turn our hold into a reader's. Return False if the hold is gone."""
         reading = self._queues.downgrade(spot_of(request.key), mine, request.span, patience)
         if reading is None:
             return False

@@ -133,7 +133,7 @@ class Tree:
     def require_file(self, status: os.stat_result, name: str) -> None:
         """Raise unless *name* is a regular file that only trusted users can change."""
         self._require(status, f"{self._directory.root}/{name}")
-        # By a second hard link, another user could make us write into some other file of ours.
+        # By a second hard link, another user could have us write into another one of this user's files.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise Distrusted(
                 f"{self._directory.root}/{name} is no plain file with one name: somebody put it there. Stop "
@@ -142,7 +142,7 @@ class Tree:
 
     def _rights(self) -> int:
         mode = os.fstat(self._base).st_mode
-        # In a sticky directory, where everybody may create files, ours belong to this user alone.
+        # In a sticky directory, everybody may create files, so only this user may read and write ours.
         return mode & ~0o070 if mode & stat.S_IWOTH else mode
 
     def enter(self, name: str, parent: int) -> int:

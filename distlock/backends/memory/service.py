@@ -86,7 +86,7 @@ class KeyRecord:
         return sum(hold.entry.request.permits for hold in self.holds if hold.mode == PERMIT)
 
     def other_limit(self, request: LockRequest) -> int:
-        """Return a limit of another request that differs from that of *request*; 0: there is none."""
+        """Return a limit of another request that differs from *request*'s limit; 0 if there is none."""
         if request.mode != PERMIT:
             return 0
         limits = [entry.request.limit for entry in (*(hold.entry for hold in self.holds), *self.queue)]

@@ -69,7 +69,7 @@ class RedisAddress:
         self.path = unquote(parts.path) or "/" if parts.scheme == "unix" else None
         place = Endpoint(self.host, self.port)
         self.shown = shown or (str(place) if self.path is None else f"unix://{self.path}")
-        # A special character in a password may make the rest of it look like a port or a path.
+        # After an unquoted special character, a part of the password would look like a port or a path.
         if self.port == 0 or "@" in f"{parts.path}{parts.query}" or (self.path and parts.hostname):
             self._unreadable()
         if not all(pairs):
@@ -276,7 +276,7 @@ def redlock_addresses(url: str) -> list[RedlockAddress]:
     return found
 
 
-#: redis-py's classes that connect to one server, and their URL schemes. Other classes may do anything.
+#: redis-py's classes that connect to one server, and their URL schemes. Other classes are refused.
 _CONNECTIONS = {"Connection": "redis", "SSLConnection": "rediss", "UnixDomainSocketConnection": "unix"}
 _POOLS = ("ConnectionPool", "BlockingConnectionPool")
 _MODULES = ("redis.connection", "redis.asyncio.connection")

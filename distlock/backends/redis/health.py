@@ -15,7 +15,7 @@ from distlock.backends.redis.scripts import command
 #: Sends one command and returns its reply, or None if the server refused it.
 Send = Callable[..., object]
 
-#: From this difference between the server's clock and ours on, seconds, there is a warning.
+#: A larger difference between the server's clock and this host's is a warning. In seconds.
 _APART = 2.0
 #: The format before `FORMAT`. A process that used it within the last `_LATELY` seconds is an error.
 _FORMER, _LATELY = "dl:1", 60.0
@@ -29,7 +29,7 @@ def examine(send: Send, most_connections: int, in_cluster: bool, listens: bool) 
     Args:
         send: Sends one command.
         most_connections: How many connections for calls each process may open.
-        in_cluster: Whether the URL is that of a cluster.
+        in_cluster: Whether the URL names a cluster.
         listens: Whether each process has one more connection, for its subscription.
     """
     info = info_in(send("INFO"))
@@ -211,7 +211,7 @@ def warn_of_eviction(address: RedisAddress, connection: RedisConnection, deadlin
         (reply,) = connection.ask([command(*words)], deadline)
         return reply
 
-    # Ask first whether we may ask, because the server's ACL LOG shows what was denied.
+    # Check the permission first, because the server's ACL LOG would show a denied command.
     allowed = send("EVAL", _MAY_LOOK, 0)
     if allowed != 1:
         return not isinstance(allowed, ReplyError)

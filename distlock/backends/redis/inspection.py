@@ -58,7 +58,7 @@ _SPECIAL = re.compile(rb"[*?\[\]\\]")
 
 
 class RedisStatus(BoundedCalls, ABC):
-    """The part of a backend that publishes the status of its process, and reads that of the others."""
+    """The part of a backend that publishes the status of its process, and reads that of all processes."""
 
     process: str
     _has_published: bool = False
@@ -121,7 +121,7 @@ class RedisStatus(BoundedCalls, ABC):
                     yield SeenProcess(process.decode(), host, pid, _read(field, value), silent)
 
     def withdraw_status(self, deadline: float = math.inf) -> None:
-        """Withdraw what this process has published, when the client is closed."""
+        """Withdraw the status of this process, when the client is closed."""
         if self._has_published:
             self._has_published = False
             gone = [command("DEL", _entry(self.process)), command("HDEL", PROCESSES, self.process)]

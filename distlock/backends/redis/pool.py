@@ -141,7 +141,7 @@ class Pool:
         return True
 
     def lend(self, posted: PostedCall | None = None) -> RedisConnection | None:
-        """Lend an idle connection, or that of *posted*, until `give_back`. Return None if none is idle."""
+        """Lend an idle connection, or the one of *posted*, until `give_back`. Return None if none is idle."""
         try:
             if posted is None:
                 return self._idle.pop()

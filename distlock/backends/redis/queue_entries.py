@@ -164,7 +164,7 @@ class QueueEntries:
         if latest is None or latest.request.mode != EXCLUSIVE:
             sink.notified(key)
         elif latest.number != poll or clock.now() >= latest.sent + self._window / 2:
-            # The push is old, and the lock may have been handed on since: a request tells.
+            # The push is old, and the lock may have been handed on since, so the waiter has to poll.
             sink.notified(key)
         elif window < 1000 * self._window:
             # The other process has a shorter window, so the hold may end earlier than we assume.

@@ -110,7 +110,7 @@ def _request(*files: str, held: int) -> Script:
     return Script(*files, arguments=_ARGUMENTS + 2, numbers={HELD: held, 2: 2}, entries={2})
 
 
-#: By mode.
+#: The scripts that request a lock, by mode.
 REQUEST: Mapping[Mode, Script] = {
     EXCLUSIVE: _request(
         "hold.lua",
@@ -146,7 +146,7 @@ REQUEST: Mapping[Mode, Script] = {
 }
 ACKNOWLEDGE = Script("hold.lua", "acknowledge.lua", arguments=_ARGUMENTS + 1)
 _LEAVE = Script("hold.lua", *_HAND_OFF, "leave.lua")
-#: By mode.
+#: The scripts that release a hold, by mode.
 RELEASE: Mapping[Mode, Script] = {
     EXCLUSIVE: Script(
         "give_back.lua", "hold.lua", *_HAND_OFF, "release.lua", "leave.lua", arguments=_ARGUMENTS + 1

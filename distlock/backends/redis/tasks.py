@@ -74,19 +74,19 @@ class Pipeline:
     _pool: Pool
     _loop: asyncio.AbstractEventLoop | None = None
     _connection: RedisConnection | None = None
-    #: How many replies are awaited.
+    #: The number of calls whose reply is pending.
     awaited: int = 0
-    #: Bytes that the socket has not taken yet, and the futures of those who wait until it has.
+    #: Bytes that the socket has not taken yet, and the futures of callers who wait until they are sent.
     _unsent: bytes = b""
     _sending: list[Begun] = field(default_factory=list)
     #: The descriptor that the loop watches.
     _file: int = -1
-    #: Some event loops can't watch a socket.
+    #: Whether the loop can watch a socket: some can't.
     _can_watch: bool = True
-    #: When the loop is to call `_expire`. The timer is not kept: it refers to the loop, which would then
-    #: live as long as its pipeline, and the pipeline as long as the loop.
+    #: When the loop will call `_expire`. The timer itself is not kept, because it refers to the loop, and
+    #: loop and pipeline would keep each other alive.
     _wakes: float = math.inf
-    #: The client was closed: no connection goes back to its pool.
+    #: Whether the client was closed, so that no connection goes back to its pool.
     retired: bool = False
 
     def ask(
@@ -300,15 +300,9 @@ class Pipeline:
 
 
 class TaskCalls:
-    """The calls of a backend for event loops.
+    """The calls of a backend that tasks make without a thread.
 
-    Each method returns a future, or None if the call was not sent because it would have to wait.
-
-    Args:
-        caller: Has the arguments of this process.
-        pool: Lends connections.
-        releases: The pending releases of this process.
-        entries: Its entries in the queues of the server.
+    Each method returns a future, or None if nothing was sent because the call would have to wait.
     """
 
     def __init__(

@@ -43,7 +43,7 @@ _MANY = 1000
 
 
 class AttemptSink(WeakSink):
-    """A sink that translates the tokens of attempts, which the servers know, to those of the requests."""
+    """A sink that translates the tokens of attempts, which the servers know, to the requests' tokens."""
 
     def __init__(self, sink: Sink) -> None:
         super().__init__(sink)
@@ -61,7 +61,7 @@ def begin_attempt(request: LockRequest) -> None:
 
 
 def attempt_token(request: LockRequest) -> str:
-    """Return the token of the latest attempt. Only the process id in it is that of the request's token."""
+    """Return the token of the latest attempt. It begins with the same process id as the request's token."""
     attempt = f"{request.token} {request.number % _MOST_ATTEMPTS}"
     return request.token[:PROCESS_LENGTH] + hashlib.blake2b(attempt.encode(), digest_size=16).hexdigest()
 

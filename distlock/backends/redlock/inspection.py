@@ -109,7 +109,7 @@ class RedlockInspection(BoundedCalls):
         return answers.ask(key, call, self._by(deadline)).require_quorum()
 
     def _may_be_held(self, answers: Answers, have: int) -> bool:
-        """Return whether a quorum may have the hold that *have* servers have, counting those away."""
+        """Return whether a quorum may have the hold: *have* servers have it, and those away may have it."""
         return have > 0 and have + len(self._servers) - len(answers.replies) >= self._quorum
 
 

@@ -117,7 +117,7 @@ class Dialect(Protocol):
         """Raise `ServerError` unless *answer*, the answer to `wait`, says that the lock is ours."""
 
     def release(self, execute: Execute, lock: ServerLock, last: bool) -> bool:
-        """Release the lock. Return whether it was ours.
+        """Release the lock. Return whether the session had it.
 
         *last*: the session holds no other lock, so it may be idle for longer.
         """

@@ -164,7 +164,7 @@ class SQLSession:
         return self.holds[request.key]
 
     def release(self, hold: SessionHold, deadline: float) -> bool:
-        """Release the lock. Return whether it was ours."""
+        """Release the lock. Return whether the session had it."""
         hold.granted = False
         ours = self.dialect.release(self.executing(deadline), hold.lock, len(self.holds) == 1)
         del self.holds[hold.request.key]

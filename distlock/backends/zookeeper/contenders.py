@@ -187,7 +187,7 @@ class Contenders:
                 self.give_up()
             node, names = yield from self._join(request, began, deadline)
             self.nodes[request.token] = node
-            # A node that was first when it was made needs no acknowledgement: others know that it was.
+            # A node that was first when it was made needs no acknowledgement: see `nodes.silent`.
             taken = names is not None
         else:
             names, taken = None, node.held
@@ -408,6 +408,6 @@ class Contenders:
             self.tidy()
 
     def tidy(self) -> None:
-        """Delete the nodes of unused locks. ZooKeeper refuses to delete those in use."""
+        """Delete the nodes of unused locks. ZooKeeper refuses to delete nodes with children."""
         for path in self.lock_nodes.unused():
             self.session.send(Delete(path, -1))

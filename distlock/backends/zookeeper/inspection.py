@@ -179,7 +179,7 @@ def _lifetime(data: bytes) -> float:
     return seconds if seconds > 0 else math.inf
 
 
-#: Marks a requested release in a node of ours, and in one of Curator's.
+#: The marks of a requested release, in a node of distlock and in a node of Curator.
 _WANTED, _REVOKED = b" wanted", b"__REVOKE__"
 
 

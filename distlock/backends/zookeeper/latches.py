@@ -1,6 +1,6 @@
 """Latches in ZooKeeper, beside the locks. They belong to no session.
 
-| node | what it is |
+| node | value |
 |---|---|
 | ``<base>/%latches/<latch>`` | the latch, JSON; each count writes it anew |
 | ``<base>/%latches/<latch>/open`` | says that the latch is open; the last count makes it, for watchers |
@@ -39,7 +39,7 @@ from distlock.names import encode
 _FOLDER = "%latches"
 _OPEN = "open"
 _MADE = "made-"
-#: The errors of a transaction if another caller was faster: of the refused operation, and of those beside it.
+#: The errors of a transaction if another caller was faster: of the refused operation, and of all others.
 _CHANGED = (
     exceptions.BadVersionError,
     exceptions.NodeExistsError,

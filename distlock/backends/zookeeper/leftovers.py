@@ -124,7 +124,7 @@ class ZooKeeperReleases:
         self._session = session
         self._leftovers = leftovers
         self._mutex = threading.Lock()
-        #: By key. A process may have several holds of a key if it reads or has permits.
+        #: The pending releases of each key. There may be several if the process reads or has permits.
         self._posted: dict[str, tuple[ZooKeeperRelease, ...]] = {}
 
     def post(self, path: str, request: LockRequest, notify: Callable[[bool | None], None]) -> None:

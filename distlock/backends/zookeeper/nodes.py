@@ -144,7 +144,7 @@ class Node:
     """One of our nodes in the queue for a lock."""
 
     request: LockRequest
-    #: The lock's node, and the name of ours below it.
+    #: The path of the lock's node, and the name of this node below it.
     parent: str
     name: str
     #: The id of its session, with which the node ends.
@@ -187,7 +187,7 @@ class Node:
         return Acquired(first_number_of(self.czxid, request.span), request.ttl, other_limit=other_limit)
 
 
-#: The part of a name that tells readers and permits: the text before the number.
+#: The part of a name that marks readers and permits: the text before the number.
 _KIND = slice(-17, -10)
 _PERMITS = re.compile(r"-(\d+)of(\d+)-plock-")
 

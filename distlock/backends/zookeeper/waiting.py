@@ -50,7 +50,7 @@ class Foreign(BackendUnavailable):
 def remove_unresponsive(
     session: ZooKeeperSession, node: Node, names: Sequence[str], window: float, deadline: Deadline
 ) -> Exchanges[float | None]:
-    """Delete those of *names* that were handed the lock and have not acknowledged it for *window* seconds.
+    """Delete the *names* that were handed the lock and have not acknowledged it for *window* seconds.
 
     Returns:
         When to look again, in seconds; 0 if the queue has changed; None if all of them have acknowledged.
@@ -267,7 +267,7 @@ class NodeWatch(NamedTuple):
 
 
 def watch_for(node: Node, before: Sequence[str], rivals: Sequence[str]) -> NodeWatch:
-    """Return the watch for *node*, which *rivals*, some of those *before* it, keep out."""
+    """Return the watch for *node*. *before*: the contenders before it; *rivals*: those that keep it out."""
     path = f"{node.parent}/{rivals[-1]}"
     if nodes.is_reader(node.name):
         last = len(rivals) == 1
