@@ -1,4 +1,4 @@
-"""Where the servers are: what URLs of Redis say, and a URL for what redis-py's users write."""
+"""The addresses of Redis servers: the parts of their URLs, and the URL for a client of redis-py."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class SentinelAddress(RedisAddress):
         #: The name by which the sentinels know the primary.
         self.name = parts["name"]
         shown = f"{scheme}://{','.join(map(str, places))}/{self.name}"
-        # All but the host is that of the primary, too: see `at`.
+        # The primary's address differs only in the host and port: see `at`.
         super().__init__(f"{scheme.partition('+')[0]}://{login}localhost{parts['more']}", shown)
         self._secrets += self._sentinel_login[-1:]
         #: The addresses of the sentinels, in the order of the URL.

@@ -45,7 +45,7 @@ _RECENT, _MOST = 5.0, 5000
 _BATCH = 500
 
 #: The sentinel that leads a failover announces the new primary on the first channel, seconds before the
-#: failover ends. The others announce it on the second.
+#: failover ends. Other sentinels announce it on the second channel.
 _CHANNELS = ("+promoted-slave", "+switch-master")
 #: Seconds for which a new connection waits for the subscription.
 _FIRST_SUBSCRIPTION = 0.25
