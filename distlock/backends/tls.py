@@ -15,7 +15,7 @@ TLS = (
     *("ssl_cert_reqs", "ssl_check_hostname", "ssl_min_version", "ssl_ciphers"),
 )
 
-#: What to do about a server's certificate that is refused, for whatever reason, or one that is missing here.
+#: The remedies if the server's certificate, or this client's, is refused.
 EXPIRED = "Renew the certificate of the server. If it is not out of date, see the clock of this host."
 OTHER_HOST = (
     "Write a host that the certificate names in the URL, or give the server a certificate for this host "

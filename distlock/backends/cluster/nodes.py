@@ -56,7 +56,7 @@ def _slot(hashed: bytes) -> int:
 
 
 def read_slots(reply: Sequence[Any], asked: Endpoint) -> dict[int, Endpoint]:
-    """Return the primary of each slot from *reply*, the answer of the node *asked* to ``CLUSTER SLOTS``."""
+    """Return the primary of each slot by *reply*, the answer of the node *asked* to ``CLUSTER SLOTS``."""
     places: dict[int, Endpoint] = {}
     for first, last, primary, *_ in reply:
         host = _host_of(*primary) or asked.host

@@ -84,7 +84,7 @@ class QueueEntry(NamedTuple):
         return self._replace(held=True, name=f"{self.name.rsplit('~', 2)[0]}~{self.sign}~{state}")
 
     def reading(self, number: int) -> QueueEntry:
-        """Return the entry of an exclusive holder as that of a reader."""
+        """Return the entry of an exclusive holder, changed into a reader's."""
         return self._replace(wants=READING).holding(number)
 
 

@@ -189,7 +189,7 @@ class Presence:
         return number
 
     def leave(self, request: LockRequest, mine: QueueEntry) -> None:
-        """Delete our waiting entry, and notify the next contender.
+        """Delete our entry, which waits, and notify the next contender.
 
         The contenders before us may have left meanwhile and have notified us, not the next one.
         """

@@ -32,7 +32,7 @@ def hide(text: str, secrets: Iterable[str | None]) -> str:
 
 
 class Endpoint(NamedTuple):
-    """Where a server listens."""
+    """The host and port at which a server listens."""
 
     host: str
     port: int
@@ -242,7 +242,7 @@ class ClusterAddress:
 
 
 class RedlockAddress(NamedTuple):
-    """The URL of one of several servers, and how it is shown to people."""
+    """The URL of one of several servers, and the server's name for people."""
 
     url: str
     shown: str

@@ -19,7 +19,7 @@ from distlock.errors import BackendUnavailable
 
 
 class BoundedCalls:
-    """A backend whose calls take *io_timeout* seconds at most."""
+    """A backend whose calls take at most *io_timeout* seconds."""
 
     _io_timeout: float
 

@@ -159,7 +159,7 @@ def is_foreign(error: Exception) -> bool:
 
 
 def foreign(address: RedisAddress, keys: list[str]) -> BackendUnavailable:
-    """Return the error of a lock whose *keys* hold foreign values, or values that never expire."""
+    """Return the error for a lock whose *keys* have another program's values, or never expire."""
     named = " ".join(f"'{key}'" for key in keys)
     return BackendUnavailable(
         f"In the Redis server at {address.shown} {named or 'a key of this lock'} is something that distlock "

@@ -164,7 +164,7 @@ class RedisInspection(RedisStatus):
     _releases: PendingReleases
     _sink: Sink | None
     _max_connections: int
-    #: Whether the server is expected to be a node of a cluster, and whether the process subscribes to it.
+    #: Whether the server may be a node of a cluster, and whether this process subscribes to it.
     _in_cluster = False
     _listens = True
 
@@ -248,7 +248,7 @@ class RedisInspection(RedisStatus):
         return self._tell(scripts.REQUEST_RELEASE, key, deadline)
 
     def _tell(self, script: scripts.Script, key: str, deadline: float, more: bytes = b"") -> bool:
-        """Call *script*, which an operator needs no hold for. Return whether it found the hold."""
+        """Call *script*, for which the caller needs no hold. Return whether the script found a hold."""
         nobody = LockRequest(key, secrets.token_hex(16), 1.0, 1)
         (reply,) = self._caller.call(script, [nobody], deadline, more)
         return bool(reply[1])

@@ -96,7 +96,7 @@ class Pipeline:
         deadline: float,
         posted: PendingRelease | None = None,
     ) -> Begun | None:
-        """Send *command()*, behind *posted* if given. Return None if that is not possible now, or failed."""
+        """Send the result of *command*, after *posted* if given. Return None if that is impossible now."""
         connection = self._connection or self._idle(posted)
         if connection is None:
             return None

@@ -207,7 +207,7 @@ class Answers:
     failed: dict[Server, str] = field(default_factory=dict)
 
     def ask(self, key: str, call: ServerCall, deadline: float) -> Self:
-        """Have each server make *call*, which is about *key*, as `collect` does."""
+        """Have a worker of each server make *call*, which is about *key*: see `collect`."""
         return self.collect(lambda server, notify: server.ask(key, call, notify), deadline)
 
     def collect(self, ask: Callable[[Server, Notify], None], deadline: float, spare: bool = True) -> Self:
@@ -270,7 +270,7 @@ class Answers:
 
     @property
     def has_quorum(self) -> bool:
-        """Whether a quorum has answered, with whatever answers."""
+        """Whether a quorum has answered, in any way."""
         return len(self.replies) >= self.quorum
 
     @property

@@ -1,6 +1,6 @@
 """Locks in the Redis server that sentinels call the primary.
 
-The sentinels are asked at each connect, and their messages tell when the primary changes. See
+Each new connection to the primary asks the sentinels first, and their messages announce a new primary. See
 https://redis.io/docs/latest/develop/reference/sentinel-clients/ for what a client has to do.
 """
 
@@ -108,14 +108,14 @@ def may_pass(error: Exception) -> bool:
 
 
 class FailoverSubscription(Subscription):
-    """The subscription to failovers: each attempt subscribes to another sentinel."""
+    """The subscription to news of failovers. Each attempt subscribes at another sentinel."""
 
     deaf = "No failovers are heard from %s, so each is noticed where a connection breaks: %s"
     name = "distlock-redis-sentinel"
 
 
 class NamedServer:
-    """A sentinel that the URL names, or the primary that sentinels name, from one failover to the next."""
+    """The address and resolver of a sentinel, or of the primary until the next failover."""
 
     def __init__(self, address: RedisAddress) -> None:
         self.address = address
@@ -123,7 +123,7 @@ class NamedServer:
 
 
 class _SentinelReply(NamedTuple):
-    """The answer of a sentinel to the question for the primary.
+    """The answer of a sentinel that was asked for the primary.
 
     *epoch* grows with each failover: a sentinel with a smaller epoch does not know of the last failover.
     """

@@ -1,4 +1,4 @@
-"""What the databases have in common: locks, their errors with remedies, and what a dialect has to do."""
+"""What the databases share: locks, errors with remedies, and the protocol of a dialect."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SessionStatus:
     session: int
     #: Seconds that it has waited; None: it has the lock.
     waited: float | None
-    #: A description of the session, by the server, for people.
+    #: The server's description of the session, for people.
     description: str
     #: The host and pid of its process; "" and 0 if the process does not tell them.
     host: str = ""

@@ -262,7 +262,7 @@ def _idle(seconds: float) -> str:
 
 
 def _get(lock: ServerLock, longest: int, lease: float) -> str:
-    """Return the statements that wait up to *longest* seconds for the lock, and answer 1 if it is ours."""
+    """Return statements that wait up to *longest* seconds for the lock, and answer 1 if they got it."""
     # The lease begins when the server grants the lock, before this process learns of that.
     return (
         f"SET @distlock = GET_LOCK('{lock.id}', {longest}); "

@@ -42,11 +42,11 @@ class SQLSession:
 
     dialect: Dialect
     connection: ServerConnection
-    #: How long a server may be silent before it is given up, and how long a lock lasts that came to a waiter
-    #: until it is accepted, seconds.
+    #: Seconds for which the server may be silent before the session is given up, and seconds for which a lock
+    #: lasts that was granted to a waiter and not accepted.
     patience: float
     window: float
-    #: Whether it is the session that never waits.
+    #: Whether this is the session that never waits.
     main: bool
     #: The server's id of the session.
     number: int
@@ -55,7 +55,7 @@ class SQLSession:
     holds: dict[str, SessionHold] = field(default_factory=dict)
     #: Seconds that the session may be idle while it holds a lock: the lease of its holds.
     ttl: float = 0.0
-    #: The request for which it waits, and its lock.
+    #: The request for which the session waits, and its lock.
     waiting: tuple[LockRequest, ServerLock] | None = None
     #: Whether its waiter was notified of an answer.
     notified: bool = False

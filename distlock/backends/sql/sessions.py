@@ -49,7 +49,7 @@ class SessionPool:
     _broken: bool = False
 
     def notify(self, sink: Sink) -> None:
-        """Notify *sink* from now on. The listener's thread must not keep a dropped client alive."""
+        """Notify *sink* from now on, by a weak reference, because the listener's thread must not keep it."""
         self.sink = WeakSink(sink)
 
     def of(self, request: LockRequest) -> SQLSession | None:
