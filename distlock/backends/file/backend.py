@@ -40,7 +40,7 @@ class FileBackend:
 
     Args:
         url: The directory.
-        busy_timeout: Seconds that a call waits for a process that writes, and may have been stopped.
+        busy_timeout: Seconds that a call waits for another writer, which may have been stopped.
         ack_window: Seconds that a process has to take a lock that was handed off to it.
     """
 
@@ -349,7 +349,7 @@ def _close_in_thread(presence: Presence) -> None:
         backend_thread("distlock-file-close", presence.close).start()
 
 
-#: All backends of this process. In a forked child they may not go on as their parent's contenders.
+#: All backends of this process. In a forked child, each forgets its parent's contender.
 _backends: weakref.WeakSet[FileBackend] = weakref.WeakSet()
 
 

@@ -19,13 +19,13 @@ from distlock.errors import BackendUnavailable, ConfigurationError, shown_as
 #: The format of the files. Each format has a folder of its own.
 FORMAT = "v2"
 
-#: The file of which every contender locks a byte.
+#: The name of the file in which every contender locks a byte.
 STATE = "state"
 
 #: A health check warns of fewer free files and bytes than these.
 _FILES, _BYTES = 10_000, 64 * 1024**2
 
-#: Errors that last, and what they say of a path.
+#: Errors that don't pass, and what is wrong with the path.
 _HOPELESS = {
     errno.EACCES: "may not be written by this user",
     errno.EPERM: "may not be written by this user",
@@ -268,7 +268,7 @@ def _is_ours(group: int, trusted: int | None) -> bool:
 
 
 def user_of(uid: int) -> str:
-    """Return the user *uid* in words."""
+    """Return the name of the user *uid*, for errors."""
     try:
         return f"the user {pwd.getpwuid(uid).pw_name}"
     except KeyError:

@@ -89,7 +89,7 @@ class QueueEntry(NamedTuple):
 
 
 class Spot(NamedTuple):
-    """Where the entries of one key are."""
+    """The place of the entries of one key."""
 
     shard: int
     folder: str
@@ -124,7 +124,7 @@ def wants_of(request: LockRequest) -> Wants:
 
 @lru_cache(maxsize=4096)
 def spot_of(key: str) -> Spot:
-    """Return where the entries of *key* are."""
+    """Return the place of the entries of *key*."""
     digest = hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=16).hexdigest()
     # The digest tells keys apart even if file names ignore case. The text is for people.
     text = encode(key)[:40] if key.isprintable() else "key"
@@ -159,7 +159,7 @@ def _entry(folder: str, name: str) -> QueueEntry | None:
 
 
 def front(living: Iterable[QueueEntry]) -> Iterator[QueueEntry]:
-    """Yield those of the *living* that have the lock or may take it, in order."""
+    """Yield, in order, the entries of *living* that have the lock or may take it."""
     living = iter(living)
     first = next(living, None)
     if first is None:

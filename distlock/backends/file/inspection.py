@@ -157,7 +157,7 @@ class ReleaseRequests:
 
 
 PROCESSES = "processes"
-#: How many keys a process publishes.
+#: The most keys that a process publishes.
 _MOST_ROWS = 10_000
 
 

@@ -108,7 +108,7 @@ class FileListener:
                 os.close(descriptor)
                 return False
             self._watched[contender] = descriptor
-            # Not without the mutex: after a close, another file may have the FIFO's number.
+            # Under the mutex, because after a close another file may have the FIFO's descriptor number.
             self._poke()
         return True
 

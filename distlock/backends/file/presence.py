@@ -50,7 +50,7 @@ class Presence:
         self._listener: notifications.FileListener | None = None
         self._mutex = threading.Lock()
         self._calls = 0
-        #: Why it was closed, or None.
+        #: Why this presence was closed; None: it is open.
         self._closed: str | None = None
         #: Whether the directory with our locks is gone. Another one may be in its place.
         self._deserted = False
@@ -265,7 +265,7 @@ class Presence:
     def _give_back(self, token: str, mine: QueueEntry) -> None:
         with suppress(OSError):
             self.withdraw(token, mine)
-            # If the directory was made again, our record locks don't tell who lives there.
+            # In a directory that was made again, our record locks can't tell which contenders are alive.
             if not self._deserted:
                 self.wake_front(spot_of_entry(mine))
 
@@ -289,7 +289,7 @@ _BUDGET = 0.002
 
 
 class Sweeper:
-    """Deletes the files of crashed contenders: entries, FIFOs, published status. A few with each call."""
+    """Deletes the files of crashed contenders, a few with each call: entries, FIFOs, published status."""
 
     def __init__(self, tree: Tree, locks: record_locks.RecordLocks, line: FileQueues) -> None:
         self._tree = tree

@@ -94,7 +94,7 @@ class EmptyShards:
     """
 
     def __init__(self) -> None:
-        #: The ticket of the only entry, which is ours, and the counter after it, by shard.
+        #: By shard: the ticket of its only entry, which is ours, and the counter after that entry.
         self._last: dict[int, tuple[int, int]] = {}
 
     def came(self, shard: int, ticket: int, counter: int) -> None:
@@ -136,7 +136,7 @@ class FileQueues:
             return self.entries(spot)
 
     def living(self, line: Iterable[QueueEntry]) -> Iterator[QueueEntry]:
-        """Yield the living ones of *line*, and delete the dead ones."""
+        """Yield the entries of *line* whose contenders are alive, and delete the others."""
         # Cached, because a contender may have many entries.
         alive = functools.cache(self._locks.alive)
         for entry in line:

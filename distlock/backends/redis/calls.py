@@ -24,7 +24,7 @@ class BoundedCalls:
     _io_timeout: float
 
     def _by(self, deadline: float) -> float:
-        """Return when a call ends that begins now and may last until *deadline*."""
+        """Return the deadline of a call that begins now: io_timeout from now, but not after *deadline*."""
         return min(deadline, clock.now() + self._io_timeout)
 
 
@@ -52,7 +52,7 @@ class ScriptCaller:
 
         Args:
             script: The script.
-            requests: Each request gets a call.
+            requests: The requests, each of which gets a call.
             deadline: When to give up, by `distlock.clock`.
             more: Encoded arguments after those of all scripts: the same for all requests, or one for each.
 

@@ -128,7 +128,7 @@ class SubscriptionReader:
         while not closing.is_set:
             called = self._called.acquire(timeout=NAP)
             if clock.now() >= self._led_until + QUIET and self._leadership.locked():
-                # An interrupt has left the lock of the leadership locked.
+                # An interrupt has left `_leadership` locked, although no thread reads.
                 self._leadership = threading.Lock()
             if (called or not self._was_led) and self._leadership.acquire(blocking=False):
                 return
@@ -144,7 +144,7 @@ class SubscriptionObserver(Protocol):
 
 @dataclass(eq=False)
 class Subscription:
-    """Subscribes at the first `start`, and again whenever the connection breaks, until `close`.
+    """Subscribes at the first `ensure_started`, and again when the connection breaks, until `close`.
 
     While `subscribed` is False, no message arrives. After a later subscription,
     `SubscriptionObserver.missed_notifications` is called, because waiters may have missed notifications.

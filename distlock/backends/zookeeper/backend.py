@@ -275,7 +275,7 @@ class ZooKeeperBackend:
             yield Finding("ok", "session", said)
 
     def _begin(self) -> None:
-        """Forget the published status, and take a new process id: at first, after a close or a fork."""
+        """Take a new process id. Called by the constructor, after a close, and in a forked child."""
         self.process = secrets.token_hex(8)
         self._publishing = None
 

@@ -69,7 +69,7 @@ class Leftovers:
             self._doomed.discard(path)
 
 
-#: Seconds that the node of an unused lock is kept, and how many of such nodes.
+#: Seconds that the node of an unused lock is kept, and the largest number of such nodes.
 _IDLE = 5.0
 _MOST = 1000
 
@@ -89,7 +89,7 @@ class LockNodes:
         self._used[path] = clock.now()
 
     def unused(self) -> list[str]:
-        """Remove and return the paths to delete now. A lock that needs one in this moment makes it again."""
+        """Remove and return the paths to delete now. A lock that is used just now makes its node again."""
         unused = []
         oldest = clock.now() - _IDLE
         for path, used in list(self._used.items()):

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 #: Sessions cost threads, and more different ttls than this are most likely a mistake.
 _MOST_SESSIONS = 8
-#: The bounds of the time between two rounds, in seconds: a tenth of the ttl.
+#: Seconds between two rounds: a tenth of the ttl, but within these bounds.
 _PERIOD = (0.1, 5.0)
 
 

@@ -1,4 +1,4 @@
-"""Waiting in a queue: what our nodes watch, and what to do about a first node that does not move.
+"""Waiting in a queue: what our nodes watch, and the removal of a first node that does not react.
 
 | our node wants | it watches | it may enter |
 |---|---|---|
@@ -256,13 +256,13 @@ class NodeWatch(NamedTuple):
     #: The request that sets the watch: `GetChildren2` if only the end of the node matters, because an
     #: acknowledgement does not trigger it. Neither request leaves a watch behind if the node is gone.
     request: type[GetChildren2] | type[GetData]
-    #: Returns whether an answer to that request lets us in.
+    #: Returns whether the answer to *request* says that we may enter.
     opens: Callable[[Any], bool]
     #: Whether nothing else keeps us out once the watch has fired.
     last: bool = False
     #: Whether to acknowledge the lock as soon as the watch has fired.
     takes: bool = True
-    #: The next watch, if this one lets nobody in by itself.
+    #: The next watch, if we may not enter yet when this one fires.
     then: NodeWatch | None = None
 
 
