@@ -73,8 +73,6 @@ add_face(detect_stale_writes)
 class GuardTransactions(Transactions, Protocol):
     """The transactions of ``db.session`` in one call of a guard, or in one ``with`` block."""
 
-    #: Whether the guarded function is called as a view.
-    is_view: bool
     #: The result of the guarded function.
     result: object
 

@@ -126,11 +126,12 @@ class ServedRequest(Keeping):
     successful: bool = field(default=False, init=False)
     #: Why the content of the response could not be made under the locks, or None.
     failure: Exception | None = field(default=None, init=False)
+    #: The stopwatches for ``Server-Timing``, which is added once the locks are released.
+    stopwatches: Sequence[Stopwatch] = field(default=(), init=False)
+    #: The app context in which the response was made.
+    context: weakref.ref[Any] | None = field(default=None, init=False)
     #: The arguments of `start` while the response waits.
     _waiting: Start | None = field(default=None, init=False)
-    #: The stopwatches for ``Server-Timing``, which is added once the locks are released.
-    _stopwatches: Sequence[Stopwatch] = field(default=(), init=False)
-    _context: Callable[[], object] = field(default=lambda: None, init=False)
     _before: tuple[Token[Any], Token[Any]] | None = field(default=None, init=False)
 
     def __enter__(self) -> Self:
@@ -157,12 +158,6 @@ class ServedRequest(Keeping):
         self.locks.append(lock)
         return lock.rest
 
-    def answer(self, response: Response, stopwatches: Sequence[Stopwatch]) -> None:
-        """Note *response*, which the current app context has made for this request."""
-        self.response = response
-        self._stopwatches = stopwatches
-        self._context = weakref.ref(app_ctx._get_current_object())  # type: ignore[attr-defined]
-
     @property
     def outlives_context(self) -> bool:
         """Whether the content of the response is made in the context of the request.
@@ -170,7 +165,7 @@ class ServedRequest(Keeping):
         `stream_with_context` enters the context again, and its teardowns run a second time after the last
         chunk.
         """
-        return self._context() is not None
+        return self.context is not None and self.context() is not None
 
     @property
     def stands(self) -> bool:
@@ -194,9 +189,9 @@ class ServedRequest(Keeping):
         if waiting is None:
             return None
         status, headers, exc_info = waiting
-        if self._stopwatches:
+        if self.stopwatches:
             timed = Headers(headers)
-            add_header(self._stopwatches, timed)
+            add_header(self.stopwatches, timed)
             headers = timed.to_wsgi_list()
         return self.start_response(status, headers, exc_info)
 
@@ -269,7 +264,8 @@ def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[
         if request is None or not locks:
             add_header(stopwatches, response.headers)
             return response
-        request.answer(response, stopwatches)
+        request.response, request.stopwatches = response, stopwatches
+        request.context = weakref.ref(app_ctx._get_current_object())  # type: ignore[attr-defined]
         if runs_on_close(response) and (where := locks[0].where) not in told:
             told.add(where)
             logger.warning(

@@ -78,7 +78,8 @@ def seen_at_begin(connection: Connection) -> Seen | None:
         return None
     match connection.dialect.name:
         case "sqlite":
-            return _sqlite(connection)
+            # Only Python's own driver surely has this attribute.
+            return Seen(getattr(connection.connection.dbapi_connection, "total_changes", None))
         case "postgresql" if _joined(connection):
             return _postgresql(connection)
     return Seen(0)
@@ -92,9 +93,10 @@ def changed(connection: Connection, before: Seen, explained: Set[str]) -> bool |
     try:
         match connection.dialect.name:
             case "sqlite":
-                if not getattr(connection.connection.dbapi_connection, "in_transaction", True):
+                driver = connection.connection.dbapi_connection
+                if not getattr(driver, "in_transaction", True):
                     return False
-                now = _sqlite(connection)
+                now = getattr(driver, "total_changes", None)
             case "postgresql":
                 return _more(before, _postgresql(connection), explained)
             case _:
@@ -102,9 +104,7 @@ def changed(connection: Connection, before: Seen, explained: Set[str]) -> bool |
     except Exception:
         # After a failed statement PostgreSQL refuses all others, and commits nothing.
         return False
-    if now.changes is None or before.changes is None:
-        return None
-    return now.changes > before.changes
+    return None if now is None or before.changes is None else now > before.changes
 
 
 def holds_locks(connection: Connection) -> bool | None:
@@ -156,11 +156,6 @@ def _more(before: Seen, now: Seen, explained: Set[str]) -> bool | None:
     # *explained* statements may have left the table locks. Without a row count, one of the locks is stronger
     # than RowExclusiveLock, which only LOCK TABLE explains.
     return None if explained & (LOCKING if now.rows is None else WRITING) else True
-
-
-def _sqlite(connection: Connection) -> Seen:
-    # Only Python's own driver surely has this attribute.
-    return Seen(getattr(connection.connection.dbapi_connection, "total_changes", None))
 
 
 def _postgresql(connection: Connection) -> Seen:
@@ -259,7 +254,7 @@ class Changes:
         if FENCE in context.execution_options:
             # Don't count the fence row as a change: let SQLite's count start here.
             if context.execution_options[FENCE] and connection.dialect.name == "sqlite":
-                opened.connections[connection] = _sqlite(connection)
+                opened.connections[connection] = seen_at_begin(connection)
             return
         writes = context.isinsert or context.isupdate or context.isdelete
         acts = cursor.description is None and (writes or not is_savepoint(context))
