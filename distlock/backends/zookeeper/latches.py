@@ -181,22 +181,18 @@ class ZooKeeperLatches:
         seen: list[LatchState | None] = []
         for start in range(0, len(keys), _AT_ONCE):
             some = keys[start : start + _AT_ONCE]
-            found = yield from self._read([self._path(key) for key in some], deadline, some if watch else ())
-            seen += [kept.state() if kept and kept.rest > 0 else None for kept in found]
+            paths = [self._path(key) for key in some]
+            # The watch on the children is not triggered by counts. If the latch is open already, the read
+            # after the watch shows it.
+            watches = [
+                wire.GetChildren2(path, Watcher(self._changed, key, self._changed))
+                for path, key in zip(paths, some, strict=True)
+            ]
+            now, _, answers = yield from self._get(paths, deadline, watches if watch else ())
+            for path, answer in zip(paths, answers, strict=True):
+                kept = self._kept(path, answer, now)
+                seen.append(kept.state() if kept is not None and kept.rest > 0 else None)
         return seen
-
-    def _read(
-        self, paths: Sequence[str], deadline: Deadline, watched: Sequence[str] = ()
-    ) -> Exchanges[list[_LatchNode | None]]:
-        """Read *paths*. Watch them if *watched* has their keys."""
-        # The watch on the children is not triggered by counts. If the latch is open already, the read
-        # after the watch shows it.
-        watches = [
-            wire.GetChildren2(path, Watcher(self._changed, key, self._changed))
-            for path, key in zip(paths, watched, strict=False)
-        ]
-        now, _, answers = yield from self._get(paths, deadline, watches)
-        return [self._kept(path, answer, now) for path, answer in zip(paths, answers, strict=True)]
 
     def _get(
         self, paths: Sequence[str], deadline: Deadline, before: Sequence[Any] = ()
