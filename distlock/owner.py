@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 #: The number of a thread, an object that no other thread with this number has had, and the running task. The
-#: reference to the task is weak, so that whoever keeps an owner does not keep a task alive.
+#: reference to the task is weak, so that an owner that is kept does not keep its task alive.
 Owner = tuple[int, object, "weakref.ref[asyncio.Task[Any]] | None"]
 
 _running = threading.local()

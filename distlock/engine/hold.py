@@ -303,7 +303,7 @@ class NameGrant(Grant):
 
     @property
     def holder_ids(self) -> Mapping[str, str]:
-        # A digest, because whoever knows the token can release the lock.
+        # This is a digest, because any code that knows the token can release the lock.
         return {self.name: hashlib.blake2b(self._hold.request.token.encode(), digest_size=16).hexdigest()}
 
     @property
