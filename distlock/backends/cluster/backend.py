@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from types import MethodType
@@ -194,15 +193,14 @@ class ClusterBackend(RedisStatus):
     def _make(self, place: Endpoint) -> ClusterNode:
         node = ClusterNode(self._address.url_of(place), self.process, self._seen_processes, **self._options)
         if self._sink is not None:
-            node.open(NodeSink(self._sink, self._outdated))
+            node.open(NodeSink(self._sink, self._nodes.outdated))
         return node
 
     def _begin(self) -> None:
         """Take a new process id, and forget the map of slots and all connections."""
         self.process = secrets.token_hex(8)
         self._has_published = False
-        self._outdated = threading.Event()
-        self._nodes = ClusterNodes(self._address.shown, self._address.places, self._make, self._outdated)
+        self._nodes = ClusterNodes(self._address.shown, self._address.places, self._make)
 
 
 def _node_findings(node: ClusterNode) -> Iterator[Finding]:

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeVar
 
 from distlock import clock
@@ -24,6 +23,7 @@ from distlock.backends.redis.pending_releases import PendingRelease
 from distlock.backends.redis.scripts import command, key_of
 from distlock.errors import BackendUnavailable
 from distlock.names import encode
+from distlock.reentrance import backend_thread
 
 SLOTS = 16384
 #: The host of a node without a name, in a cluster with ``cluster-preferred-endpoint-type hostname``.
@@ -154,13 +154,13 @@ class ClusterNodes:
         shown: The cluster, for messages.
         seeds: The nodes that the URL names, which are asked first.
         make: Makes the backend of a node.
-        outdated: Set when a node disconnects, because the node may be no primary any more.
     """
 
     _shown: str
     _seeds: Sequence[Endpoint]
     _make: Callable[[Endpoint], ClusterNode]
-    _outdated: threading.Event
+    #: Set when a node disconnects, because the node may be no primary any more.
+    outdated: threading.Event = field(default_factory=threading.Event)
     #: The primary of each slot, as far as it is known. Threads share it, because each write is one step.
     _slots: dict[int, Endpoint] = field(default_factory=dict)
     _nodes: dict[Endpoint, ClusterNode] = field(default_factory=dict)
@@ -172,7 +172,7 @@ class ClusterNodes:
     def known(self, key: str) -> ClusterNode | None:
         """Return the node of *key*; None if a node has to be asked for the map first."""
         place = self._slots.get(slot_of(key))
-        return None if place is None or self._outdated.is_set() else self._nodes.get(place)
+        return None if place is None or self.outdated.is_set() else self._nodes.get(place)
 
     def close(self) -> None:
         for node in list(self._nodes.values()):
@@ -271,8 +271,8 @@ class ClusterNodes:
 
     def _node_of(self, slot: int, deadline: float) -> tuple[Endpoint, ClusterNode]:
         place = self._slots.get(slot)
-        if place is None or place in self._failed or self._outdated.is_set():
-            self._outdated.clear()
+        if place is None or place in self._failed or self.outdated.is_set():
+            self.outdated.clear()
             try:
                 self._refresh(deadline, but=place)
             except BackendUnavailable:
@@ -358,8 +358,7 @@ class ClusterNodes:
             gone = [self._nodes.pop(place) for place in self._nodes.keys() - self._slots.values()]
         for node in gone:
             # In a thread, because the node may not answer, and no caller has to wait for that.
-            close = partial(self._close_removed, node)
-            threading.Thread(target=close, name="distlock-redis-closing", daemon=True).start()
+            backend_thread("distlock-redis-closing", self._close_removed, node).start()
 
     def _close_removed(self, node: ClusterNode) -> None:
         """Close *node*. Repeat its lost releases at the nodes that have the keys now."""

@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -46,7 +45,7 @@ class BlockingCall(Generic[T]):
                 self._running = running
         try:
             return running.result(max(0.0, deadline - clock.now()))
-        except FutureTimeoutError:
+        except TimeoutError:
             if running.done():
                 # The call has just ended, or the function itself raised a TimeoutError.
                 return running.result()

@@ -20,7 +20,7 @@ from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.scripts import command
-from distlock.reentrance import Flag, call
+from distlock.reentrance import Flag, backend_thread
 
 logger = logging.getLogger(__name__)
 
@@ -187,7 +187,7 @@ class Subscription:
         """Subscribe, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
         with self._mutex:
             if not self._closing.is_set and self._thread is None:
-                thread = threading.Thread(target=call, args=(self._run,), name=self.name, daemon=True)
+                thread = backend_thread(self.name, self._run)
                 try:
                     thread.start()
                 except RuntimeError as error:

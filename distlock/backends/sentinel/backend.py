@@ -31,7 +31,7 @@ from distlock.backends.redis.pool import Pool
 from distlock.backends.redis.scripts import command
 from distlock.backends.redis.subscription import FAILURES, Subscription
 from distlock.errors import BackendUnavailable
-from distlock.reentrance import Flag
+from distlock.reentrance import Flag, backend_thread
 
 logger = logging.getLogger(__name__)
 
@@ -431,7 +431,7 @@ class SentinelBackend(RedisBackend):
         # A new thread repeats the releases, because a connection may need the current one. If no thread
         # can be started, the released holds end with their ttl.
         with suppress(RuntimeError):
-            threading.Thread(target=self._release_again, name="distlock-redis-releasing", daemon=True).start()
+            backend_thread("distlock-redis-releasing", self._release_again).start()
 
     def _release_again(self) -> None:
         # Before that, a repeated release could let the new primary grant a lock that the former one has
