@@ -53,8 +53,7 @@ class KeptLock(Kept):
 
     #: The guarded function, for messages.
     where: str
-    #: The ``db.session`` in which the call may have left a transaction open; None if it has used no session,
-    #: or if the transaction belongs to a test around the request.
+    #: The ``db.session`` in which the call may have left a transaction open; None if it has used no session.
     session: Session | None = None
     #: Ends the fencing, before the release. It is empty if the transactions pass no fence.
     fencing: ExitStack = field(default_factory=ExitStack)
@@ -94,11 +93,18 @@ class KeptLock(Kept):
         """Roll back the open transaction and release the lock, at the end of the request."""
         with self.rest, self.fencing:
             try:
-                if self.session is not None:
-                    self.session.rollback()
+                if self.session is not None and self.session.in_transaction():
+                    self._roll_back(self.session)
             except Exception:
                 # The connection is broken, and the transaction has ended with it.
                 logger.exception("db.session could not be rolled back at the end of the request.")
+
+    def _roll_back(self, session: Session) -> None:
+        from flask_distlock.sql.changes import joins
+
+        # The transaction may belong to a test around the request.
+        if self.changed or not joins(session):
+            session.rollback()
 
     def problem(self) -> LockError | None:
         """Return the error that replaces the response, or None if the call's work was committed."""

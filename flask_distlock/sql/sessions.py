@@ -299,7 +299,7 @@ class SessionTransactions:
             return None
         kept = KeptLock(
             self.where,
-            None if session is None or (joins(session) and not self._changed) else session,
+            session,
             self._open or ExitStack(),
             changed=self._changed,
             committed_inside=current.grant in self.sessions.committed,
