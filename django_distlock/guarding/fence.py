@@ -294,7 +294,7 @@ class LaterTransactions:
             self._refuse_ended()
         else:
             begin = partial(self._set_autocommit, autocommit, *arguments, **words)
-            self._pass(partial(_begun, begin, self._connection, self._set_autocommit))
+            self._pass(partial(_Begun, begin, self._connection, self._set_autocommit))
 
     def _pass(self, begin: Begin) -> None:
         timeout = self._grant.timeout
@@ -358,16 +358,28 @@ class LaterTransactions:
         )
 
 
-@contextmanager
-def _begun(begin: Callable[[], None], connection: Any, set_autocommit: Callable[..., None]) -> Iterator[None]:
-    """Begin a transaction, which the site's own code ends. Roll it back if the block raises."""
-    begin()
-    try:
-        yield
-    except BaseException:
+class _Begun(AbstractContextManager[None]):
+    """Begins a transaction, which the site's own code ends. Rolls it back if the block raises.
+
+    It is no generator: `begin_fenced` hands it over to be dropped, and a generator that is dropped inside of
+    its block would roll back.
+    """
+
+    def __init__(
+        self, begin: Callable[[], None], connection: Any, set_autocommit: Callable[..., None]
+    ) -> None:
+        self._begin = begin
+        self._connection = connection
+        self._set_autocommit = set_autocommit
+
+    def __enter__(self) -> None:
+        self._begin()
+
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        if kind is None:
+            return
         try:
-            connection.rollback()
+            self._connection.rollback()
         except Error:
-            connection.close()
-        set_autocommit(True)
-        raise
+            self._connection.close()
+        self._set_autocommit(True)
