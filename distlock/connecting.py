@@ -8,15 +8,7 @@ from distlock.backends.registry import Location, create, located
 from distlock.engine.engine import Engine
 from distlock.engine.notifications import OnLifted, OnLost
 from distlock.grants.grant import OnReleaseRequested
-from distlock.listening import (
-    Listened,
-    Listener,
-    check_listener,
-    on_lifted_of,
-    on_lost_of,
-    on_reconnected_of,
-    on_release_requested_of,
-)
+from distlock.listening import Listened, Listener, check_listener, reporting, reporting_reconnects
 from distlock.locks.client import Locks
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.names import check_prefix, identity
@@ -100,8 +92,8 @@ def connect(
         refuse_unknown("connect", [word])
     if listener is not None:
         check_listener(listener)
-        on_lost, on_lifted = on_lost_of(listener, on_lost), on_lifted_of(listener, on_lifted)
-        on_release_requested = on_release_requested_of(listener, on_release_requested)
+        on_lost, on_lifted = reporting(listener, "lost", on_lost), reporting(listener, "lifted", on_lifted)
+        on_release_requested = reporting(listener, "release_requested", on_release_requested)
     url, found = located(url, backend)
     options = {**found, **options}
     engine = Engine(
@@ -115,7 +107,7 @@ def connect(
         on_lost=on_lost,
         on_lifted=on_lifted,
         on_release_requested=on_release_requested,
-        on_reconnected=on_reconnected_of(listener),
+        on_reconnected=reporting_reconnects(listener),
     )
     namespace = EngineNamespace(engine, prefix)
     namespace.identity = identity(url, backend, prefix, options)

@@ -11,21 +11,17 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distlock.clock import now
-from distlock.engine.commands import Commands, Parker
+from distlock.engine.commands import Commands, Park, Parker
 from distlock.engine.hold import NameGrant
-from distlock.engine.notifications import OnLifted, OnLost
 from distlock.errors import ConfigurationError
-from distlock.grants.grant import Fence, Grant, GrantWrapper, OnReleaseRequested
-from distlock.locks.multi_lock import holder_of, told_of_the_wait
-from distlock.locks.namespace import Acquirer
-from distlock.operate.looking import Party
+from distlock.grants.grant import Fence, Grant, GrantWrapper
+from distlock.locks.namespace import Acquirer, AcquirerWrapper, Acquisition
+from distlock.operate.looking import Party, known_holder
+from distlock.reentrance import park
 from distlock.terms import Terms
-
-if TYPE_CHECKING:
-    from distlock.locks.namespace import Namespace
 
 logger = logging.getLogger("distlock")
 
@@ -104,29 +100,64 @@ def check_listener(listener: object) -> None:
         )
 
 
-class Listened:
+#: Called when a caller begins to wait, with the holder as far as this process knows.
+OnContended = Callable[[Party | None], None]
+
+
+class Contended(AcquirerWrapper):
+    """An acquirer that does what *inner* does, and calls *tell* when a caller begins to wait."""
+
+    def __init__(self, inner: Acquirer, tell: OnContended) -> None:
+        super().__init__(inner)
+        self._tell = tell
+
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
+        steps = self._inner.acquire(names, parker, seconds, terms)
+        # A caller that asks once does not wait for the lock.
+        return self._told_of_the_wait(steps, names) if seconds > 0 else steps
+
+    def _told_of_the_wait(self, steps: Acquisition, names: tuple[str, ...]) -> Acquisition:
+        try:
+            step, told = next(steps), False
+            while True:
+                if isinstance(step, Park) and not told:
+                    told = True
+                    # Mark the thread as parked: if *tell* asks for the same lock, it is refused, as a signal
+                    # handler would be.
+                    park(lambda _: self._tell(self._holder(names)), 0.0)
+                try:
+                    answer = yield step
+                except BaseException as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(answer)
+        except StopIteration as stop:
+            grant: Grant | None = stop.value
+            return grant
+        finally:
+            steps.close()
+
+    def _holder(self, names: tuple[str, ...]) -> Party | None:
+        """Return the holder of one of *names*, as far as this process knows; None: it knows none. No I/O."""
+        known = (known_holder(self.namespace, name) for name in names)
+        return next((holder for holder in known if holder is not None), None)
+
+
+class Listened(AcquirerWrapper):
     """An acquirer that does what *inner* does, and tells *listener*."""
 
     def __init__(self, inner: Acquirer, listener: Listener) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._listener = listener
 
-    @property
-    def namespace(self) -> Namespace:
-        return self._inner.namespace
-
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         asked = now()
         attempt = _told(self._listener, "asked", names, terms.where)
         if attempt is None:
             return (yield from self._inner.acquire(names, parker, seconds, terms))
+        inner = Contended(self._inner, partial(_told, attempt, "contended"))
         try:
-            steps = self._inner.acquire(names, parker, seconds, terms)
-            tell = partial(self._tell_contended, attempt, names)
-            # A caller that asks once does not wait for the lock.
-            grant = yield from (told_of_the_wait(steps, tell) if seconds > 0 else steps)
+            grant = yield from inner.acquire(names, parker, seconds, terms)
         except BaseException as error:
             _told(attempt, "refused", error, now() - asked)
             raise
@@ -136,9 +167,6 @@ class Listened:
             return None
         _told(attempt, "acquired", grant, granted - asked)
         return _ListenedGrant(grant, attempt, granted)
-
-    def _tell_contended(self, attempt: Attempt, names: tuple[str, ...]) -> None:
-        _told(attempt, "contended", holder_of(self.namespace, names))
 
 
 class _ListenedGrant(GrantWrapper):
@@ -202,54 +230,24 @@ class _Part(GrantWrapper):
         self._whole._look()
 
 
-def on_lost_of(listener: Listener, on_lost: OnLost | None) -> OnLost:
-    """Return a function that reports a loss to *listener*, and then to *on_lost*."""
+def reporting(listener: Listener, event: str, then: Callable[..., object] | None) -> Callable[..., None]:
+    """Return a function that reports a grant's *event* to *listener*, and then to *then*.
 
-    def lost(grant: Grant, why: str) -> None:
-        _told(listener, "lost", grant, why, _where(grant))
-        if on_lost is not None:
-            on_lost(grant, why)
+    *event*: the name of a method of `Listener`, whose last argument is the code that wants the lock.
+    """
 
-    return lost
+    def report(grant: Grant, *about: object) -> None:
+        where = grant.where if isinstance(grant, NameGrant) else None
+        _told(listener, event, grant, *about, where)
+        if then is not None:
+            then(grant, *about)
 
-
-def on_release_requested_of(
-    listener: Listener, on_release_requested: OnReleaseRequested | None
-) -> OnReleaseRequested:
-    """Return a function that reports a requested release to *listener*, then to *on_release_requested*."""
-
-    def release_requested(grant: Grant) -> None:
-        _told(listener, "release_requested", grant, _where(grant))
-        if on_release_requested is not None:
-            on_release_requested(grant)
-
-    return release_requested
+    return report
 
 
-def on_lifted_of(listener: Listener, on_lifted: OnLifted | None) -> OnLifted:
-    """Return a function that reports a raised fence to *listener*, and then to *on_lifted*."""
-
-    def lifted(grant: Grant, was: Fence) -> None:
-        _told(listener, "lifted", grant, was, _where(grant))
-        if on_lifted is not None:
-            on_lifted(grant, was)
-
-    return lifted
-
-
-def on_reconnected_of(listener: Listener | None) -> Callable[[], None]:
+def reporting_reconnects(listener: Listener | None) -> Callable[[], None]:
     """Return a function that reports a replaced connection to *listener*."""
-    if listener is None:
-        return lambda: None
-
-    def reconnected() -> None:
-        _told(listener, "reconnected")
-
-    return reconnected
-
-
-def _where(grant: Grant) -> Where:
-    return grant.where if isinstance(grant, NameGrant) else None
+    return lambda: None if listener is None else _told(listener, "reconnected")
 
 
 class _Thread(threading.local):

@@ -21,7 +21,7 @@ from distlock.grants.current import CurrentGrant, Kept
 from distlock.grants.grant import Grant, GrantWrapper
 from distlock.grants.joint import MultiGrant
 from distlock.locks.client import Locks
-from distlock.locks.namespace import Acquirer, Namespace
+from distlock.locks.namespace import Acquirer, AcquirerWrapper, Acquisition, Namespace
 from distlock.owner import current_owner
 from distlock.terms import PERMIT, Terms
 from distlock.web.guard import kept_for, refuse_kept, refuse_upgrade
@@ -35,17 +35,14 @@ from flask_distlock.guarding.whole_request import served_request
 BLOCK = "The block of locks.lock(…)"
 
 
-class SessionAcquirer:
+class SessionAcquirer(AcquirerWrapper):
     """Acquires locks of *inner*. Expires the session's objects, and enters locks that the request keeps."""
 
     def __init__(self, inner: Acquirer, state: State) -> None:
-        self.namespace = inner.namespace
-        self._inner = inner
+        super().__init__(inner)
         self._state = state
 
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         if terms.mode == PERMIT:
             # A semaphore does not order transactions, so the session stays as it is.
             return (yield from self._inner.acquire(names, parker, seconds, terms))
@@ -162,17 +159,14 @@ _NO_RLOCK = (
 )
 
 
-class _OutsideSession:
+class _OutsideSession(AcquirerWrapper):
     """Acquires locks of *inner*, but raises inside a transaction of the session."""
 
     def __init__(self, inner: Acquirer, transactions: GuardTransactions) -> None:
-        self.namespace = inner.namespace
-        self._inner = inner
+        super().__init__(inner)
         self._transactions = transactions
 
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         self._transactions.refuse_open(names, nested=inside_guard())
         with block_waiting(self.namespace, names, seconds, terms.mode) as most:
             return (yield from self._inner.acquire(names, parker, most, terms))

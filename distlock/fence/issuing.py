@@ -6,7 +6,6 @@ and a database that loses the number loses what was written under it, too.
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,8 +13,8 @@ from dataclasses import dataclass, replace
 from distlock.engine.commands import Commands
 from distlock.errors import NotHeld
 from distlock.fence.row import Overtaken, ReadStamp, Stamp, stamps_of
-from distlock.grants.grant import Fence, Grant
-from distlock.terms import READ, Mode
+from distlock.grants.grant import Fence, Grant, GrantWrapper
+from distlock.terms import READ
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +58,21 @@ class IssuedReadStamp(IssuedStamp, ReadStamp):
         return self.issue(max(self.fence, stored), stored)
 
 
-class RowGrant(Grant):
+class RowGrant(GrantWrapper):
     """The grant of locks that are fence rows: while a transaction has them locked, all others wait.
 
     *local*: a grant that excludes other callers in this process. *namespace*: the prefix. *epoch*: the lowest
     epoch of its fences.
     """
 
-    __slots__ = ("_issued", "_local", "_namespace", "stamps")
+    __slots__ = ("_issued", "_namespace", "stamps")
+
+    #: Every transaction that locks the row makes the next number.
+    unnumbered_by = None
+    held_by_transaction = True
 
     def __init__(self, local: Grant, namespace: str, epoch: int) -> None:
-        self._local = local
+        super().__init__(local)
         self._namespace = namespace
         self._issued: dict[str, Fence] = {}
         holder_id, least = secrets.token_hex(16), Fence(epoch, 0)
@@ -79,16 +82,12 @@ class RowGrant(Grant):
             stamp(namespace, name, least, holder_id, self._issued) for name in sorted(local.names)
         ]
 
-    @property
-    def since(self) -> float:
-        return self._local.since
-
     def __repr__(self) -> str:
         return f"<RowGrant of {', '.join(map(repr, self.names))}>"
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self._local.names
+        return self._grant.names
 
     @property
     def fences(self) -> Mapping[str, Fence]:
@@ -106,35 +105,12 @@ class RowGrant(Grant):
     def holder_ids(self) -> Mapping[str, str]:
         return {stamp.name: stamp.holder_id for stamp in self.stamps}
 
-    @property
-    def mode(self) -> Mode:
-        return self._local.mode
-
-    @property
-    def released(self) -> bool:
-        return self._local.released
-
-    @property
-    def lost(self) -> bool:
-        return self._local.lost
-
-    @property
-    def why_lost(self) -> str | None:
-        return self._local.why_lost
-
-    def remaining(self) -> float:
-        return self._local.remaining()
-
-    @property
-    def held_by_transaction(self) -> bool:
-        return True
-
     def begin_anew(self) -> None:
         """Forget the issued fences, because the transaction begins again before anything was done in it."""
         self._issued.clear()
 
     def check(self) -> None:
-        self._local.check()
+        super().check()
         # Raise before the rows are locked: until then, other processes are not excluded.
         _ = self.fences
 
@@ -142,20 +118,11 @@ class RowGrant(Grant):
         """Do nothing: the row itself issues the numbers."""
         return False
 
-    def _is_followed(self) -> bool:
-        return self._local._is_followed()
-
-    def _take_along(self, batch: object) -> bool:
-        return self._local._take_along(batch)
+    def _downgrade(self) -> Commands[None]:
+        return Grant._downgrade(self)
 
     def _join(self, first: Grant) -> None:
         self._issued.update(first.fences)
-
-    def _release(self, until: float = math.inf) -> Commands[None]:
-        return self._local._release(until)
-
-    def _abandon(self, error: BaseException) -> None:
-        self._local._abandon(error)
 
 
 @stamps_of.register

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any
 
 from distlock import clock
 from distlock.engine.admission import is_time_out
-from distlock.engine.commands import Commands, Park, Parker
+from distlock.engine.commands import Commands, Parker
 from distlock.engine.drivers import TaskParker, ThreadParker, arun, run
 from distlock.engine.engine import LAST_WORDS
 from distlock.errors import ConfigurationError, LockError
@@ -24,65 +24,11 @@ from distlock.grants.grant import Grant
 from distlock.grants.joint import JointGrant, MultiGrant
 from distlock.locks import self_deadlock
 from distlock.locks.lock import Lock
-from distlock.locks.namespace import Acquirer, Namespace
 from distlock.locks.self_deadlock import Entry
 from distlock.names import lock_service
 from distlock.numbers import check_timeout
-from distlock.operate.looking import Party, known_holder
 from distlock.owner import in_event_loop
-from distlock.reentrance import park
-from distlock.terms import EXCLUSIVE, Terms
-
-T = TypeVar("T")
-
-#: Called when a caller begins to wait, with the holder as far as this process knows.
-OnContended = Callable[[Party | None], None]
-
-
-class Contended:
-    """An acquirer that does what *inner* does, and calls *tell* when a caller begins to wait."""
-
-    def __init__(self, inner: Acquirer, tell: OnContended) -> None:
-        self.namespace = inner.namespace
-        self._inner = inner
-        self._tell = tell
-
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
-        steps = self._inner.acquire(names, parker, seconds, terms)
-        if not seconds > 0:
-            return steps  # It does not wait for the lock.
-        return told_of_the_wait(steps, lambda: self._tell(holder_of(self.namespace, names)))
-
-
-def holder_of(namespace: Namespace, names: tuple[str, ...]) -> Party | None:
-    """Return the holder of one of *names*, as far as this process knows; None: it knows none. No I/O."""
-    return next((one for name in names if (one := known_holder(namespace, name)) is not None), None)
-
-
-def told_of_the_wait(steps: Commands[T], tell: Callable[[], None]) -> Commands[T]:
-    """Do *steps*, and call *tell* before they wait for the first time."""
-    try:
-        step, told = next(steps), False
-        while True:
-            if isinstance(step, Park) and not told:
-                told = True
-                # Mark the thread as parked: if *tell* asks for the same lock, it is refused, as a signal
-                # handler would be.
-                park(lambda _: tell(), 0.0)
-            try:
-                answer = yield step
-            except BaseException as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(answer)
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-    finally:
-        steps.close()
-
+from distlock.terms import EXCLUSIVE
 
 #: Each lock with its ``with`` block that ends; None: nothing is left of the block.
 Ended = list[tuple[Lock, Entry | None]]

@@ -21,6 +21,9 @@ from distlock.operate.typed import Typed
 from distlock.owner import Owner
 from distlock.terms import EXCLUSIVE, LOCK, PERMIT, Kind, Mode, Terms
 
+#: The commands of an acquisition. They return the grant, or None if it took too long.
+Acquisition = Commands[Grant | None]
+
 
 class Acquirer(Protocol):
     """Acquires the locks of a client. It is the client's `Namespace`, or an object that wraps the namespace.
@@ -33,14 +36,20 @@ class Acquirer(Protocol):
     def namespace(self) -> Namespace:
         """The namespace of the names."""
 
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
-        """Acquire all of *names*, in the order given. Return None if that took too long.
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
+        """Acquire all of *names*, in the order given.
 
         *parker*: where the caller sleeps; it identifies the caller. *seconds*: the longest wait; 0: ask
         once. *terms*: the options of the locks. Raises `LockError`.
         """
+
+
+class AcquirerWrapper:
+    """*inner*, for clients that do more around an acquisition."""
+
+    def __init__(self, inner: Acquirer) -> None:
+        self.namespace = inner.namespace
+        self._inner = inner
 
 
 #: Called with the names of a ``with`` block at its end, while they are still held. Returns the error to raise
@@ -119,9 +128,7 @@ class Namespace(ABC):
         return [None] * len(names)
 
     @abstractmethod
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         """See `Acquirer`."""
 
     def refuse_upgrade(self, names: tuple[str, ...], owner: Owner) -> None:  # noqa: B027 - nobody reads
@@ -130,40 +137,39 @@ class Namespace(ABC):
     def refuse_overload(self, names: Iterable[str], seconds: float) -> None:  # noqa: B027 - nobody waits
         """Raise `TooManyWaiters` if a caller that would wait *seconds* for *names* would be refused now."""
 
-    @abstractmethod
-    def abandon(self, names: tuple[str, ...], parker: Parker, error: BaseException) -> None:
+    def abandon(self, names: tuple[str, ...], parker: Parker, error: BaseException) -> None:  # noqa: B027
         """Remove everything of the caller with *parker*, which *error* interrupted."""
 
-    @abstractmethod
     def is_holder(self, name: str, owner: Owner) -> bool:
         """Return whether *owner*, a thread or task of this process, is known to hold *name*."""
+        return False
 
     @abstractmethod
     def grants(self) -> list[Grant]:
         """Return the current grant of each name in this process, without asking the lock service."""
 
-    @abstractmethod
     def locked(self, name: str) -> bool:
         """Return whether anybody, here or elsewhere, holds *name*. Asks the lock service."""
+        return False
 
-    @abstractmethod
     def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
         """See `distlock.operate.looking.InspectedNamespace`. Raises `ConfigurationError` if it shows none."""
+        return KeyState(), None, ""
 
     def known(self, name: str) -> tuple[KeyState | None, StatusRow | None]:
         """Return the latest view of *name*, and this process's own part, without asking the lock service."""
         return None, None
 
-    @abstractmethod
     def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
         """Yield what all processes publish of the names that begin with *before*."""
+        return iter(())
 
-    @abstractmethod
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
         """End the hold of *name* whose fences begin with *number*. Return False if it has ended already.
 
         *transaction*: the name that the database has for the hold, if the hold is a transaction.
         """
+        return False
 
     def request_release(self, name: str) -> bool:
         """See `distlock.Locks.request_release`."""

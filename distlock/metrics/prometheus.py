@@ -62,18 +62,6 @@ def _metrics_in(registry: CollectorRegistry) -> _Metrics:
 class _Place(Attempt):
     """The metrics of one place in the code, which also serve as the `Attempt` of each acquisition there."""
 
-    __slots__ = (
-        "_commit",
-        "_granted",
-        "_held",
-        "_holding",
-        "_wait",
-        "_waiting",
-        "lifts",
-        "losses",
-        "results",
-    )
-
     def __init__(self, metrics: _Metrics, alias: str, where: str) -> None:
         labels = alias, where
         self._wait = metrics.wait.labels(*labels)

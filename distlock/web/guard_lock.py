@@ -7,15 +7,15 @@ import math
 from collections.abc import Callable, Sequence
 
 from distlock.clock import now
-from distlock.engine.commands import Commands, Parker
+from distlock.engine.commands import Parker
 from distlock.engine.drivers import TaskParker, ThreadParker, arun, run
 from distlock.errors import BackendUnavailable, LockTimeout
 from distlock.grants.current import CurrentGrant
 from distlock.grants.grant import Grant
+from distlock.listening import Contended, OnContended
 from distlock.locks import self_deadlock as blocks
 from distlock.locks.client import Locks
-from distlock.locks.multi_lock import Contended, OnContended
-from distlock.locks.namespace import Acquirer, Namespace
+from distlock.locks.namespace import Acquirer, AcquirerWrapper, Acquisition, Namespace
 from distlock.owner import in_event_loop
 from distlock.terms import PERMIT, READ, Terms
 from distlock.web.nesting import patience
@@ -136,21 +136,18 @@ class GuardLock:
             namespace.abandon(self._names, parker, error)
 
 
-class _RowMeanwhile:
+class _RowMeanwhile(AcquirerWrapper):
     """An acquirer that asks *rows* while the lock service of *inner* does not answer.
 
     *left*: returns the seconds that the caller may still wait.
     """
 
     def __init__(self, inner: Acquirer, rows: Acquirer, left: Callable[[], float]) -> None:
-        self.namespace = inner.namespace
-        self._inner = inner
+        super().__init__(inner)
         self._rows = rows
         self._left = left
 
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         try:
             return (yield from self._inner.acquire(names, parker, seconds, terms))
         except BackendUnavailable as error:

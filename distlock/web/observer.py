@@ -67,7 +67,7 @@ class Watch:
         self._grant: Grant | None = None
 
     def contended(self, holder: Party | None) -> None:
-        """Tell that the guard has to wait: see `distlock.locks.multi_lock.OnContended`."""
+        """Tell that the guard has to wait: see `distlock.listening.OnContended`."""
         self._observer.contended(self._names, holder)
 
     def granted(self, grant: Grant) -> None:

@@ -24,7 +24,7 @@ from distlock.grants.grant import Fence, Grant, GrantWrapper
 from distlock.listening import Listened, Listener
 from distlock.locks.client import Locks
 from distlock.locks.lock import Lock, Semaphore
-from distlock.locks.namespace import Acquirer, AtEnd, Namespace
+from distlock.locks.namespace import Acquirer, AcquirerWrapper, Acquisition, AtEnd, Namespace
 from distlock.locks.rlock import RLock
 from distlock.owner import Owner, current_owner, in_event_loop
 from distlock.terms import Terms
@@ -108,32 +108,23 @@ def make_standby(of_alias: AliasSettings) -> Locks:
 watching: ContextVar[Callable[[Namespace], Listener] | None] = ContextVar("distlock_watching", default=None)
 
 
-class _Watched:
+class _Watched(AcquirerWrapper):
     """Acquires locks of *inner*, and reports to the listener that `watching` makes."""
 
-    def __init__(self, inner: Acquirer) -> None:
-        self.namespace = inner.namespace
-        self._inner = inner
-
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         watch = watching.get()
         inner = self._inner if watch is None else Listened(self._inner, watch(self.namespace))
         return inner.acquire(names, parker, seconds, terms)
 
 
-class BlockAcquirer:
+class BlockAcquirer(AcquirerWrapper):
     """Acquires locks of *inner*, but raises inside a transaction. *line*: the remedy that the error names."""
 
     def __init__(self, inner: Acquirer, line: str) -> None:
-        self.namespace = inner.namespace
-        self._inner = inner
+        super().__init__(inner)
         self._line = line
 
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         open_transactions.refuse_open(names, self._line)
         with block_waiting(self.namespace, names, seconds, terms.mode) as most:
             grant = yield from self._inner.acquire(names, parker, most, terms)
@@ -207,16 +198,10 @@ _ROW_LINE = (
 )
 
 
-class _Outside:
+class _Outside(AcquirerWrapper):
     """Acquires locks of *inner*, but raises inside a transaction: the ``with`` block begins its own."""
 
-    def __init__(self, inner: Acquirer) -> None:
-        self.namespace = inner.namespace
-        self._inner = inner
-
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         open_transactions.refuse_open(names, _ROW_LINE)
         return (yield from self._inner.acquire(names, parker, seconds, terms))
 

@@ -18,7 +18,7 @@ from django.db import connections
 from distlock.engine.commands import Commands, Park, Parker
 from distlock.engine.drivers import TaskParker, ThreadParker
 from distlock.grants.grant import Grant
-from distlock.locks.namespace import Acquirer, Namespace
+from distlock.locks.namespace import Acquirer, AcquirerWrapper, Acquisition, Namespace
 from distlock.locks.self_deadlock import is_held_around
 from distlock.terms import Terms
 
@@ -116,17 +116,14 @@ _waits: dict[int, tuple[Namespace, Sequence[str]]] = {}
 _watched: dict[Parker, int | None] = {}
 
 
-class Waiting:
+class Waiting(AcquirerWrapper):
     """Acquires locks of *inner*. Records what the thread waits for, and gives its idle connections back."""
 
     def __init__(self, inner: Acquirer, *, gives_back: bool = True) -> None:
-        self.namespace = inner.namespace
-        self._inner = inner
+        super().__init__(inner)
         self._gives_back = gives_back
 
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         if self._gives_back:
             if isinstance(parker, ThreadParker):
                 parker.before_sleep = give_back

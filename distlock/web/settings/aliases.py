@@ -15,20 +15,8 @@ from distlock.web.settings.problems import WITHOUT_SERVICE, RedisOf, by_alias, f
 
 CONTENDED_STATUSES = (423, 409, 429, 503)
 
-_PLAIN = {
-    "fence",
-    "fence_epoch",
-    "max_hold",
-    "max_names",
-    "max_waiters",
-    "max_waiters_total",
-    "metrics",
-    "on_backend_down",
-    "prefix",
-    "timeout",
-    "ttl",
-    "turn",
-}
+#: The keys whose values together say where the lock service is. The others are fields of `AliasSettings`.
+_WHERE = {"BACKEND", "LOCATION", "OPTIONS"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,5 +136,5 @@ def _settings(alias: str, given: Mapping[str, Any], redis_of: RedisOf | None) ->
         location=f"{backend}://" if backend in WITHOUT_SERVICE else location or f"{backend}://",
         backend=dotted,
         options=MappingProxyType(dict(options)),
-        **{key.lower(): given[key] for key in given if key.lower() in _PLAIN},
+        **{key.lower(): value for key, value in given.items() if key not in _WHERE},
     )

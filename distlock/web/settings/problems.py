@@ -7,6 +7,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from distlock.backends.base import Capabilities
@@ -301,30 +302,6 @@ def serving(word: str) -> str | None:
     return home and home.path
 
 
-def _seconds(value: Any) -> str | None:
-    return None if is_seconds(value) else f"It {a_number_of_seconds()}"
-
-
-def _wait(value: Any) -> str | None:
-    return (
-        None if is_seconds(value, zero=True, most=LONG) else f"It {a_number_of_seconds(zero=True, most=LONG)}"
-    )
-
-
-def _turn(value: Any) -> str | None:
-    if value is None or is_seconds(value, zero=True):
-        return None
-    return f"It {a_number_of_seconds(zero=True)} None is 0.05."
-
-
-def _count(value: Any) -> str | None:
-    return None if is_count(value) else f"It {A_COUNT}"
-
-
-def _cap(value: Any) -> str | None:
-    return None if value is None or is_count(value) else f"It {A_COUNT} None is no limit."
-
-
 def _backend(value: Any) -> str | None:
     scheme, is_url, _ = value.partition("://") if isinstance(value, str) else ("", "", "")
     django = scheme.startswith("django.")
@@ -364,47 +341,52 @@ def _prefix(value: Any) -> str | None:
     return None
 
 
-def _on_backend_down(value: Any) -> str | None:
-    if value in ("refuse", "run"):
-        return None
-    return "It has to be 'refuse' (no lock, no view), or 'run' where FENCE is set."
+#: What gives the remedy for a value, or None where the value is fine.
+Check = Callable[[Any], str | None]
 
 
-def _fence(value: Any) -> str | None:
-    if isinstance(value, bool) or (isinstance(value, str) and value):
-        return None
-    return "It has to be True, False, or the name of the database that has the fence's table."
+def _unless(fits: Callable[[Any], bool], remedy: str) -> Check:
+    return lambda value: None if fits(value) else f"It {remedy}"
 
 
-def _metrics(value: Any) -> str | None:
-    if value is None or value in KINDS or callable(value):
-        return None
-    return "It has to be 'prometheus', 'opentelemetry', None, or a function that gives a listener."
+def _or_none(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or fits(value)
 
 
-def _options(value: Any) -> str | None:
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return None
-    return "It has to be a dict of the backend's own options."
+_from_zero = partial(is_seconds, zero=True)
+_seconds = _unless(is_seconds, a_number_of_seconds())
+_count = _unless(is_count, A_COUNT)
+_cap = _unless(_or_none(is_count), f"{A_COUNT} None is no limit.")
 
-
-#: For each key a function that returns the remedy for a wrong value; None: the value is fine.
-CHECKS: dict[str, Callable[[Any], str | None]] = {
+#: For each key the check of its value.
+CHECKS: dict[str, Check] = {
     "BACKEND": _backend,
     "LOCATION": _location,
     "PREFIX": _prefix,
     "FENCE_EPOCH": _count,
     "TTL": _seconds,
-    "TIMEOUT": _wait,
+    "TIMEOUT": _unless(partial(_from_zero, most=LONG), a_number_of_seconds(zero=True, most=LONG)),
     "MAX_HOLD": _seconds,
-    "TURN": _turn,
+    "TURN": _unless(_or_none(_from_zero), f"{a_number_of_seconds(zero=True)} None is 0.05."),
     "MAX_NAMES": _count,
     "MAX_WAITERS": _cap,
     "MAX_WAITERS_TOTAL": _cap,
-    "ON_BACKEND_DOWN": _on_backend_down,
-    "FENCE": _fence,
-    "METRICS": _metrics,
-    "OPTIONS": _options,
+    "ON_BACKEND_DOWN": _unless(
+        lambda value: value in ("refuse", "run"),
+        "has to be 'refuse' (no lock, no view), or 'run' where FENCE is set.",
+    ),
+    "FENCE": _unless(
+        lambda value: isinstance(value, bool) or (isinstance(value, str) and value != ""),
+        "has to be True, False, or the name of the database that has the fence's table.",
+    ),
+    "METRICS": _unless(
+        _or_none(lambda value: value in KINDS or callable(value)),
+        "has to be 'prometheus', 'opentelemetry', None, or a function that gives a listener.",
+    ),
+    "OPTIONS": _unless(
+        lambda value: isinstance(value, Mapping) and all(isinstance(key, str) for key in value),
+        "has to be a dict of the backend's own options.",
+    ),
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any, Never
 from distlock.backends.base import Acquired, Capabilities, LockRequest, Sink, refuse_lacking
 from distlock.backends.inspectable import KeyState, SeenProcess, StatusRow
 from distlock.clock import now
-from distlock.engine.commands import Commands, Parker
+from distlock.engine.commands import Parker
 from distlock.engine.engine import Engine
 from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 from distlock.fence import row_locks
@@ -28,7 +28,7 @@ from distlock.locks import self_deadlock as blocks
 from distlock.locks.client import Locks
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.locks.lock import Lock, ReadLock
-from distlock.locks.namespace import Acquirer, AtEnd
+from distlock.locks.namespace import Acquirer, Acquisition, AtEnd
 from distlock.owner import Owner, current_owner
 from distlock.terms import READ, Kind, Terms
 from distlock.web.settings.aliases import AliasSettings
@@ -100,9 +100,7 @@ class RowAcquirer:
         self.namespace.look = look
         self._epoch = settings.fence_epoch
 
-    def acquire(
-        self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
-    ) -> Commands[Grant | None]:
+    def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         if terms.ttl != self.namespace.terms.ttl:
             raise ConfigurationError("The backend 'database' has no ttl: leave ttl= out.")
         if terms.max_hold != self.namespace.terms.max_hold:
