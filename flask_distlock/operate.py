@@ -18,7 +18,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.locks.client import Locks
 from distlock.terms import LOCK, Kind
 from distlock.web.operate import pages
-from distlock.web.operate.pages import Sighting, ask_seen, break_seen, is_hold, is_kind, look
+from distlock.web.operate.pages import ask_seen, break_seen, is_hold, is_kind
 from flask_distlock.guarding.state import current_state
 
 __all__ = ["locks_blueprint"]
@@ -110,7 +110,9 @@ def locks_blueprint(
         try:
             asked = ask_seen(_client(alias), of, kind, by=(user or _user)())
         except LockError as error:
-            return _question(Sighting(trouble=str(error)), alias, of, "", kind), 503
+            return _question(
+                {"trouble": str(error), "back": _at.lock(alias, of, kind)}, alias, of, "", kind
+            ), 503
         news = _FREE if asked is None else _ASKED
         return flask.redirect(_at.lock(alias, of, kind, news=news), 303)
 
@@ -121,7 +123,8 @@ def locks_blueprint(
             return answer
         alias, of, kind = _named()
         hold = _hold()
-        return _question(look(_client(alias), of, kind), alias, of, hold, kind)
+        shown = pages.break_page(_client(alias), alias, of, hold, _at, kind)
+        return _question(shown, alias, of, hold, kind)
 
     @blueprint.post("/break")
     def break_() -> AnyResponse | tuple[str, int]:
@@ -133,7 +136,9 @@ def locks_blueprint(
         try:
             broken = break_seen(_client(alias), of, _hold(), (user or _user)(), kind)
         except LockError as error:
-            return _question(Sighting(trouble=str(error)), alias, of, "", kind), 503
+            return _question(
+                {"trouble": str(error), "back": _at.lock(alias, of, kind)}, alias, of, "", kind
+            ), 503
         news = _PASSED if broken is None else _BROKEN
         return flask.redirect(_at.lock(alias, of, kind, news=news), 303)
 
@@ -162,8 +167,7 @@ def _page(title: str, page: str, shown: pages.Context, **context: object) -> str
     return flask.render_template("distlock/page.html", title=title, content=content, **context)
 
 
-def _question(seen: Sighting, alias: str, name: str, hold: str, kind: Kind) -> str:
-    shown = pages.break_page(seen, alias, name, hold, _at, kind)
+def _question(shown: pages.Context, alias: str, name: str, hold: str, kind: Kind) -> str:
     shown["action"] = flask.url_for(".break_")
     shown["hidden"] = [*_hidden(alias, name, kind), ("hold", hold)]
     return _page(f"Break the {kind}", pages.BREAK_HTML, shown, alias=alias, name=name, end="?")

@@ -17,7 +17,6 @@ from django.db import connections
 
 from distlock.engine.commands import Commands, Park, Parker
 from distlock.engine.drivers import TaskParker, ThreadParker
-from distlock.grants.grant import Grant
 from distlock.locks.namespace import Acquirer, AcquirerWrapper, Acquisition, Namespace
 from distlock.locks.self_deadlock import is_held_around
 from distlock.terms import Terms

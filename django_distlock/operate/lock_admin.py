@@ -24,7 +24,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.locks.client import Locks
 from distlock.terms import LOCK, Kind
 from distlock.web.operate import pages
-from distlock.web.operate.pages import ask_seen, break_seen, is_hold, is_kind, look
+from distlock.web.operate.pages import ask_seen, break_seen, is_hold, is_kind
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import clients
 from django_distlock.models import Lock
@@ -120,7 +120,7 @@ class LockAdmin(Base):
         if request.method == "POST":
             self._answer(request, partial(self._break, request, client, alias, name, hold, kind))
             return HttpResponseRedirect(self.lock(alias, name, kind))
-        shown = pages.break_page(look(client, name, kind), alias, name, hold, self, kind)
+        shown = pages.break_page(client, alias, name, hold, self, kind)
         shown["action"] = self._url("break", alias, name, kind)
         shown["hidden"] = [("csrfmiddlewaretoken", get_token(request)), ("hold", hold)]
         title = f"Break the {kind} {name}?"

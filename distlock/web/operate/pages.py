@@ -10,7 +10,6 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,6 +20,9 @@ from distlock.locks.client import Locks
 from distlock.operate import Listed, LockState, Party, break_lock
 from distlock.operate.looking import ask_back
 from distlock.terms import EXCLUSIVE, KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind, Mode
+
+#: Returns a client. Raises `ConfigurationError` for settings that can't work.
+Client = Callable[[], Locks]
 
 #: The consequences of breaking a lock, for the person who is about to do it.
 CONSEQUENCES = (
@@ -35,6 +37,8 @@ CONSEQUENCES_OF_PERMITS = (
     "holder is told, at the latest at its next renewal, and goes on until then: meanwhile more are inside "
     "than there are permits. Make sure that its process is dead or hung."
 )
+
+NO_LATCH = "There is no such latch: nobody made it, or it is over."
 
 #: The most holders that are shown.
 _MOST_HOLDERS = 20
@@ -58,99 +62,38 @@ def shown_since(party: Party | None) -> str:
     return "" if party is None or not party.since else shown_seconds(party.seconds())
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """The content of the page of one lock."""
-
-    #: None: see `trouble`.
-    state: LockState | None = None
-    #: Why nothing is shown; "": something is.
-    trouble: str = ""
-    #: Whether its holder can be asked to give it back.
-    can_ask: bool = False
-
-    @property
-    def hold(self) -> str:
-        """The id of the hold that was seen; "" if nobody holds the lock, or it has no id."""
-        return "" if self.state is None else self.state.hold
-
-    @property
-    def holder(self) -> Party | None:
-        return None if self.state is None else self.state.holder
-
-    @property
-    def held_for(self) -> str:
-        return shown_since(self.holder)
-
-    @property
-    def remaining(self) -> str:
-        """The remaining lease, as text."""
-        if self.state is None or self.state.holder is None:
-            return ""
-        left = self.state.remaining
-        if left is None:
-            return "not told by the lock service"
-        return shown_seconds(left) if math.isfinite(left) else "no lease: it ends with its process"
-
-    @property
-    def facts(self) -> list[tuple[str, str]]:
-        """The known facts about the hold or the latch, if there is one."""
-        state = self.state
-        if state is None:
+def _facts(state: LockState) -> list[tuple[str, str]]:
+    """Return the known facts about the hold or the latch, if there is one."""
+    if state.kind == LATCH:
+        if state.left is None:
             return []
-        if state.kind == LATCH:
-            return [] if state.left is None else _facts_of_latch(state)
-        if state.holder is None:
-            return []
-        if state.kind == SEMAPHORE:
-            out = ("Permits out", f"{state.inside} of {state.limit}" if state.limit else str(state.inside))
-            return [out, *_holders(state, "Held by"), ("Lease left, the first", self.remaining)]
-        fence = (
-            "Fence of the hold",
-            "not told by the lock service"
-            if state.fence is None
-            else f"{state.fence.epoch}:{state.fence.number}",
-        )
-        if state.mode == READ:
-            callers = f"{state.inside} caller{'' if state.inside == 1 else 's'}"
-            return [("Read by", callers), *_holders(state, "In"), ("Lease left", self.remaining), fence]
-        return [
-            ("Held by", str(state.holder)),
-            ("Held for", self.held_for or "a moment, or not known"),
-            ("Lease left", self.remaining),
-            fence,
-            *([("Held on", state.servers)] if state.servers else []),
-            *([("Ends its session, and all that this holds", state.ended_by)] if state.ended_by else []),
-        ]
+        left = f"{state.left} of {state.total}" if state.left else "0: it is open"
+        return [("Left", left), ("Gone in", shown_seconds(state.remaining or 0.0))]
+    if state.holder is None:
+        return []
+    lease = _shown_lease(state.remaining)
+    if state.kind == SEMAPHORE:
+        out = ("Permits out", f"{state.inside} of {state.limit}" if state.limit else str(state.inside))
+        return [out, *_holders(state, "Held by"), ("Lease left, the first", lease)]
+    known = state.fence
+    fence = "not told by the lock service" if known is None else f"{known.epoch}:{known.number}"
+    facts = [("Lease left", lease), ("Fence of the hold", fence)]
+    if state.mode == READ:
+        callers = f"{state.inside} caller{'' if state.inside == 1 else 's'}"
+        return [("Read by", callers), *_holders(state, "In"), *facts]
+    return [
+        ("Held by", str(state.holder)),
+        ("Held for", shown_since(state.holder) or "a moment, or not known"),
+        *facts,
+        *([("Held on", state.servers)] if state.servers else []),
+        *([("Ends its session, and all that this holds", state.ended_by)] if state.ended_by else []),
+    ]
 
-    @property
-    def nobody(self) -> str:
-        """The text to show if there are no facts."""
-        is_latch = self.state is not None and self.state.kind == LATCH
-        return "There is no such latch: nobody made it, or it is over." if is_latch else "Nobody holds it."
 
-    @property
-    def consequences(self) -> str:
-        """The consequences of a break, as text."""
-        of_permits = self.state is not None and self.state.kind == SEMAPHORE
-        return CONSEQUENCES_OF_PERMITS if of_permits else CONSEQUENCES
-
-    @property
-    def waiting(self) -> str:
-        """How many processes wait."""
-        number = 0 if self.state is None else self.state.waiting
-        return f"Waiting: {number} {'process' if number == 1 else 'processes'}, the next one first"
-
-    @property
-    def queue(self) -> list[str]:
-        """A line for each process that waits."""
-        return [] if self.state is None else [shown_waiting(one) for one in self.state.queue]
-
-    @property
-    def more(self) -> str:
-        """How many more processes wait than are shown, as text; "" if all are shown."""
-        left_out = 0 if self.state is None else self.state.waiting - len(self.state.queue)
-        return f"And {left_out} more." if left_out > 0 else ""
+def _shown_lease(left: float | None) -> str:
+    if left is None:
+        return "not told by the lock service"
+    return shown_seconds(left) if math.isfinite(left) else "no lease: it ends with its process"
 
 
 def _holders(state: LockState, term: str) -> list[tuple[str, str]]:
@@ -164,32 +107,11 @@ def _shown_holder(party: Party) -> str:
     return f"{party}{f': {party.holding}' if party.holding else ''}{f', for {since}' if since else ''}"
 
 
-def _facts_of_latch(state: LockState) -> list[tuple[str, str]]:
-    left = f"{state.left} of {state.total}" if state.left else "0: it is open"
-    return [("Left", left), ("Gone in", shown_seconds(state.remaining or 0.0))]
-
-
 def shown_waiting(party: Party) -> str:
     """Return *party*, a process in the queue, as text: how many of its callers wait, and for how long."""
     callers = f": {party.waiting} caller{'' if party.waiting == 1 else 's'}" if party.waiting else ""
     since = shown_since(party)
     return f"{party}{callers}{f', for {since}' if since else ''}"
-
-
-def look(client: Callable[[], Locks], name: str, kind: Kind = LOCK) -> Sighting:
-    """Return the content of the page of *name*. Never raises `LockError`.
-
-    *client*: see `Client`.
-    """
-    try:
-        locks = client()
-        state = locks.inspect(name, kind)
-    except LockError as error:
-        return Sighting(trouble=str(error))
-    with suppress(LockError):
-        locks.namespace.refuse_lacking("notify", "request_release()")
-        return Sighting(state, can_ask=kind != LATCH and state.holder is not None)
-    return Sighting(state)
 
 
 def _on_one_line(text: str) -> str:
@@ -202,7 +124,7 @@ def is_kind(said: str) -> TypeGuard[Kind]:
     return said in KINDS
 
 
-def ask_seen(client: Callable[[], Locks], name: str, kind: Kind, by: str) -> LockState | None:
+def ask_seen(client: Client, name: str, kind: Kind, by: str) -> LockState | None:
     """Ask the holder of *name* to give it back. *by*: the person, for the log.
 
     Return the state before; None: nobody holds it. Raises what `break_seen` raises.
@@ -217,9 +139,7 @@ def is_hold(said: str) -> bool:
     return re.fullmatch(r"[0-9]+(\.[0-9]+)?", said) is not None
 
 
-def break_seen(
-    client: Callable[[], Locks], name: str, hold: str, by: str, kind: Kind = LOCK
-) -> LockState | None:
+def break_seen(client: Client, name: str, hold: str, by: str, kind: Kind = LOCK) -> LockState | None:
     """Break the hold of *name* with the id *hold*, and no later one. *by*: the person, for the log.
 
     Return the state before; None: that hold has ended, and nothing was broken. Raises `BackendUnavailable`,
@@ -235,8 +155,6 @@ def break_seen(
 TEMPLATES, STATIC = (Path(__file__).with_name(name) for name in ("templates", "static"))
 LOCKS_HTML, LOCK_HTML, BREAK_HTML = "locks.html", "lock.html", "break.html"
 
-#: Returns a client. Raises `ConfigurationError` for settings that can't work.
-Client = Callable[[], Locks]
 Context = dict[str, Any]
 
 
@@ -273,32 +191,53 @@ def lock_page(client: Client, alias: str, name: str, at: Addresses, may_break: b
 
     The face adds ``hidden``, the hidden fields of the form with the action ``ask_back``.
     """
-    seen = look(client, name, kind)
+    try:
+        locks = client()
+        state = locks.inspect(name, kind)
+    except LockError as error:
+        return {"trouble": str(error), "can_ask": False, "queue": []}
+    facts = _facts(state)
+    processes = "1 process" if state.waiting == 1 else f"{state.waiting} processes"
+    left_out = state.waiting - len(state.queue)
     return {
-        "trouble": seen.trouble,
-        "facts": [*seen.facts, ("Alias", alias)] if seen.facts else [],
-        "nobody": seen.nobody,
+        "trouble": "",
+        "facts": [*facts, ("Alias", alias)] if facts else [],
+        "nobody": NO_LATCH if kind == LATCH else "Nobody holds it.",
         "others": [(one, at.lock(alias, name, one)) for one in KINDS if one != kind],
-        "break_url": at.ask(alias, name, seen.hold, kind) if may_break and seen.hold else "",
-        "can_ask": may_break and seen.can_ask,
-        "waiting": seen.waiting,
-        "queue": seen.queue,
-        "more": seen.more,
+        "break_url": at.ask(alias, name, state.hold, kind) if may_break and state.hold else "",
+        "can_ask": may_break and kind != LATCH and state.holder is not None and _can_ask(locks),
+        "waiting": f"Waiting: {processes}, the next one first",
+        "queue": [shown_waiting(one) for one in state.queue],
+        "more": f"And {left_out} more." if left_out > 0 else "",
     }
 
 
-def break_page(seen: Sighting, alias: str, name: str, hold: str, at: Addresses, kind: Kind) -> Context:
+def _can_ask(locks: Locks) -> bool:
+    """Return whether holders can be asked to give their locks back."""
+    try:
+        locks.namespace.refuse_lacking("notify", "request_release()")
+    except LockError:
+        return False
+    return True
+
+
+def break_page(client: Client, alias: str, name: str, hold: str, at: Addresses, kind: Kind) -> Context:
     """Return the content of the page that asks whether to break *hold*.
 
     The face adds ``action`` and ``hidden``, the action and the hidden fields of its form.
     """
+    back = at.lock(alias, name, kind)
+    try:
+        state = client().inspect(name, kind)
+    except LockError as error:
+        return {"trouble": str(error), "back": back}
     ended = "The hold that you saw has ended: the lock is free, or has passed on. Nothing was broken."
     return {
-        "trouble": seen.trouble or ("" if seen.hold == hold else ended),
-        "back": at.lock(alias, name, kind),
-        "held_by": seen.holder,
-        "held_for": seen.held_for,
-        "consequences": seen.consequences,
+        "trouble": "" if state.hold == hold else ended,
+        "back": back,
+        "held_by": state.holder,
+        "held_for": shown_since(state.holder),
+        "consequences": CONSEQUENCES_OF_PERMITS if kind == SEMAPHORE else CONSEQUENCES,
     }
 
 
@@ -393,11 +332,8 @@ class Overview:
         return "1 lock." if shown == 1 else f"{shown} locks, the longest first."
 
 
-def overview(client: Callable[[], Locks], before: str) -> Overview:
-    """Return what is held or waited for, of the names that begin with *before*. Never raises `LockError`.
-
-    *client*: see `Client`.
-    """
+def overview(client: Client, before: str) -> Overview:
+    """Return what is held or waited for, of the names that begin with *before*. Never raises `LockError`."""
     try:
         entries = list(islice(client().list(before), MOST_READ + 1))
     except LockError as error:
