@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol, Self
 from weakref import WeakValueDictionary
 
-from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
-from distlock.backends.latches import LatchState
+from distlock.backends.inspectable import Finding
 from distlock.engine.commands import Commands, Parker
 from distlock.engine.process import forget_in_children
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
 from distlock.grants.joint import MultiGrant
 from distlock.locks.latch_waits import LatchWaits
+from distlock.operate.looking import InspectedNamespace
 from distlock.operate.typed import Typed
 from distlock.owner import Owner
-from distlock.terms import EXCLUSIVE, LOCK, PERMIT, Kind, Mode, Terms
+from distlock.terms import EXCLUSIVE, PERMIT, Mode, Terms
 
 #: The commands of an acquisition. They return the grant, or None if it took too long.
 Acquisition = Commands[Grant | None]
@@ -67,7 +67,7 @@ class Client(Protocol):
     at_end: AtEnd | None
 
 
-class Namespace(ABC):
+class Namespace(InspectedNamespace, ABC):
     """The names under *prefix*, and the state that its clients share.
 
     It is the plain `Acquirer`. *terms*: the options of locks that give none.
@@ -83,8 +83,6 @@ class Namespace(ABC):
     identity: object = None
     #: How an operator types a command for it; None: no other process can see its locks.
     typed: Typed | None = None
-    #: The first number of its fences.
-    epoch = 1
 
     def __init__(self, prefix: str, terms: Terms) -> None:
         self.prefix = prefix
@@ -107,7 +105,7 @@ class Namespace(ABC):
         """Return whether *other* has the same locks, as two aliases of one lock service may."""
         return self is other or (self.identity is not None and self.identity == other.identity)
 
-    def refuse_lacking(self, capability: str, wish: str) -> None:  # noqa: B027 - nobody is kept out
+    def refuse_lacking(self, capability: str, wish: str) -> None:
         """Raise `ConfigurationError` unless its lock service can do it: see `distlock.backends.base`."""
 
     @property
@@ -119,25 +117,17 @@ class Namespace(ABC):
         """Return the namespace of names that are locked in *mode*."""
         return self.semaphores if mode == PERMIT else self
 
-    def of_kind(self, kind: Kind) -> Namespace | None:
-        """Return the namespace of *kind*; None: its lock service has none."""
-        return self if kind == LOCK else None
-
-    def latch_states(self, names: Sequence[str]) -> Sequence[LatchState | None]:
-        """Return the states of the latches *names*; None for each that does not exist."""
-        return [None] * len(names)
-
     @abstractmethod
     def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         """See `Acquirer`."""
 
-    def refuse_upgrade(self, names: tuple[str, ...], owner: Owner) -> None:  # noqa: B027 - nobody reads
+    def refuse_upgrade(self, names: tuple[str, ...], owner: Owner) -> None:
         """Raise `ConfigurationError` if *owner* reads one of *names*, and so can't write it."""
 
-    def refuse_overload(self, names: Iterable[str], seconds: float) -> None:  # noqa: B027 - nobody waits
+    def refuse_overload(self, names: Iterable[str], seconds: float) -> None:
         """Raise `TooManyWaiters` if a caller that would wait *seconds* for *names* would be refused now."""
 
-    def abandon(self, names: tuple[str, ...], parker: Parker, error: BaseException) -> None:  # noqa: B027
+    def abandon(self, names: tuple[str, ...], parker: Parker, error: BaseException) -> None:
         """Remove everything of the caller with *parker*, which *error* interrupted."""
 
     def is_holder(self, name: str, owner: Owner) -> bool:
@@ -150,29 +140,6 @@ class Namespace(ABC):
 
     def locked(self, name: str) -> bool:
         """Return whether anybody, here or elsewhere, holds *name*. Asks the lock service."""
-        return False
-
-    def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
-        """See `distlock.operate.looking.InspectedNamespace`. Raises `ConfigurationError` if it shows none."""
-        return KeyState(), None, ""
-
-    def known(self, name: str) -> tuple[KeyState | None, StatusRow | None]:
-        """Return the latest view of *name*, and this process's own part, without asking the lock service."""
-        return None, None
-
-    def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
-        """Yield what all processes publish of the names that begin with *before*."""
-        return iter(())
-
-    def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
-        """End the hold of *name* whose fences begin with *number*. Return False if it has ended already.
-
-        *transaction*: the name that the database has for the hold, if the hold is a transaction.
-        """
-        return False
-
-    def request_release(self, name: str) -> bool:
-        """See `distlock.Locks.request_release`."""
         return False
 
     @property

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Protocol
 
 from distlock.backends.inspectable import MOMENT, MOST_SHOWN, KeyState, Quorum, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
@@ -21,6 +20,8 @@ from distlock.terms import EXCLUSIVE, KINDS, LATCH, LOCK, Kind, Mode
 
 logger = logging.getLogger("distlock")
 
+#: The part of a process that has not published any.
+_UNKNOWN = StatusRow("")
 #: How many latches are looked at together.
 _LATCHES_AT_ONCE = 100
 
@@ -133,29 +134,48 @@ class Listed:
     left: int | None = None
 
 
-class InspectedNamespace(Protocol):
-    """The methods of a namespace that an operator needs."""
+class InspectedNamespace:
+    """The names of a client, for those who look at them. Here nobody holds a name, or waits for one.
+
+    All methods but `known` ask the lock service.
+    """
+
+    #: The first number of its fences.
+    epoch = 1
 
     def of_kind(self, kind: Kind) -> InspectedNamespace | None:
         """Return the namespace of the names of *kind*; None: there is none."""
+        return self if kind == LOCK else None
 
     def latch_states(self, names: Sequence[str]) -> Sequence[LatchState | None]:
-        """Return the state of each of *names*."""
+        """Return the states of the latches *names*; None for each that does not exist."""
+        return [None] * len(names)
 
     def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
-        """Return the lock service's view of *name*, this process's view, and this process's name."""
+        """Return the lock service's view of *name*, this process's view, and this process's name.
+
+        Raises `ConfigurationError` if the lock service shows none.
+        """
+        return KeyState(), None, ""
 
     def known(self, name: str) -> tuple[KeyState | None, StatusRow | None]:
         """Return the latest view of *name*, and this process's own part, without asking the lock service."""
+        return None, None
 
     def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
         """Yield each published name that begins with *before*, with the process that has published it."""
+        return iter(())
 
-    def request_release(self, name: str) -> bool: ...
+    def request_release(self, name: str) -> bool:
+        """See `distlock.Locks.request_release`."""
+        return False
 
-    def break_hold(self, name: str, number: int, transaction: str = "") -> bool: ...
+    def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
+        """End the hold of *name* whose fences begin with *number*. Return False if it has ended already.
 
-    epoch: int
+        *transaction*: the name that the database has for the hold, if the hold is a transaction.
+        """
+        return False
 
 
 def inspect(namespace: InspectedNamespace, name: str, kind: Kind = LOCK) -> LockState:
@@ -255,17 +275,15 @@ def _is_open(latch: LatchState | None) -> bool:
 
 
 def _holds(seen: SeenProcess, row: StatusRow | None) -> Party:
-    if row is None:
-        return Party(seen.process, seen.host, seen.pid, silent=seen.silent)
-    holding, silent = row.holding, seen.silent
-    return Party(seen.process, seen.host, seen.pid, row.held_at, row.held_since, 0, holding, silent)
+    row = row or _UNKNOWN
+    where = (row.held_at, row.held_since)
+    return Party(seen.process, seen.host, seen.pid, *where, holding=row.holding, silent=seen.silent)
 
 
 def _waits(seen: SeenProcess, row: StatusRow | None) -> Party:
-    where, since, waiting = (
-        (row.waits_at, row.waiting_since, row.waiting) if row is not None else ("", 0.0, 0)
-    )
-    return Party(seen.process, seen.host, seen.pid, where, since, waiting, silent=seen.silent)
+    row = row or _UNKNOWN
+    where = (row.waits_at, row.waiting_since, row.waiting)
+    return Party(seen.process, seen.host, seen.pid, *where, silent=seen.silent)
 
 
 def ask_back(namespace: InspectedNamespace, state: LockState, by: str) -> bool:

@@ -186,9 +186,9 @@ class Fake:
 
 
 def _install() -> None:
-    # A subclass of Namespace may have base classes of its own.
+    # Namespaces may have base classes of their own.
     classes: list[type[Any]] = [Namespace, *_below(Namespace)]
-    for one in {part for each in classes for part in each.__mro__ if part not in Namespace.__mro__[1:]}:
+    for one in {part for each in classes for part in each.__mro__}:
         for name, stand_in in _STAND_INS.items():
             if (real := vars(one).get(name)) is not None:
                 _before.append((one, name, real))

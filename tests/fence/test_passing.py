@@ -28,7 +28,7 @@ class FakeGrant(DummyGrant):
 
     def __init__(self, fences: dict[str, Fence], holder_id: str) -> None:
         super().__init__("shop", fences)
-        self._holder_ids = dict.fromkeys(fences, holder_id)
+        self.holder_ids = dict.fromkeys(fences, holder_id)
 
 
 def buy(engine: Engine, locks: DummyLocks, with_fence: bool) -> bool:
