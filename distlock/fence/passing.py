@@ -12,22 +12,11 @@ from weakref import WeakKeyDictionary
 from distlock.backends.base import Capabilities, refuse_lacking
 from distlock.clock import now
 from distlock.errors import BackendUnavailable, ConfigurationError, LockLost, LockTimeout
+from distlock.fence import statements as sql
 from distlock.fence.ending import TRANSACTION_ID, Mark, of_savepoint, of_transaction
 from distlock.fence.issuing import RowGrant
 from distlock.fence.row import Overtaken, ReadStamp, Stamp, floor_of, stamps_of
-from distlock.fence.statements import (
-    DELETE,
-    FLOOR,
-    PAUSE,
-    SEEN,
-    SNAPSHOTS,
-    UPDATE,
-    Connection,
-    Rows,
-    Statements,
-    refuse_shared_rows,
-    statements_for,
-)
+from distlock.fence.statements import Connection, Rows, Statements, refuse_shared_rows, statements_for
 from distlock.fence.trouble import has_failed, limit, refuse_table, trouble
 from distlock.grants.current import was_asked_for
 from distlock.grants.grant import Fence, Grant
@@ -131,7 +120,7 @@ def _open(stack: ExitStack, begin: Begin) -> None:
     except Exception as error:
         # SQLite's BEGIN IMMEDIATE locks the whole database, and waits only for the connection's own time-out.
         if trouble(error) == "busy":
-            time.sleep(PAUSE)
+            time.sleep(sql.PAUSE)
             raise Again from error
         raise
 
@@ -153,7 +142,7 @@ def pass_fence(
     # Lock all rows before any plain SELECT, even that of the floor: under REPEATABLE READ, MariaDB and MySQL
     # take the transaction's snapshot at the first one.
     found = [(stamp, _lock_row(connection, statements, stamp, left, missing)) for stamp in stamps_of(grant)]
-    if connection.listened and connection.kind in SNAPSHOTS:
+    if connection.listened and connection.kind in sql.SNAPSHOTS:
         _refuse_stale(connection, {stamp.row: known[2] for stamp, known in found if known is not None})
     note_absent(grant, connection, [one for one, known in found if isinstance(one, ReadStamp) and not known])
     passed, made = _passed.setdefault(grant, set()), _made.setdefault(grant, set())
@@ -163,7 +152,7 @@ def pass_fence(
         if known is None:
             if grant.held_by_transaction:
                 # The floor is the writer before this reader. `look_again` looks for later writers.
-                floor = connection.execute(FLOOR, floor_of(stamp.namespace)[:1])
+                floor = connection.execute(sql.FLOOR, floor_of(stamp.namespace)[:1])
                 stamp.next(Fence(*floor[0]) if floor else Fence(0, 0), "")
             continue
         stored, holder_id, passed_at, *_ = known
@@ -188,9 +177,9 @@ def pass_fence(
         # Write the row even if its values stay the same. Under PostgreSQL's REPEATABLE READ, a waiter's
         # snapshot is older than our commit, and only a change of the row makes its statement fail.
         when = max(passed_at + 1, time.time_ns() // 1000)
-        update = UPDATE
+        update = sql.UPDATE
         if then and stamp is found[-1][0] and connection.takes_several:
-            update, then = f"{UPDATE}; {then}", ""
+            update, then = f"{sql.UPDATE}; {then}", ""
         connection.execute(update, [*fence, stamp.holder_id, when, stamp.row])
         passed.add(row)
     if then:
@@ -250,7 +239,7 @@ def _lock_row(
 def _refuse_stale(connection: Connection, rows: Mapping[str, int]) -> None:
     """Raise `Again` if a listener has read early, so that the snapshot is older than a pass of *rows*."""
     for row, passed_at in rows.items():
-        if [tuple(seen) for seen in connection.execute(SEEN, [row])] != [(passed_at,)]:
+        if [tuple(seen) for seen in connection.execute(sql.SEEN, [row])] != [(passed_at,)]:
             raise Again
 
 
@@ -374,7 +363,7 @@ def unless_unused(connection: Connection, grant: Grant, goes_on: Callable[[], bo
     try:
         if _written(connection) == before:
             for row in rows:
-                connection.execute(DELETE, [row])
+                connection.execute(sql.DELETE, [row])
     except Exception as error:
         # After such an error the transaction is rolled back, even if the view has caught the error.
         if not has_failed(error):

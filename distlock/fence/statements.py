@@ -59,6 +59,12 @@ class Statements(Protocol):
         PostgreSQL adds the `TRANSACTION_ID`. Without such a row, the result is empty, and the transaction has
         to be rolled back.
         """
+        # The lock service lets one caller in at a time, so the row is nearly always free.
+        return self.lock_free(connection, row) or self._await(connection, row, seconds)
+
+    def _await(self, connection: Connection, row: str, seconds: float) -> Rows:
+        """`lock`, of a row that another transaction has locked. On SQLite, where none is: empty."""
+        return ()
 
     def lock_free(self, connection: Connection, row: str) -> Rows:
         """Do the same as `lock`, without a wait. The result is also empty if the row is locked."""
@@ -71,6 +77,8 @@ class Statements(Protocol):
 
         *values*: those of the floor's row. Without a floor, the result is empty.
         """
+        # This is a plain read. Without a floor, a locking one would lock the gap in which others insert.
+        return connection.execute(FLOOR, values[:1])
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
         """Share *row* with readers until the transaction ends, waiting *seconds* at most for a writer.
@@ -154,16 +162,13 @@ def _milliseconds(seconds: float) -> int:
     return max(1, math.ceil(min(seconds, 86_400.0) * 1000))
 
 
-class _PostgreSQL:
+class _PostgreSQL(Statements):
     locks_gaps = True
 
     def lock_free(self, connection: Connection, row: str) -> Rows:
         return connection.execute(f"{SELECT_MARKED} FOR UPDATE SKIP LOCKED", [row])
 
-    def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
-        # The lock service lets one caller in at a time, so the row is nearly always free.
-        if rows := self.lock_free(connection, row):
-            return rows
+    def _await(self, connection: Connection, row: str, seconds: float) -> Rows:
         return _queue_for(connection, _TAKE, f"{SELECT_MARKED} FOR UPDATE", row, seconds)
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
@@ -175,17 +180,21 @@ class _PostgreSQL:
         [(level,)] = connection.execute("SELECT current_setting('transaction_isolation')")
         if level in {"repeatable read", "serializable"}:
             # The snapshot may be older than a prune, and show neither the floor nor the pruned rows. Then an
-            # attempt to write the floor fails. The savepoint undoes the attempt, so that nobody waits for it.
-            with _within(connection, seconds):
-                connection.execute("SAVEPOINT distlock_floor")
-                connection.execute(
-                    f"INSERT INTO {TABLE} {VALUES} "
-                    "ON CONFLICT (id) DO UPDATE SET holder_id = excluded.holder_id",
-                    values,
-                )
-                connection.execute("ROLLBACK TO SAVEPOINT distlock_floor")
-                connection.execute("RELEASE SAVEPOINT distlock_floor")
-        return connection.execute(FLOOR, values[:1])
+            # attempt to write the floor fails.
+            on_conflict = "DO UPDATE SET holder_id = excluded.holder_id"
+            self._try(
+                connection, f"INSERT INTO {TABLE} {VALUES} ON CONFLICT (id) {on_conflict}", values, seconds
+            )
+        return super().floor(connection, values, seconds)
+
+    def _try(self, connection: Connection, statement: str, values: Sequence[object], seconds: float) -> Rows:
+        """Execute *statement*, and undo it by a savepoint, so that nobody waits for it."""
+        with _within(connection, seconds):
+            connection.execute("SAVEPOINT distlock_tried")
+            rows = connection.execute(statement, values)
+            connection.execute("ROLLBACK TO SAVEPOINT distlock_tried")
+            connection.execute("RELEASE SAVEPOINT distlock_tried")
+        return rows
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
         if rows := connection.execute(f"{SELECT_MARKED} AND {_SHARED} FOR SHARE SKIP LOCKED", [row, row]):
@@ -194,14 +203,9 @@ class _PostgreSQL:
 
     def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
         # The snapshot does not show a row that was inserted later, but an attempt to insert it finds the row
-        # or fails. The savepoint undoes the attempt, so that nobody waits for it.
-        with _within(connection, seconds):
-            connection.execute("SAVEPOINT distlock_absent")
-            insert = f"INSERT INTO {TABLE} {VALUES} ON CONFLICT DO NOTHING RETURNING 1"
-            absent = connection.execute(insert, values)
-            connection.execute("ROLLBACK TO SAVEPOINT distlock_absent")
-            connection.execute("RELEASE SAVEPOINT distlock_absent")
-        return not absent
+        # or fails.
+        insert = f"INSERT INTO {TABLE} {VALUES} ON CONFLICT DO NOTHING RETURNING 1"
+        return not self._try(connection, insert, values, seconds)
 
 
 @contextmanager
@@ -217,7 +221,7 @@ def _put_back(connection: Connection, statement: str, values: Sequence[object] =
     connection.execute(statement, values)
 
 
-class _MariaDB:
+class _MariaDB(Statements):
     locks_gaps = True
 
     # INSERT IGNORE would take a shared lock first and then an exclusive one, which deadlocks if three
@@ -227,19 +231,13 @@ class _MariaDB:
     def lock_free(self, connection: Connection, row: str) -> Rows:
         return connection.execute(f"{SELECT} FOR UPDATE SKIP LOCKED", [row])
 
-    def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
-        if rows := self.lock_free(connection, row):
-            return rows
+    def _await(self, connection: Connection, row: str, seconds: float) -> Rows:
         # WAIT takes whole seconds.
         return connection.execute(f"{SELECT} FOR UPDATE WAIT {_whole(seconds)}", [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
         wait = f"SET STATEMENT innodb_lock_wait_timeout = {_whole(seconds)} FOR"
         connection.execute(f"{wait} {self._insert}", values)
-
-    def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
-        # This is a plain read. Without a floor, a locking one would lock the gap in which others insert.
-        return connection.execute(FLOOR, values[:1])
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
         _refuse_replica(connection)
@@ -264,9 +262,7 @@ def _waiting(connection: Connection, seconds: float) -> Iterator[None]:
 
 
 class _MySQL(_MariaDB):
-    def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
-        if rows := self.lock_free(connection, row):
-            return rows
+    def _await(self, connection: Connection, row: str, seconds: float) -> Rows:
         with _waiting(connection, seconds):
             return connection.execute(f"{SELECT} FOR UPDATE", [row])
 
@@ -296,7 +292,7 @@ def _patiently(connection: Connection, statement: str, values: Sequence[object],
                     raise
 
 
-class _SQLite:
+class _SQLite(Statements):
     """SQLite, which locks the whole database, and only for writers.
 
     A transaction reads from a snapshot, so readers don't have to keep writers out.
@@ -316,9 +312,6 @@ class _SQLite:
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
         _patiently(connection, self._insert, values, seconds)
-
-    def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
-        return connection.execute(FLOOR, values[:1])
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
         # Python's driver begins a transaction only for a write. The savepoint begins one if none is open.
