@@ -16,8 +16,8 @@ from django.utils.module_loading import import_string
 
 from distlock.errors import ConfigurationError
 from distlock.web.bodies import DEFAULTS, size_setting
-from distlock.web.settings.aliases import AliasSettings, contended_status, read, switch
-from distlock.web.settings.clients import Clients, without_settings
+from distlock.web.settings.aliases import AliasSettings, contended_status, read, switch, without_settings
+from distlock.web.settings.clients import Clients
 from distlock.web.stale_writes import SETTING as STALE_WRITES
 from django_distlock.clients.client import make, make_standby
 from django_distlock.fresh.stale_writes import follow_settings

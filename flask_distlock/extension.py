@@ -21,15 +21,14 @@ from distlock.web.bodies import DEFAULTS, size_setting
 from distlock.web.guard_options import one_database
 from distlock.web.names.templates import joined
 from distlock.web.sessions import REFRESH_SESSION
-from distlock.web.settings.aliases import AliasSettings, contended_status, read, refuse_problems
-from distlock.web.settings.clients import (
-    Clients,
-    DefaultAlias,
-    make_client,
-    refuse_unusable,
-    warn_if_alone,
+from distlock.web.settings.aliases import (
+    AliasSettings,
+    contended_status,
+    read,
+    refuse_problems,
     without_settings,
 )
+from distlock.web.settings.clients import Clients, DefaultAlias, make_client
 from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
 from distlock.web.stale_writes import SETTING as STALE_WRITES
 from flask_distlock.binds import bind_of
@@ -132,7 +131,7 @@ class DistLock(DefaultAlias):
             for settings in _read(app).values():
                 # The lock directory may be available again at the first request, as after a full disk.
                 with suppress(BackendUnavailable):
-                    refuse_unusable(settings)
+                    settings.refuse_unusable()
 
     def __getitem__(self, alias: str) -> Locks:
         """Return the current app's client of *alias*. Does not connect. Raises `ConfigurationError`."""
@@ -215,7 +214,7 @@ def _redis_of(app: Flask, alias: str) -> Any:
 
 def _make(app: Flask, settings: AliasSettings) -> Locks:
     if not app.debug and not app.testing:
-        warn_if_alone(settings)
+        settings.warn_if_alone()
 
     def on_lost(grant: Grant, why: str) -> None:
         send(lock_lost, app, alias=settings.alias, names=grant.names, grant=grant, why=why)

@@ -20,14 +20,7 @@ from typing import Any
 
 import click
 
-from distlock.errors import (
-    BackendUnavailable,
-    ConfigurationError,
-    InvalidName,
-    LockError,
-    LockTimeout,
-    TooManyWaiters,
-)
+from distlock import errors
 from distlock.operate.looking import Listed, LockState, Party, printable
 from distlock.terms import LATCH, LOCK, READ, SEMAPHORE
 
@@ -53,13 +46,13 @@ class Failed(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]
 
 
-def code_of(error: LockError) -> int:
+def code_of(error: errors.LockError) -> int:
     match error:
-        case BackendUnavailable():
+        case errors.BackendUnavailable():
             return UNAVAILABLE
-        case LockTimeout() | TooManyWaiters():
+        case errors.LockTimeout() | errors.TooManyWaiters():
             return TAKEN
-        case ConfigurationError() | InvalidName():
+        case errors.ConfigurationError() | errors.InvalidName():
             return USAGE
     return LOST
 
@@ -69,7 +62,7 @@ def exits_for_errors() -> Iterator[None]:
     """Print a lock error of the block as one line, and exit with its code."""
     try:
         yield
-    except LockError as error:
+    except errors.LockError as error:
         raise Failed(str(error), code_of(error)) from error
 
 

@@ -160,54 +160,54 @@ class ProtocolFixtures:
     def four(self, contender: Callable[[], Contender]) -> Contender:
         return contender()
 
+    def polls_take_no_second_place(
+        self,
+        one: Contender,
+        two: Contender,
+        three: Contender,
+        first: LockRequest,
+        second: LockRequest,
+        third: LockRequest,
+    ) -> None:
+        one.held(first)
+        for _ in range(3):
+            two.queued(second)
+        three.queued(third)
+        one.backend.release(first)
+        two.held(second)
+        two.backend.release(second)
+        three.held(third)
+        assert three.backend.release(third)
+        assert not three.backend.locked(third.key)
 
-def polls_take_no_second_place(
-    one: Contender,
-    two: Contender,
-    three: Contender,
-    first: LockRequest,
-    second: LockRequest,
-    third: LockRequest,
-) -> None:
-    one.held(first)
-    for _ in range(3):
+    def a_late_cancel_keeps_the_hold(
+        self,
+        one: Contender,
+        two: Contender,
+        three: Contender,
+        first: LockRequest,
+        second: LockRequest,
+        third: LockRequest,
+    ) -> None:
+        one.held(first)
         two.queued(second)
-    three.queued(third)
-    one.backend.release(first)
-    two.held(second)
-    two.backend.release(second)
-    three.held(third)
-    assert three.backend.release(third)
-    assert not three.backend.locked(third.key)
+        one.backend.release(first)
+        assert two.backend.cancel(second) is True
+        three.queued(third)
+        two.held(second)
 
-
-def a_late_cancel_keeps_the_hold(
-    one: Contender,
-    two: Contender,
-    three: Contender,
-    first: LockRequest,
-    second: LockRequest,
-    third: LockRequest,
-) -> None:
-    one.held(first)
-    two.queued(second)
-    one.backend.release(first)
-    assert two.backend.cancel(second) is True
-    three.queued(third)
-    two.held(second)
-
-
-def nobody_waits_behind_who_closed(
-    one: Contender,
-    two: Contender,
-    three: Contender,
-    first: LockRequest,
-    second: LockRequest,
-    third: LockRequest,
-) -> None:
-    one.held(first)
-    two.queued(second)
-    three.queued(third)
-    two.backend.close()
-    one.backend.release(first)
-    three.until_held(third)
+    def nobody_waits_behind_who_closed(
+        self,
+        one: Contender,
+        two: Contender,
+        three: Contender,
+        first: LockRequest,
+        second: LockRequest,
+        third: LockRequest,
+    ) -> None:
+        one.held(first)
+        two.queued(second)
+        three.queued(third)
+        two.backend.close()
+        one.backend.release(first)
+        three.until_held(third)

@@ -24,7 +24,7 @@ from distlock.web.bodies import DEFAULTS
 from distlock.web.decorator import Guarded, guards_of
 from distlock.web.guard_options import one_database
 from distlock.web.settings.aliases import AliasSettings, read
-from distlock.web.settings.clients import fence_for, make_client, refuse_unusable
+from distlock.web.settings.clients import fence_for, make_client
 from distlock.web.settings.problems import Kind, find_problems, misspelled, shared_with_caches, uncapped
 from django_distlock import conf
 from django_distlock.checks.placement import guards_at
@@ -97,7 +97,7 @@ def _check_backend(one: AliasSettings) -> Iterator[CheckMessage]:
         yield Error(str(error), id="distlock.E002")
         return
     try:
-        refuse_unusable(one)
+        one.refuse_unusable()
     except LockError as error:
         hint = "Found by the user who runs this check: run it as the user who serves the site."
         yield Error(str(error), hint=hint, id="distlock.E014")

@@ -30,7 +30,7 @@ from distlock.owner import Owner, current_owner, in_event_loop
 from distlock.terms import Terms
 from distlock.web.nesting import block_waiting
 from distlock.web.settings.aliases import AliasSettings
-from distlock.web.settings.clients import make_client, warn_if_alone
+from distlock.web.settings.clients import make_client
 from distlock.web.settings.rows import RowAcquirer, RowLocks
 from django_distlock.clients.pooled import Waiting, wait_for_us, when_idle
 from django_distlock.guarding import open_transactions
@@ -84,7 +84,7 @@ def make(of_alias: AliasSettings) -> Locks:
     """Return the client of *of_alias* for guards. Does not connect. Raises on settings that can't work."""
     # Tests run without DEBUG as well; Django's test runner gives them an outbox.
     if not settings.DEBUG and not hasattr(mail, "outbox"):
-        warn_if_alone(of_alias)
+        of_alias.warn_if_alone()
 
     def lost(grant: Grant, why: str) -> None:
         lock_lost.send_robust(Client, alias=of_alias.alias, names=grant.names, grant=grant, why=why)

@@ -18,7 +18,7 @@ import distlock
 from distlock import clock
 from distlock.engine import maintenance
 from distlock.locks import latch_waits
-from distlock.testing.contenders import Contender, ProtocolFixtures, ask, nobody_waits_behind_who_closed
+from distlock.testing.contenders import Contender, ProtocolFixtures, ask
 from distlock.testing.fixtures import BRIEF, PATIENCE, engine_of, wait_for_waiters, wait_until
 
 #: Seconds of a lease that is renewed while a test waits for it.
@@ -135,7 +135,7 @@ class CloseConformance(ProtocolFixtures):
     def test_nobody_waits_behind_a_closed_backend(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        nobody_waits_behind_who_closed(one, two, three, ask(key), ask(key), ask(key))
+        self.nobody_waits_behind_who_closed(one, two, three, ask(key), ask(key), ask(key))
 
     def test_a_closed_backend_begins_anew_with_the_next_call(
         self, one: Contender, two: Contender, key: str

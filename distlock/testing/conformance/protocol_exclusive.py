@@ -12,14 +12,7 @@ from __future__ import annotations
 
 from distlock.backends.base import Acquired, Busy
 from distlock.backends.optional import Awaits, Posts, PushesHolds, Reads
-from distlock.testing.contenders import (
-    Contender,
-    ProtocolFixtures,
-    a_late_cancel_keeps_the_hold,
-    ask,
-    polls_take_no_second_place,
-    read,
-)
+from distlock.testing.contenders import Contender, ProtocolFixtures, ask, read
 
 #: How far the number that a database remembers is ahead of the lock service's.
 AHEAD = 10_000_000_000
@@ -180,12 +173,12 @@ class ProtocolConformance(UnfairProtocolConformance):
     def test_asking_again_while_queued_takes_no_second_place(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        polls_take_no_second_place(one, two, three, ask(key), ask(key), ask(key))
+        self.polls_take_no_second_place(one, two, three, ask(key), ask(key), ask(key))
 
     def test_who_cancels_too_late_is_told_and_keeps_the_hold(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        a_late_cancel_keeps_the_hold(one, two, three, ask(key), ask(key), ask(key))
+        self.a_late_cancel_keeps_the_hold(one, two, three, ask(key), ask(key), ask(key))
 
 
 class NumberConformance(ProtocolFixtures):

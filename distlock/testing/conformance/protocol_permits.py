@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from distlock.backends.base import Busy
-from distlock.testing.contenders import (
-    Contender,
-    ProtocolFixtures,
-    a_late_cancel_keeps_the_hold,
-    ask,
-    nobody_waits_behind_who_closed,
-    permit,
-    polls_take_no_second_place,
-)
+from distlock.testing.contenders import Contender, ProtocolFixtures, ask, permit
 
 
 class PermitConformance(ProtocolFixtures):
@@ -156,12 +148,12 @@ class PermitConformance(ProtocolFixtures):
     def test_who_cancels_too_late_is_told_and_keeps_the_permit(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        a_late_cancel_keeps_the_hold(one, two, three, permit(key, 1), permit(key, 1), permit(key, 1))
+        self.a_late_cancel_keeps_the_hold(one, two, three, permit(key, 1), permit(key, 1), permit(key, 1))
 
     def test_nobody_waits_behind_a_closed_backend_for_a_permit(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        nobody_waits_behind_who_closed(one, two, three, permit(key, 1), permit(key, 1), permit(key, 1))
+        self.nobody_waits_behind_who_closed(one, two, three, permit(key, 1), permit(key, 1), permit(key, 1))
 
     # -- repetition ------------------------------------------------------------------------------
 
@@ -175,7 +167,7 @@ class PermitConformance(ProtocolFixtures):
     def test_asking_again_for_a_permit_while_queued_takes_no_second_place(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        polls_take_no_second_place(one, two, three, permit(key, 1), permit(key, 1), permit(key, 1))
+        self.polls_take_no_second_place(one, two, three, permit(key, 1), permit(key, 1), permit(key, 1))
 
     def test_a_second_release_frees_no_second_permit(
         self, one: Contender, two: Contender, three: Contender, key: str

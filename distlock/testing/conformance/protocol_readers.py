@@ -12,15 +12,7 @@ import pytest
 
 from distlock.backends.base import READ, Busy, LockRequest
 from distlock.backends.optional import Reads
-from distlock.testing.contenders import (
-    Contender,
-    ProtocolFixtures,
-    a_late_cancel_keeps_the_hold,
-    ask,
-    nobody_waits_behind_who_closed,
-    polls_take_no_second_place,
-    read,
-)
+from distlock.testing.contenders import Contender, ProtocolFixtures, ask, read
 
 
 def downgrade(one: Contender, mine: LockRequest) -> bool:
@@ -258,7 +250,7 @@ class ReadConformance(DowngradeConformance):
     def test_a_reader_who_cancels_too_late_is_told_and_keeps_the_hold(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        a_late_cancel_keeps_the_hold(one, two, three, ask(key), read(key), ask(key))
+        self.a_late_cancel_keeps_the_hold(one, two, three, ask(key), read(key), ask(key))
 
     def test_a_writer_who_cancels_lets_in_the_readers_behind_it(
         self, one: Contender, two: Contender, three: Contender, key: str
@@ -274,7 +266,7 @@ class ReadConformance(DowngradeConformance):
     def test_nobody_waits_behind_a_reader_of_a_closed_backend(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        nobody_waits_behind_who_closed(one, two, three, ask(key), read(key), ask(key))
+        self.nobody_waits_behind_who_closed(one, two, three, ask(key), read(key), ask(key))
 
     # -- repetition ------------------------------------------------------------------------------
 
@@ -292,7 +284,7 @@ class ReadConformance(DowngradeConformance):
     def test_a_reader_that_asks_again_while_queued_takes_no_second_place(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        polls_take_no_second_place(one, two, three, ask(key), read(key), ask(key))
+        self.polls_take_no_second_place(one, two, three, ask(key), read(key), ask(key))
 
     def test_a_second_release_frees_no_other_readers_hold(
         self, one: Contender, two: Contender, three: Contender, key: str

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from distlock.backends.base import Capabilities
-from distlock.backends.registry import capabilities_of, scheme_of
-from distlock.errors import ConfigurationError
+from distlock.backends.optional import LooksAhead
+from distlock.backends.registry import capabilities_of, class_of, scheme_of
+from distlock.errors import ConfigurationError, LockError
 from distlock.listening import Listener
-from distlock.web.settings.problems import WITHOUT_SERVICE, RedisOf, by_alias, find_problems, looked_up
+from distlock.web.settings.problems import (
+    DEFAULT_ALIAS,
+    WITHOUT_SERVICE,
+    RedisOf,
+    by_alias,
+    find_problems,
+    looked_up,
+)
+
+logger = logging.getLogger("distlock")
 
 CONTENDED_STATUSES = (423, 409, 429, 503)
 
@@ -60,6 +73,35 @@ class AliasSettings:
         except ConfigurationError as error:
             raise ConfigurationError(f"DISTLOCK[{self.alias!r}]: {error}") from error
 
+    def refuse_unusable(self) -> None:
+        """Raise `ConfigurationError` or `BackendUnavailable` if the alias is a directory that can't be used.
+
+        The first lock would raise the same. Nothing is made in the directory. No server is asked, because the
+        settings are right even if it is away just now.
+        """
+        if self.scheme in WITHOUT_SERVICE:
+            return
+        try:
+            backend = class_of(self.scheme)
+            if issubclass(backend, LooksAhead):
+                backend.refuse_unusable(self.location)
+        except LockError as error:
+            raise type(error)(f"DISTLOCK[{self.alias!r}]: {error}") from error
+
+    def warn_if_alone(self) -> None:
+        """Log that this alias keeps no other process out, where it does not. Not for debug mode."""
+        if self.capabilities.several_processes:
+            return
+        why = "it keeps nobody out" if self.scheme == "dummy" else "each process has locks of its own"
+        logger.warning(
+            "DISTLOCK[%r] uses the %s backend outside of debug mode: %s. Write a lock service that all "
+            'servers share, for example "LOCATION": "redis://localhost:6379/0", or '
+            '"file:///var/lib/shop/locks" if there is only one host.',
+            self.alias,
+            self.scheme,
+            why,
+        )
+
 
 class Aliases(Mapping[str, AliasSettings]):
     """The settings by alias. Each location is looked up on first use, so a wrong one stops no other alias."""
@@ -95,6 +137,33 @@ def read(setting: object, redis_of: RedisOf | None = None, *, name: str = "DISTL
     given = by_alias(setting)
     assert given is not None
     return Aliases(given, redis_of)
+
+
+def without_settings(debug: bool) -> dict[str, AliasSettings]:
+    """Return the settings without a configuration: this host's files, while debugging only.
+
+    The directory is ``$XDG_STATE_HOME/distlock`` (``~/.local/state/distlock``), one per user: a directory
+    under ``/tmp`` may be another one in each service of the host, and then two locks would be held at once.
+    """
+    if not debug:
+        raise ConfigurationError(
+            "DISTLOCK is not configured. Say which lock service all servers of this site share, for example "
+            'DISTLOCK = {"default": {"LOCATION": "redis://localhost:6379/0"}}, or '
+            '"file:///var/lib/shop/locks" if there is only one host.'
+        )
+    try:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise ConfigurationError(
+            "DISTLOCK is not configured, and this user has no home directory."
+        ) from error
+    location = (Path(home).absolute() / "distlock").as_uri()
+    logger.warning(
+        "DISTLOCK is not configured: locks are kept in %s and hold on this host only. "
+        "Without debug mode this is an error.",
+        location,
+    )
+    return {DEFAULT_ALIAS: AliasSettings(DEFAULT_ALIAS, location)}
 
 
 def refuse_problems(setting: object, *, name: str = "DISTLOCK") -> None:

@@ -6,22 +6,18 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Unpack
 from weakref import WeakKeyDictionary
 
 from distlock import metrics
 from distlock.backends.base import refuse_lacking
-from distlock.backends.optional import LooksAhead
-from distlock.backends.registry import class_of
 from distlock.connecting import connect
 from distlock.engine.notifications import OnLifted, OnLost
-from distlock.errors import ConfigurationError, LockError
+from distlock.errors import ConfigurationError
 from distlock.grants.grant import OnReleaseRequested
 from distlock.listening import Listened, Listener, check_listener
 from distlock.locks.client import HoldOptions, LockOptions, Locks, takes
@@ -33,7 +29,7 @@ from distlock.web.decorator import Guarded, Told
 from distlock.web.guard_options import refuse_unable
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.dummy import DummyLocks
-from distlock.web.settings.problems import DEFAULT_ALIAS, WITHOUT_SERVICE
+from distlock.web.settings.problems import DEFAULT_ALIAS
 from distlock.web.settings.rows import Look, RowAcquirer
 
 logger = logging.getLogger("distlock")
@@ -216,64 +212,6 @@ def _listener(settings: AliasSettings) -> Listener | None:
         return None if settings.metrics is None else metrics.listener(settings.metrics, settings.alias)
     except ConfigurationError as error:
         raise ConfigurationError(f"DISTLOCK[{settings.alias!r}]['METRICS']: {error}") from error
-
-
-def refuse_unusable(settings: AliasSettings) -> None:
-    """Raise `ConfigurationError` or `BackendUnavailable` if the alias is a directory that can't be used.
-
-    As the first lock would, but nothing is made there. No server is asked: what may be away just now is no
-    fault of the settings.
-    """
-    if settings.scheme in WITHOUT_SERVICE:
-        return
-    try:
-        backend = class_of(settings.scheme)
-        if issubclass(backend, LooksAhead):
-            backend.refuse_unusable(settings.location)
-    except LockError as error:
-        raise type(error)(f"DISTLOCK[{settings.alias!r}]: {error}") from error
-
-
-def warn_if_alone(settings: AliasSettings) -> None:
-    """Log that this alias keeps no other process out, where it does not. Not for debug mode."""
-    if settings.capabilities.several_processes:
-        return
-    why = "it keeps nobody out" if settings.scheme == "dummy" else "each process has locks of its own"
-    logger.warning(
-        "DISTLOCK[%r] uses the %s backend outside of debug mode: %s. Write a lock service that all servers "
-        'share, for example "LOCATION": "redis://localhost:6379/0", or "file:///var/lib/shop/locks" if there '
-        "is only one host.",
-        settings.alias,
-        settings.scheme,
-        why,
-    )
-
-
-def without_settings(debug: bool) -> dict[str, AliasSettings]:
-    """Return the settings without a configuration: this host's files, while debugging only.
-
-    The directory is ``$XDG_STATE_HOME/distlock`` (``~/.local/state/distlock``), one per user: a directory
-    under ``/tmp`` may be another one in each service of the host, and then two locks would be held at once.
-    """
-    if not debug:
-        raise ConfigurationError(
-            "DISTLOCK is not configured. Say which lock service all servers of this site share, for example "
-            'DISTLOCK = {"default": {"LOCATION": "redis://localhost:6379/0"}}, or '
-            '"file:///var/lib/shop/locks" if there is only one host.'
-        )
-    try:
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    except RuntimeError as error:
-        raise ConfigurationError(
-            "DISTLOCK is not configured, and this user has no home directory."
-        ) from error
-    location = (Path(home).absolute() / "distlock").as_uri()
-    logger.warning(
-        "DISTLOCK is not configured: locks are kept in %s and hold on this host only. "
-        "Without debug mode this is an error.",
-        location,
-    )
-    return {DEFAULT_ALIAS: AliasSettings(DEFAULT_ALIAS, location)}
 
 
 @dataclass(frozen=True, slots=True)

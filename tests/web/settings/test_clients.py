@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.settings.aliases import read
-from distlock.web.settings.clients import Clients, without_settings
+from distlock.web.settings.aliases import read, without_settings
+from distlock.web.settings.clients import Clients
 
 
 def clients_of(setting: object) -> Clients:
