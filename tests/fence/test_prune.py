@@ -91,7 +91,7 @@ def test_each_prefix_has_its_own_floor(engine: Engine) -> None:
     age(engine)
     prune(engine)
     elsewhere = FakeGrant({"product_1": Fence(1, 1)}, "mine")
-    elsewhere._namespace = "other"
+    elsewhere.namespace = "other"
     passes(engine, elsewhere)
 
 
