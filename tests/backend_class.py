@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import distlock
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 
 #: A URL of each scheme that distlock brings along.
 EXAMPLES = {

@@ -19,7 +19,7 @@ from typing import Any
 import distlock
 from distlock import clock
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued
-from distlock.testing.fixtures import engine_of, wait_for_latch_waiters
+from distlock.testing.waits import engine_of, wait_for_latch_waiters
 
 #: Seconds within which a process answers, unless it waits for a lock on purpose.
 PATIENCE = 30.0

@@ -12,7 +12,7 @@ import pytest
 
 import distlock
 from distlock.testing import conformance
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.flask_guard import site_locks
 
 MODULE = """

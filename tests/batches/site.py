@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from distlock.engine import wait_queue
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.redis_server import eventually
 from tests.transactions.till import ask_wsgi
 

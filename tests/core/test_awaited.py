@@ -14,7 +14,7 @@ import pytest
 from asgiref.sync import sync_to_async
 
 import distlock
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 
 #: Seconds, which only a failing test takes.
 CEILING = 60.0

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 from tests.flask_guard import guarded
 
 Connect = Callable[..., distlock.Locks]

@@ -12,7 +12,7 @@ import pytest
 
 import distlock
 from distlock.testing.fakes import lose_grant
-from distlock.testing.fixtures import engine_of, wait_until
+from distlock.testing.waits import engine_of, wait_until
 from tests.core.interrupts import interrupted
 from tests.flask_guard import guarded_site
 from tests.redis_server import RedisServer

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.testing.fixtures import PATIENCE, engine_of, latch_waiters, wait_for_latch_waiters, wait_until
+from distlock.testing.waits import PATIENCE, engine_of, latch_waiters, wait_for_latch_waiters, wait_until
 from tests.core.interrupts import Interrupted, Tracer, interrupted
 from tests.flask_guard import dummy_locks
 

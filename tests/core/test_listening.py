@@ -13,7 +13,7 @@ import distlock
 from distlock.errors import Reentered
 from distlock.listening import Attempt, Listener, Where
 from distlock.operate import Party
-from distlock.testing.fixtures import engine_of, wait_for_waiters, wait_until
+from distlock.testing.waits import engine_of, wait_for_waiters, wait_until
 
 CEILING = 60
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 
 
 def test_connecting_reaches_for_nothing() -> None:

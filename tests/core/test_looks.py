@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import distlock
-from distlock.testing.fixtures import PATIENCE
+from distlock.testing.waits import PATIENCE
 from tests.flask_guard import dummy_locks
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.testing.fixtures import engine_of, wait_until
+from distlock.testing.waits import engine_of, wait_until
 from tests.flask_guard import guarded
 
 Make = Callable[[distlock.Locks], distlock.Lock]

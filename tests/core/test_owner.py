@@ -13,7 +13,7 @@ import pytest
 
 import distlock
 from distlock import owner
-from distlock.testing.fixtures import engine_of, wait_until
+from distlock.testing.waits import engine_of, wait_until
 
 T = TypeVar("T")
 

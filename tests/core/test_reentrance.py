@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 
 import distlock
-from distlock.testing.fixtures import engine_of, wait_until
+from distlock.testing.waits import engine_of, wait_until
 from tests.core.interrupts import Tracer
 from tests.core.test_interrupts import check
 from tests.redis_server import RedisServer

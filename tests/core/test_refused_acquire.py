@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import distlock
-from distlock.testing.fixtures import engine_of, wait_for_waiters
+from distlock.testing.waits import engine_of, wait_for_waiters
 
 #: Seconds that nobody waits in a passing run.
 TIMEOUT = 60.0

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
-from distlock.testing.fixtures import engine_of, wait_until
+from distlock.testing.waits import engine_of, wait_until
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 
 CEILING = 60
 

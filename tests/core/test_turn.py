@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock import ConfigurationError, Locks
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from django.http import HttpRequest, HttpResponse
 
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from django_distlock import locks
 
 

@@ -17,7 +17,7 @@ from rest_framework.request import Request
 
 import distlock
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from distlock.web.names.converters import Malformed
 from django_distlock import distributed_lock, locks
 from tests.redis_server import eventually

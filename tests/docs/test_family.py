@@ -12,7 +12,7 @@ import pytest
 
 import distlock
 from distlock.testing import conformance
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 from tests.docs.blocks import DOCS, ROOT
 
 PAGE = (DOCS / "reference/family.md").read_text("utf-8")

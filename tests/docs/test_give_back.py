@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 from tests.web.quickstart import code_blocks
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/how-to/give-back.md").read_text("utf-8")

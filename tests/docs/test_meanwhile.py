@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.testing.fixtures import wait_for_waiters, wait_until
+from distlock.testing.waits import wait_for_waiters, wait_until
 from tests.web.quickstart import snippets
 
 TASKS, THREADS = snippets("how-to/meanwhile.md")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.testing.fixtures import wait_for_waiters
+from distlock.testing.waits import wait_for_waiters
 from tests.web.quickstart import snippets
 
 READ_WRITE, DOWNGRADE, SEMAPHORE = snippets("how-to/read-write.md")

@@ -28,7 +28,7 @@ from distlock.engine.critical_section import CriticalSection
 from distlock.engine.drivers import run
 from distlock.engine.maintenance import MaintenanceThread
 from distlock.errors import TooManyWaiters
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.engine.scene import TIMEOUT, Rush, Scene
 from tests.redis_server import eventually
 from tests.web.quickstart import DOCS, code_blocks

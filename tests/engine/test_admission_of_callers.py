@@ -14,7 +14,7 @@ import pytest
 import distlock
 from distlock import TooManyWaiters
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.backend_class import backend_class
 from tests.redis_server import RedisServer, eventually
 

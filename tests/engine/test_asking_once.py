@@ -15,7 +15,7 @@ import pytest
 import distlock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
 from distlock.listening import Attempt, Listener
-from distlock.testing.fixtures import engine_of, wait_until
+from distlock.testing.waits import engine_of, wait_until
 from tests.backend_class import backend_class
 from tests.engine.scene import Caller, Owners, Scene, come_as
 from tests.engine.sharing import Sharing

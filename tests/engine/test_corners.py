@@ -16,7 +16,7 @@ import pytest
 import distlock
 from distlock.backends.base import LockRequest
 from distlock.errors import BackendUnavailable
-from distlock.testing.fixtures import engine_of, wait_for_waiters, wait_until
+from distlock.testing.waits import engine_of, wait_for_waiters, wait_until
 
 Connect = Callable[..., distlock.Locks]
 

@@ -12,7 +12,7 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued
-from distlock.testing.fixtures import engine_of, wait_for_waiters, wait_until
+from distlock.testing.waits import engine_of, wait_for_waiters, wait_until
 from tests.backend_class import backend_class
 
 MemoryBackend = backend_class("memory://")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import distlock
-from distlock.testing.fixtures import engine_of, wait_until
+from distlock.testing.waits import engine_of, wait_until
 
 CEILING = 60
 TTL = 1.0

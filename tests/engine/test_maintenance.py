@@ -19,7 +19,7 @@ from distlock.engine.hold import Hold, NameGrant
 from distlock.engine.maintenance import Job, MaintenanceThread
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.terms import Terms
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 
 
 class Recorded(MemoryBackend):

@@ -108,7 +108,7 @@ REFUSED = """
 import threading
 
 import distlock
-from distlock.testing.fixtures import wait_for_waiters
+from distlock.testing.waits import wait_for_waiters
 
 locks = distlock.connect("memory://", timeout=60, max_waiters=1)
 grant = locks.lock("product_1").acquire()

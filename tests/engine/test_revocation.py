@@ -9,7 +9,7 @@ import pytest
 
 import distlock
 from distlock.backends.base import Capabilities
-from distlock.testing.fixtures import ask_of, engine_of, wait_until
+from distlock.testing.waits import ask_of, engine_of, wait_until
 from tests.backend_class import backend_class
 
 MemoryBackend = backend_class("memory://")

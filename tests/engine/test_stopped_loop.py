@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import distlock
-from distlock.testing.fixtures import engine_of, wait_until
+from distlock.testing.waits import engine_of, wait_until
 from tests.core.test_interrupts import check
 from tests.redis_server import RedisServer
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 import distlock
 from distlock import LockLost, Locks, multi_lock
 from distlock.engine.hold import NameGrant
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from flask_distlock import transaction
 from tests.databases import on
 from tests.redis_server import RedisServer, own_server

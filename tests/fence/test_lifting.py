@@ -17,7 +17,7 @@ from distlock import Fence, Grant, Locks
 from distlock.backends.memory import MemoryBackend
 from distlock.errors import BackendUnavailable, LockLost
 from distlock.fence.row import OldEpoch, Overtaken
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from distlock.web.answers import log_level
 from flask_distlock.fence import fence_table
 from flask_distlock.sql.fence_row import fenced

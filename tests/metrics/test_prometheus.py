@@ -14,7 +14,7 @@ import pytest
 
 import distlock
 from distlock import metrics
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from distlock.web import guard
 from tests.redis_server import eventually
 

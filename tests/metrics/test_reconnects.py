@@ -14,7 +14,7 @@ from distlock import clock, metrics
 from distlock.backends.redis import RedisBackend
 from distlock.backends.redis.connection import RedisConnection
 from distlock.backends.zookeeper import ZooKeeperBackend
-from distlock.testing.fixtures import engine_of, wait_for_waiters
+from distlock.testing.waits import engine_of, wait_for_waiters
 from tests.metrics.telemetry import points
 from tests.metrics.test_prometheus import value
 from tests.redis_server import RedisServer, eventually

@@ -158,7 +158,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.testing import conformance, contenders, fixtures
+from distlock.testing import conformance, contenders, fixtures, waits
 from distlock.testing.conformance import locks, release_requests, shared_locks, troubles
 from tests.testing import planted_in_engine
 
@@ -177,7 +177,7 @@ def at_most(seconds, wait):
 @pytest.fixture(autouse=True)
 def plant(monkeypatch):
     # Broken locks make callers wait: not for long.
-    for module in (fixtures, locks, release_requests, shared_locks, troubles):
+    for module in (fixtures, waits, locks, release_requests, shared_locks, troubles):
         monkeypatch.setattr(module, "PATIENCE", 2.0)
     monkeypatch.setattr(release_requests, "TTL", 1.0)
     for owner, wait in ((contenders.Contender, "until_held"), (contenders.RecordingSink, "wait_for_hint")):

@@ -18,7 +18,7 @@ import pytest
 
 import distlock
 from distlock.operate import Party, break_lock
-from distlock.testing.fixtures import PATIENCE, engine_of
+from distlock.testing.waits import PATIENCE, engine_of
 from tests.flask_guard import page_of_lock
 from tests.redis_server import eventually
 

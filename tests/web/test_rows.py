@@ -13,7 +13,7 @@ from distlock.clock import now
 from distlock.errors import ConfigurationError, LockTimeout, NotHeld, TooManyWaiters
 from distlock.fence.issuing import RowGrant
 from distlock.locks.client import Locks
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import make_rows
 from tests.redis_server import eventually

@@ -28,7 +28,7 @@ import distlock
 import django_distlock
 import flask_distlock
 from distlock.errors import ConfigurationError
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.redis_server import eventually
 
 FORM = "multipart/form-data; boundary=x"

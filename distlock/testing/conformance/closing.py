@@ -19,7 +19,7 @@ from distlock import clock
 from distlock.engine import maintenance
 from distlock.locks import latch_waits
 from distlock.testing.contenders import Contender, ProtocolFixtures, ask
-from distlock.testing.fixtures import BRIEF, PATIENCE, engine_of, wait_for_waiters, wait_until
+from distlock.testing.waits import BRIEF, PATIENCE, engine_of, wait_for_waiters, wait_until
 
 #: Seconds of a lease that is renewed while a test waits for it.
 _TTL = 0.5

@@ -15,12 +15,10 @@ from distlock import clock
 from distlock.backends.latches import Latches, LatchState
 from distlock.errors import BackendUnavailable
 from distlock.locks import latch_waits
-from distlock.testing.fixtures import (
+from distlock.testing.fixtures import ConformanceFixtures, Connect, Faulty
+from distlock.testing.waits import (
     BRIEF,
     PATIENCE,
-    ConformanceFixtures,
-    Connect,
-    Faulty,
     engine_of,
     latch_waiters,
     wait_for_latch_waiters,

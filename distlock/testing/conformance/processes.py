@@ -13,18 +13,18 @@ import pytest
 
 import distlock
 from distlock.locks import latch_waits
-from distlock.testing.fixtures import (
+from distlock.testing.fixtures import ConformanceFixtures
+from distlock.testing.history import HistoryRecord, check_history
+from distlock.testing.process import Process
+from distlock.testing.waits import (
     BRIEF,
     LONG,
     PATIENCE,
-    ConformanceFixtures,
     ask_of,
     engine_of,
     wait_for_latch_waiters,
     wait_until,
 )
-from distlock.testing.history import HistoryRecord, check_history
-from distlock.testing.process import Process
 
 #: Seconds by which a busy machine may be late.
 BUSY = PATIENCE / 2

@@ -9,15 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
-from distlock.testing.fixtures import (
-    PATIENCE,
-    ConformanceFixtures,
-    Connect,
-    engine_of,
-    wait_for_waiters,
-    wait_until,
-    wait_until_queued,
-)
+from distlock.testing.fixtures import ConformanceFixtures, Connect
+from distlock.testing.waits import PATIENCE, engine_of, wait_for_waiters, wait_until, wait_until_queued
 
 #: Seconds of a lease. Without pushes, a holder learns of a request when it renews, every third of its lease.
 TTL = 3.0

@@ -11,16 +11,9 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.testing.fixtures import (
-    BRIEF,
-    PATIENCE,
-    ConformanceFixtures,
-    Connect,
-    engine_of,
-    wait_for_waiters,
-    wait_until,
-)
+from distlock.testing.fixtures import ConformanceFixtures, Connect
 from distlock.testing.history import HistoryRecord, check_history
+from distlock.testing.waits import BRIEF, PATIENCE, engine_of, wait_for_waiters, wait_until
 
 
 class SharingConformance(ConformanceFixtures):

@@ -14,16 +14,8 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.testing.fixtures import (
-    BRIEF,
-    PATIENCE,
-    ConformanceFixtures,
-    Connect,
-    Faulty,
-    ask_of,
-    engine_of,
-    wait_until,
-)
+from distlock.testing.fixtures import ConformanceFixtures, Connect, Faulty
+from distlock.testing.waits import BRIEF, PATIENCE, ask_of, engine_of, wait_until
 
 
 def make_faulty(locks: distlock.Locks) -> Faulty:

@@ -10,7 +10,7 @@ import pytest
 
 from distlock.backends.base import Queued
 from distlock.testing.contenders import Contender, ask
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 
 #: Longer than any of it takes on a busy machine.
 CEILING = 60.0

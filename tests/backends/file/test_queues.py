@@ -28,7 +28,7 @@ from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
 from distlock.testing.conformance.closing import opened
 from distlock.testing.contenders import Contender, ask, read
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 from tests.backends.file.peer import Peer
 
 StartPeer = Callable[..., Peer]

@@ -12,7 +12,7 @@ import pytest
 
 from distlock.backends.base import READ, Acquired
 from distlock.testing.contenders import Contender, ask, read
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 from tests.backend_class import backend_class
 from tests.backends.file.peer import PATIENCE, Peer
 

@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock.testing.contenders import Contender, ask
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 from tests.backend_class import backend_class
 
 FileBackend = backend_class("file:///nowhere")

@@ -12,7 +12,7 @@ import pytest
 import distlock
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.testing.contenders import Contender, ask
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 from tests.backends.file.peer import Peer
 
 #: Longer than any of it takes on a busy machine.

@@ -15,7 +15,7 @@ from distlock.backends.file import queues
 from distlock.backends.file.entries import spot_of
 from distlock.backends.file.tree import Tree
 from distlock.testing.contenders import Contender, ask
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 from tests.backends.file.peer import Peer
 
 StartPeer = Callable[..., Peer]

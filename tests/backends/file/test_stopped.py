@@ -13,7 +13,7 @@ from distlock import clock
 from distlock.backends.base import Acquired, Busy, Queued
 from distlock.errors import BackendUnavailable
 from distlock.testing.contenders import Contender, ask
-from distlock.testing.fixtures import wait_until
+from distlock.testing.waits import wait_until
 from tests.backend_class import backend_class
 from tests.backends.file.peer import Peer
 

@@ -11,7 +11,7 @@ import pytest
 import distlock
 from distlock import Grant
 from distlock.engine import drivers
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.backend_class import backend_class
 from tests.core.test_interrupts import check
 from tests.redis_server import PATIENCE, RedisServer, eventually

@@ -14,7 +14,7 @@ import pytest
 import distlock
 from distlock import Grant
 from distlock.errors import Reentered
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.backend_class import backend_class
 from tests.core.interrupts import Interrupted, Tracer
 from tests.core.test_interrupts import check

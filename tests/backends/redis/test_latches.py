@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock.errors import BackendUnavailable
-from distlock.testing.fixtures import PATIENCE, wait_for_latch_waiters
+from distlock.testing.waits import PATIENCE, wait_for_latch_waiters
 from tests.backends.redis.contender import MakeContender
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.test_permissions import LEAST_RULES

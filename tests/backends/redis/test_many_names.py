@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import distlock
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.core.test_interrupts import check
 from tests.redis_server import RedisServer, eventually
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.testing.fixtures import engine_of, wait_for_waiters
+from distlock.testing.waits import engine_of, wait_for_waiters
 from tests.backends.redis.contender import some_key
 from tests.backends.redis.proxy import Proxy, proxy
 from tests.redis_server import PATIENCE, RedisServer, eventually

@@ -12,7 +12,7 @@ import distlock
 from distlock import Grant
 from distlock.engine import pending
 from distlock.errors import BackendUnavailable
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
 from tests.backends.redis.proxy import Proxy
 from tests.redis_server import PATIENCE, RedisServer, eventually

@@ -13,7 +13,7 @@ import pytest
 
 import distlock
 from distlock import Grant
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.backend_class import backend_class
 from tests.backends.redis.contender import MakeContender, ask
 from tests.backends.redis.proxy import Proxy

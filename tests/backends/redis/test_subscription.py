@@ -19,7 +19,7 @@ from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.queue_entries import QueueEntries
 from distlock.locks import latch_waits
 from distlock.testing.contenders import RecordingSink
-from distlock.testing.fixtures import wait_for_latch_waiters
+from distlock.testing.waits import wait_for_latch_waiters
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import PATIENCE, RedisServer, eventually
 from tests.stored import hold_key

@@ -11,7 +11,7 @@ import pytest
 
 import distlock
 from distlock import Grant
-from distlock.testing.fixtures import ask_of, engine_of
+from distlock.testing.waits import ask_of, engine_of
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.tasks import (
     Connect,

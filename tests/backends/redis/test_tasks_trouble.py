@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.testing.fixtures import ask_of
+from distlock.testing.waits import ask_of
 from tests.backends.redis.proxy import Proxy
 from tests.backends.redis.tasks import Connect, connect, held_by, hops, pool_of, settled, taken, until
 from tests.redis_server import RedisServer

@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock import Grant
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.backend_class import backend_class
 from tests.backends.zookeeper.contender import LONG
 from tests.core.test_interrupts import check

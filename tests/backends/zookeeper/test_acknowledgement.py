@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import distlock
-from distlock.testing.fixtures import engine_of, wait_for_waiters
+from distlock.testing.waits import engine_of, wait_for_waiters
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer

@@ -6,7 +6,7 @@ import pytest
 
 from distlock.testing import conformance
 from distlock.testing.contenders import LONG
-from distlock.testing.fixtures import PATIENCE
+from distlock.testing.waits import PATIENCE
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer
 

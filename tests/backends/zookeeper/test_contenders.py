@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock.backends.base import Busy
-from distlock.testing.fixtures import engine_of, wait_for_waiters
+from distlock.testing.waits import engine_of, wait_for_waiters
 from tests.backends.zookeeper.contender import LONG, MakeContender, ask, some_key
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer, running

@@ -14,7 +14,7 @@ from kazoo.recipe.lock import Lock, ReadLock, Semaphore, WriteLock
 
 import distlock
 from distlock.backends.base import LockRequest
-from distlock.testing.fixtures import wait_for_waiters
+from distlock.testing.waits import wait_for_waiters
 from tests.backends.zookeeper.contender import MakeContender, ask, permit, reader, some_key
 from tests.redis_server import PATIENCE
 from tests.stored import FOLDER, lock_path

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 
 import distlock
-from distlock.testing.fixtures import wait_for_waiters
+from distlock.testing.waits import wait_for_waiters
 from tests.backends.zookeeper.contender import LONG, some_key
 from tests.backends.zookeeper.curator import PAGE, Curator
 from tests.docs.blocks import blocks

@@ -21,7 +21,7 @@ from distlock.names import encode
 from distlock.testing.conformance.latches import watch_looks
 from distlock.testing.conformance.protocol_latches import LatchContender
 from distlock.testing.contenders import Contender as Client
-from distlock.testing.fixtures import PATIENCE, wait_for_latch_waiters, wait_until
+from distlock.testing.waits import PATIENCE, wait_for_latch_waiters, wait_until
 from tests.backends.zookeeper.contender import MakeContender
 from tests.backends.zookeeper.proxy import Proxy
 from tests.zookeeper_server import CHROOT, ZooKeeperServer

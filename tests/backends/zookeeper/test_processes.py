@@ -11,8 +11,8 @@ import pytest
 
 import distlock
 from distlock.testing.conformance.closing import opened
-from distlock.testing.fixtures import engine_of
 from distlock.testing.process import Process
+from distlock.testing.waits import engine_of
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer

@@ -11,7 +11,7 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.backends.base import Acquired
-from distlock.testing.fixtures import engine_of, wait_for_waiters
+from distlock.testing.waits import engine_of, wait_for_waiters
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
 from tests.backends.zookeeper.proxy import Proxy
 from tests.redis_server import eventually

@@ -13,7 +13,7 @@ from kazoo.protocol.serialization import Exists
 
 import distlock
 from distlock import clock
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from tests.backends.redis.tasks import hops
 from tests.backends.zookeeper.contender import LONG, MakeContender
 from tests.backends.zookeeper.proxy import Proxy

@@ -17,7 +17,7 @@ from rest_framework.views import APIView
 
 from distlock import current_grant
 from distlock.errors import ConfigurationError, NotHeld
-from distlock.testing.fixtures import engine_of
+from distlock.testing.waits import engine_of
 from django_distlock import distributed_lock, locks
 from django_distlock.conf import clients
 from django_distlock.models import FenceRow

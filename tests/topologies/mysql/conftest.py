@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
-from distlock.testing.fixtures import PATIENCE
+from distlock.testing.waits import PATIENCE
 from loadtest.servers.databases import MARIADB_OPTIONS, MariaDBServer, own_mariadb
 from tests.topologies.mysql.asking import Connect, prepare
 

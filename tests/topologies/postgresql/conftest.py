@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import distlock
-from distlock.testing.fixtures import PATIENCE
+from distlock.testing.waits import PATIENCE
 from loadtest.servers.databases import PostgreSQLServer, own_postgresql
 from tests.topologies.postgresql.asking import Connect, prepare
 

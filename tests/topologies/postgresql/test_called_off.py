@@ -13,7 +13,7 @@ import pytest
 
 import distlock
 from distlock.testing.contenders import Contender, ask
-from distlock.testing.fixtures import PATIENCE, wait_until
+from distlock.testing.waits import PATIENCE, wait_until
 from tests.backend_class import backend_class
 from tests.topologies.postgresql.asking import Connect, asked, waiting
 

@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 import distlock
-from distlock.testing.fixtures import PATIENCE, wait_until
 from distlock.testing.process import Process
+from distlock.testing.waits import PATIENCE, wait_until
 from tests.topologies.postgresql.asking import Connect, asked, prepare
 
 

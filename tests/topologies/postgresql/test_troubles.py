@@ -18,8 +18,8 @@ import distlock
 from distlock import clock
 from distlock.testing.conformance.closing import opened
 from distlock.testing.contenders import Contender, ask
-from distlock.testing.fixtures import PATIENCE, engine_of, wait_until
 from distlock.testing.process import Process
+from distlock.testing.waits import PATIENCE, engine_of, wait_until
 from loadtest.servers.databases import PostgreSQLServer
 from loadtest.servers.processes import free_port
 from tests.backend_class import new_backend
