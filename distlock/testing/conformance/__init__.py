@@ -36,16 +36,12 @@ from distlock.testing.conformance.processes import (
 )
 from distlock.testing.conformance.protocol_exclusive import (
     FloorConformance,
+    LeaseConformance,
     NumberConformance,
     ProtocolConformance,
     UnfairProtocolConformance,
 )
 from distlock.testing.conformance.protocol_latches import LatchProtocolConformance
-from distlock.testing.conformance.protocol_leases import (
-    LeaseConformance,
-    PermitLeaseConformance,
-    ReadLeaseConformance,
-)
 from distlock.testing.conformance.protocol_operators import (
     InspectionConformance,
     NotifyConformance,
@@ -56,8 +52,8 @@ from distlock.testing.conformance.protocol_optional import (
     HandingConformance,
     PostingConformance,
 )
-from distlock.testing.conformance.protocol_permits import PermitConformance
-from distlock.testing.conformance.protocol_readers import ReadConformance
+from distlock.testing.conformance.protocol_permits import PermitConformance, PermitLeaseConformance
+from distlock.testing.conformance.protocol_readers import ReadConformance, ReadLeaseConformance
 from distlock.testing.conformance.release_requests import RevocationConformance
 from distlock.testing.conformance.shared_locks import SemaphoreConformance, SharingConformance
 from distlock.testing.conformance.troubles import TroubleConformance

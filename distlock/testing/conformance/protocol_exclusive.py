@@ -10,6 +10,8 @@ Subclass a part in a test module and give it a fixture ``url`` (and ``options``,
 
 from __future__ import annotations
 
+import threading
+
 from distlock.backends.base import Acquired, Busy
 from distlock.backends.optional import Awaits, Posts, PushesHolds, Reads
 from distlock.testing.contenders import Contender, ProtocolFixtures, ask, read
@@ -256,3 +258,33 @@ class FloorConformance(ProtocolFixtures):
         one.backend.release(reader)
         assert two.held(writer).number > lifted.number
         assert one.backend.raise_fence(reader, floor) is None
+
+
+class LeaseConformance(ProtocolFixtures):
+    """Tests for backends with the capability `lease`."""
+
+    def test_a_hold_that_nobody_renews_ends(self, one: Contender, two: Contender, key: str) -> None:
+        first, second = ask(key, ttl=0.5), ask(key)
+        number = one.held(first).number
+        assert two.until_held(second).number > number
+        assert one.backend.renew([first]) == [False]
+        assert one.backend.release(first) is False
+
+    def test_a_renewed_hold_does_not_end(self, one: Contender, two: Contender, key: str) -> None:
+        first, second = ask(key, ttl=1.5), ask(key)
+        one.held(first)
+        pause = threading.Event()
+        for _ in range(6):
+            pause.wait(0.4)
+            assert one.backend.renew([first]) == [True]
+            two.queued(second)
+
+    def test_a_hand_over_that_nobody_takes_is_worth_a_window_not_a_lease(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        first, third = ask(key), ask(key)
+        one.held(first)
+        two.queued(ask(key))
+        three.queued(third)
+        one.backend.release(first)
+        three.until_held(third, patience=3.0)

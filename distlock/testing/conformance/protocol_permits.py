@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from distlock.backends.base import Busy
 from distlock.testing.contenders import Contender, ProtocolFixtures, ask, permit
 
@@ -188,3 +190,47 @@ class PermitConformance(ProtocolFixtures):
         assert one.backend.release(forged) is False
         two.queued(permit(key, 1))
         assert two.backend.renew([forged, mine, ask(key)]) == [False, True, False]
+
+
+class PermitLeaseConformance(ProtocolFixtures):
+    """Tests for backends with the capabilities `permits` and `lease`."""
+
+    def test_a_permit_comes_back_after_its_lease_and_only_once(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        lapsed, second, third = permit(key, 2, ttl=0.5), permit(key, 2), permit(key, 2)
+        one.held(lapsed)
+        two.held(permit(key, 2))
+        two.until_held(second)
+        assert one.backend.renew([lapsed]) == [False]
+        three.queued(third)
+        assert one.backend.release(lapsed) is False
+        three.queued(third)
+
+    def test_all_permits_of_a_lapsed_hold_come_back(self, one: Contender, two: Contender, key: str) -> None:
+        one.held(permit(key, 3, 2, ttl=0.5))
+        two.until_held(permit(key, 3, 3))
+
+    def test_each_permits_lease_ends_alone(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        hung, busy = permit(key, 2, ttl=0.5), permit(key, 2, ttl=1.5)
+        one.held(hung)
+        two.held(busy)
+        pause = threading.Event()
+        for _ in range(5):
+            pause.wait(0.4)
+            assert two.backend.renew([busy]) == [True]
+        assert one.backend.renew([hung]) == [False]
+        three.held(permit(key, 2))
+        three.queued(permit(key, 2))
+
+    def test_a_permit_that_was_handed_off_and_not_taken_is_worth_a_window_not_a_lease(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        first, third = permit(key, 1), permit(key, 1)
+        one.held(first)
+        two.queued(permit(key, 1))
+        three.queued(third)
+        one.backend.release(first)
+        three.until_held(third, patience=3.0)

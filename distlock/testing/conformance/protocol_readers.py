@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ import pytest
 
 from distlock.backends.base import READ, Busy, LockRequest
 from distlock.backends.optional import Reads
-from distlock.testing.contenders import Contender, ProtocolFixtures, ask, read
+from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, ask, read
 
 
 def downgrade(one: Contender, mine: LockRequest) -> bool:
@@ -333,3 +334,76 @@ class ReadConformance(DowngradeConformance):
         assert later > max(numbers)
         three.backend.release(after)
         assert one.held(read(key)).number >= later
+
+
+class ReadLeaseConformance(ProtocolFixtures):
+    """Tests for backends with the capabilities `read` and `lease`."""
+
+    def test_each_readers_lease_ends_alone(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        hung, alive, writer = read(key, ttl=0.5), read(key, ttl=LONG), ask(key)
+        one.held(hung)
+        two.held(alive)
+        three.queued(writer)
+        threading.Event().wait(0.75)
+        assert one.backend.renew([hung]) == [False]
+        assert one.backend.release(hung) is False
+        assert two.backend.renew([alive]) == [True]
+        three.queued(writer)
+        assert two.backend.release(alive)
+        three.held(writer)
+
+    def test_a_renewal_is_for_one_reader(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        hung, busy = read(key, ttl=0.5), read(key, ttl=1.5)
+        one.held(hung)
+        two.held(busy)
+        pause = threading.Event()
+        for _ in range(5):
+            pause.wait(0.4)
+            assert two.backend.renew([busy]) == [True]
+            three.queued(ask(key))
+        assert one.backend.renew([hung]) == [False]
+
+    def test_a_writer_enters_when_the_last_readers_lease_ends(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        readers, writer = [read(key, ttl=0.5), read(key, ttl=0.7)], ask(key)
+        one.held(readers[0])
+        two.held(readers[1])
+        three.until_held(writer)
+        assert one.backend.renew(readers) == [False, False]
+
+    def test_a_reader_enters_when_the_lease_of_a_writer_ends(
+        self, one: Contender, two: Contender, key: str
+    ) -> None:
+        one.held(ask(key, ttl=0.5))
+        two.until_held(read(key))
+
+    def test_a_hand_over_that_a_reader_does_not_take_is_worth_a_window_not_a_lease(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        first, alive, last = ask(key), read(key), ask(key)
+        one.held(first)
+        two.queued(read(key))
+        three.queued(alive)
+        one.queued(last)
+        one.backend.release(first)
+        three.held(alive)
+        assert three.backend.release(alive)
+        one.until_held(last, patience=3.0)
+
+    def test_a_downgraded_hold_has_its_own_lease(
+        self, one: Contender, two: Contender, three: Contender, key: str
+    ) -> None:
+        hung, alive = ask(key, ttl=0.5), read(key)
+        one.held(hung)
+        two.queued(alive)
+        downgrade(one, hung)
+        two.held(alive)
+        threading.Event().wait(0.75)
+        assert one.backend.renew([downgraded(hung)]) == [False]
+        three.queued(ask(key))
+        assert two.backend.renew([alive]) == [True]
