@@ -13,6 +13,7 @@ import distlock
 from distlock.errors import Reentered
 from distlock.listening import Attempt, Listener, Where
 from distlock.operate import Party
+from distlock.testing import lose
 from distlock.testing.waits import engine_of, wait_for_waiters, wait_until
 
 CEILING = 60
@@ -166,4 +167,13 @@ def test_a_lock_that_is_wanted_back_is_told_with_its_place(url: str) -> None:
     ((names, where),) = (about for word, *about in listener.heard if word == "release requested")
     assert names == ("a",)
     assert where is test_a_lock_that_is_wanted_back_is_told_with_its_place.__code__
+    locks.close()
+
+
+def test_a_callback_gets_the_grant_of_the_block(url: str) -> None:
+    lost: list[distlock.Grant] = []
+    locks = distlock.connect(url, listener=Hears(), on_lost=lambda grant, why: lost.append(grant))
+    with pytest.raises(distlock.LostInside), locks.lock("a") as grant:
+        lose("a")
+    assert lost == [grant]
     locks.close()
