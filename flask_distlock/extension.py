@@ -21,13 +21,8 @@ from distlock.web.bodies import DEFAULTS, size_setting
 from distlock.web.guard_options import one_database
 from distlock.web.names.templates import joined
 from distlock.web.sessions import REFRESH_SESSION
-from distlock.web.settings.aliases import (
-    AliasSettings,
-    contended_status,
-    read,
-    refuse_problems,
-    without_settings,
-)
+from distlock.web.settings import aliases
+from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import Clients, DefaultAlias, make_client
 from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
 from distlock.web.stale_writes import SETTING as STALE_WRITES
@@ -102,7 +97,7 @@ class DistLock(DefaultAlias):
             app.config.setdefault(name, value)
         detect_stale_writes(app)
         if app.config["DISTLOCK"] is not None:
-            refuse_problems(app.config["DISTLOCK"])
+            aliases.refuse_problems(app.config["DISTLOCK"])
         clients = Clients(
             lambda: _read(app),
             lambda settings: _make(app, settings),
@@ -186,7 +181,9 @@ class DistLock(DefaultAlias):
 
 def _read(app: Flask) -> Mapping[str, AliasSettings]:
     setting = app.config["DISTLOCK"]
-    return without_settings(app.debug) if setting is None else read(setting, partial(_redis_of, app))
+    if setting is None:
+        return aliases.without_settings(app.debug)
+    return aliases.read(setting, partial(_redis_of, app))
 
 
 def _redis_of(app: Flask, alias: str) -> Any:
@@ -235,7 +232,7 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     """
     for problem in misspelled(app.config):
         raise ConfigurationError(str(problem))
-    contended_status(app.config["DISTLOCK_CONTENDED_STATUS"])
+    aliases.contended_status(app.config["DISTLOCK_CONTENDED_STATUS"])
     for name in DEFAULTS:
         size_setting(name, app.config[name])
     views = views_with_locks(app)
