@@ -1,18 +1,27 @@
-"""The commands that an algorithm gives its driver: to call the lock service, or to sleep.
+"""Commands, and the drivers that carry them out: `run` in a thread, `arun` in an asyncio task.
 
-The algorithms of this package are generators that yield these commands and do no I/O themselves (sans-I/O).
-So one source serves threads and asyncio, and the tests play the same generators in any order.
+The algorithms of this package are generators that yield commands and do no I/O themselves (sans-I/O). So one
+source serves threads and asyncio, and the tests play the same generators in any order. A command is to call
+the lock service, or to sleep. A call that would block the event loop is made by a thread of this module.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
+import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache, partial
+from types import MethodType
 from typing import Any, Protocol, TypeVar
 
-from distlock import clock
-from distlock.owner import Owner
+from distlock import clock, reentrance
+from distlock.backends.optional import REPEAT, Awaits, Begun
+from distlock.engine.process import forget_in_children
+from distlock.errors import BackendUnavailable
+from distlock.owner import Owner, current_owner
 
 T = TypeVar("T")
 
@@ -77,3 +86,245 @@ class Park:
 
 
 Commands = Generator[Call | Park | NewParker, Any, T]
+
+
+class ThreadParker:
+    """Where a thread sleeps; or a greenlet, if gevent has patched `threading`."""
+
+    __slots__ = ("_closed", "before_sleep", "owner")
+
+    may_stall = False
+
+    def __init__(self) -> None:
+        self.owner = current_owner()
+        #: Called by the thread each time before it sleeps here.
+        self.before_sleep: Callable[[], None] | None = None
+        self._closed = threading.Lock()
+        self._closed.acquire()
+
+    def wake(self) -> None:
+        try:
+            self._closed.release()
+        except RuntimeError:
+            pass  # It is open already.
+
+    def alive(self) -> bool:
+        return True
+
+    def begin(self) -> None:
+        """Note that the thread is about to sleep."""
+        if self.before_sleep is not None:
+            self.before_sleep()
+
+    def is_open(self) -> bool:
+        """Return whether there was a wake-up since the latest sleep."""
+        return not self._closed.locked()
+
+    def pass_through(self) -> bool:
+        """Use up a wake-up, if there was one. Return False if there was none."""
+        return self._closed.acquire(blocking=False)
+
+    def wait(self, timeout: float) -> None:
+        """Sleep until it is woken, for *timeout* seconds at most."""
+        self.begin()
+        self._closed.acquire(timeout=-1 if timeout == math.inf else max(0.0, timeout))
+
+
+def run(commands: Commands[T]) -> T:
+    """Carry *commands* out in this thread. Return what their generator returns."""
+    calling = reentrance.this_thread.calling
+    try:
+        command = next(commands)
+        while True:
+            try:
+                if type(command) is Call:
+                    if calling.locked():
+                        raise reentrance.refusal()
+                    with calling:
+                        answer = command.function(*command.arguments)
+                elif isinstance(command, Park):
+                    # run() is given ThreadParkers.
+                    parker: Any = command.parker
+                    wait = parker.wait if command.wait is None else partial(command.wait, parker)
+                    reentrance.park(wait, command.timeout)
+                    answer = None
+                else:
+                    answer = ThreadParker()
+            except BaseException as error:  # the algorithm cleans up, and raises it again
+                command = commands.throw(error)
+            else:
+                command = commands.send(answer)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    except BaseException:
+        # Close it now: the traceback of an interrupt between two commands would keep it alive.
+        commands.close()
+        raise
+
+
+class TaskParker:
+    """Where an asyncio task sleeps. Any thread may wake it."""
+
+    __slots__ = ("_loop", "_open", "_sleep", "owner")
+
+    may_stall = True
+
+    def __init__(self) -> None:
+        self.owner = current_owner()
+        self._loop = asyncio.get_running_loop()
+        self._open = False
+        self._sleep: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        # While a task of its loop is running, the loop needs no system call to wake it.
+        if asyncio._get_running_loop() is self._loop and asyncio.current_task() is not None:
+            self._let_through()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._let_through)
+        except RuntimeError:
+            pass  # The loop is closed, and its tasks with it.
+
+    def alive(self) -> bool:
+        return not self._loop.is_closed()
+
+    async def wait(self, timeout: float) -> None:
+        """Sleep until it is woken, for *timeout* seconds at most."""
+        if not self._open:
+            self._sleep = sleep = self._loop.create_future()
+            end = None if timeout == math.inf else self._loop.call_later(max(0.0, timeout), _end, sleep)
+            try:
+                await sleep
+            finally:
+                self._sleep = None
+                if end is not None:
+                    end.cancel()
+        self._open = False
+
+    def _let_through(self) -> None:
+        self._open = True
+        if self._sleep is not None:
+            _end(self._sleep)
+
+
+def _end(sleep: asyncio.Future[None]) -> None:
+    if not sleep.done():
+        sleep.set_result(None)
+
+
+async def arun(commands: Commands[T]) -> T:
+    """Carry *commands* out in this task. Return what their generator returns."""
+    try:
+        command = next(commands)
+        while True:
+            try:
+                if isinstance(command, Call):
+                    answer = await _called(command)
+                elif isinstance(command, Park):
+                    parker: Any = command.parker  # arun() is given TaskParkers
+                    answer = await parker.wait(command.timeout)
+                else:
+                    answer = TaskParker()
+            except BaseException as error:
+                command = commands.throw(error)
+            else:
+                command = commands.send(answer)
+    except StopIteration as stop:
+        value: T = stop.value
+        return value
+    finally:
+        commands.close()
+
+
+async def _called(call: Call) -> Any:
+    """Make *call* from the event loop where its backend can, else in a thread of ours."""
+    if (begun := _begun_in_loop(call)) is not None:
+        call.ends = begun.ends
+        answer = await begun
+        if answer is not REPEAT:
+            return answer
+        call.ends = math.inf
+    return await _in_thread(call)
+
+
+def _begun_in_loop(call: Call) -> Begun | None:
+    """Return the future of *call*, if its backend sent it from this loop."""
+    method = call.function
+    if not isinstance(method, MethodType) or reentrance.is_calling():
+        return None
+    backend: Any = method.__self__
+    if not _awaits(type(backend)):  # type: ignore[arg-type]  # a class is hashable
+        return None
+    begun: Begun | None = reentrance.call(backend.begin, method, *call.arguments)
+    return begun
+
+
+@cache
+def _awaits(kind: type[Any]) -> bool:
+    return issubclass(kind, Awaits)
+
+
+class _Threads:
+    """Threads for the I/O of tasks.
+
+    The event loop's own executor would not do: callers that wait for a lock could use all of its threads, and
+    so keep the holder from releasing.
+    """
+
+    def __init__(self) -> None:
+        self.after_fork()
+        forget_in_children(self)
+
+    def after_fork(self) -> None:
+        self.executor = ThreadPoolExecutor(16, thread_name_prefix="distlock-io")
+
+
+_threads = _Threads()
+
+
+def _begun_in_thread(call: Call) -> Future[Any]:
+    """Have a thread of ours make *call*."""
+    begun: Future[Any] = Future()
+
+    def make_call() -> None:
+        if begun.set_running_or_notify_cancel():
+            try:
+                answer = reentrance.call(call.function, *call.arguments)
+            except BaseException as error:
+                call.over = True
+                begun.set_exception(error)
+            else:
+                call.over = True
+                begun.set_result(answer)
+
+    try:
+        _threads.executor.submit(make_call)
+    except RuntimeError as error:
+        # The executor has queued it all the same, and must not make the call later.
+        if begun.cancel():
+            raise BackendUnavailable(f"No thread could be started for it: {error}.") from error
+    return begun
+
+
+async def _in_thread(call: Call) -> Any:
+    begun = _begun_in_thread(call)
+    future = asyncio.wrap_future(begun)
+    try:
+        if call.until is not None and call.until != math.inf:
+            await asyncio.wait([future], timeout=max(0.0, call.until - clock.now()))
+            # A call that has begun keeps its deadline itself.
+            if not future.done() and begun.cancel():
+                raise BackendUnavailable("All threads for calls to lock services were busy for too long.")
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        # The thread goes on. Wait for it, because only then what it did can be undone.
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError:
+                continue
+        if not future.cancelled():
+            # Retrieve its error, which nobody learns of: asyncio would log it.
+            future.exception()
+        raise

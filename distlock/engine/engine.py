@@ -1,7 +1,7 @@
 """The engine of a client, between its callers and the lock service: how a caller gets a grant.
 
 `Engine.acquire` and `Grantor.release` are generators of commands (`distlock.engine.commands`), which
-`distlock.engine.drivers` carries out. Between two yields they change state under one mutex only, or the
+`distlock.engine.commands` carries out. Between two yields they change state under one mutex only, or the
 caller's own waiter. So the interleavings of yields are all that can happen, and the tests play them.
 
 Promise G3: every wait has an end, unless the caller asked for no limit. The renewer ends the hold of a
@@ -23,9 +23,8 @@ from distlock.backends.base import Acquired, Backend, Busy, LockRequest, Queued
 from distlock.backends.inspectable import StatusRow, inspectable
 from distlock.backends.optional import Hears, Posts, SeesEnd
 from distlock.engine.admission import Admission, DifferingLimits, Refusals, log_refusals
-from distlock.engine.commands import Call, Commands, Park, Parker
+from distlock.engine.commands import Call, Commands, Park, Parker, run
 from distlock.engine.critical_section import CriticalSection
-from distlock.engine.drivers import run
 from distlock.engine.grantor import Grantor
 from distlock.engine.hold import SPAN, Hold, NameGrant, Waiter
 from distlock.engine.maintenance import MaintenanceThread

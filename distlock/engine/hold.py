@@ -16,8 +16,7 @@ from types import CodeType
 from typing import Never, Protocol
 
 from distlock.backends.base import Backend, LockRequest
-from distlock.engine.commands import Call, Commands, Parker
-from distlock.engine.drivers import run
+from distlock.engine.commands import Call, Commands, Parker, run
 from distlock.errors import BackendUnavailable, ConfigurationError, LockLost, NotHeld
 from distlock.grants.grant import Fence, Grant
 from distlock.owner import Owner

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from weakref import WeakSet
 
-from distlock.engine.commands import Commands
-from distlock.engine.drivers import arun, run
+from distlock.engine.commands import Commands, arun, run
 from distlock.errors import ConfigurationError
 from distlock.terms import EXCLUSIVE, Mode
 

@@ -18,8 +18,7 @@ from types import CodeType
 from distlock import clock, reentrance
 from distlock.backends.inspectable import MOMENT, StatusRow
 from distlock.backends.latches import Latches, LatchState
-from distlock.engine.commands import Commands, Park, Parker
-from distlock.engine.drivers import ThreadParker
+from distlock.engine.commands import Commands, Park, Parker, ThreadParker
 from distlock.engine.process import forget_in_children
 from distlock.errors import BackendUnavailable
 from distlock.terms import shown_where

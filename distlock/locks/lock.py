@@ -10,8 +10,7 @@ from types import FrameType
 from typing import Any, Never
 
 from distlock.engine.admission import is_time_out
-from distlock.engine.commands import Commands, Parker
-from distlock.engine.drivers import TaskParker, ThreadParker, arun, run
+from distlock.engine.commands import Commands, Parker, TaskParker, ThreadParker, arun, run
 from distlock.errors import LostInside, NotHeld
 from distlock.grants.grant import Grant
 from distlock.locks import self_deadlock

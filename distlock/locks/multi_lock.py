@@ -16,8 +16,7 @@ from typing import Any
 
 from distlock import clock
 from distlock.engine.admission import is_time_out
-from distlock.engine.commands import Commands, Parker
-from distlock.engine.drivers import TaskParker, ThreadParker, arun, run
+from distlock.engine.commands import Commands, Parker, TaskParker, ThreadParker, arun, run
 from distlock.engine.engine import LAST_WORDS
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant

@@ -17,8 +17,7 @@ from typing import Any
 from django.conf import settings
 from django.core import mail
 
-from distlock.engine.commands import Commands, NewParker, Parker
-from distlock.engine.drivers import TaskParker
+from distlock.engine.commands import Commands, NewParker, Parker, TaskParker
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Fence, Grant, GrantWrapper
 from distlock.listening import Listened, Listener

@@ -25,7 +25,7 @@ from django.http.multipartparser import MultiPartParserError
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from distlock.engine.drivers import TaskParker, arun
+from distlock.engine.commands import TaskParker, arun
 from distlock.errors import LockTimeout
 from distlock.grants.grant import Grant
 from distlock.web.batch import Batch

@@ -15,8 +15,7 @@ import pytest
 
 from distlock import Grant
 from distlock.backends.memory import MemoryBackend
-from distlock.engine.commands import Call, Commands, Park
-from distlock.engine.drivers import run
+from distlock.engine.commands import Call, Commands, Park, run
 from distlock.engine.hold import NameGrant
 from distlock.errors import TooManyWaiters
 from distlock.locks.engine_namespace import EngineNamespace

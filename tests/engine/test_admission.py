@@ -24,8 +24,8 @@ from distlock.engine.admission import (
     Refusals,
     log_refusals,
 )
+from distlock.engine.commands import run
 from distlock.engine.critical_section import CriticalSection
-from distlock.engine.drivers import run
 from distlock.engine.maintenance import MaintenanceThread
 from distlock.errors import TooManyWaiters
 from distlock.testing.waits import engine_of

@@ -12,8 +12,7 @@ from distlock.backends.inspectable import MOMENT, StatusRow
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
 from distlock.engine import status
-from distlock.engine.commands import Call, Park
-from distlock.engine.drivers import ThreadParker, run
+from distlock.engine.commands import Call, Park, ThreadParker, run
 from distlock.engine.engine import Engine
 from distlock.engine.hold import NameGrant
 from distlock.engine.status import LIFE, PERIOD

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from distlock import clock
-from distlock.engine.commands import Call
-from distlock.engine.drivers import TaskParker, _called
+from distlock.engine.commands import Call, TaskParker, _called
 from distlock.errors import BackendUnavailable
 
 #: Seconds that a passing run never needs.

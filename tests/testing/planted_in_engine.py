@@ -12,7 +12,7 @@ import pytest
 
 from distlock import Lock, Locks
 from distlock.backends.base import PERMIT
-from distlock.engine import drivers, hold
+from distlock.engine import commands, hold
 from distlock.engine.admission import Admission
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.engine import Engine
@@ -180,7 +180,7 @@ def a_context_owns_the_reentrant_lock(patch: pytest.MonkeyPatch) -> None:
             return owner.get()
 
     current()
-    for module in (rlock, drivers):
+    for module in (rlock, commands):
         patch.setattr(module, "current_owner", current)
 
 

@@ -10,7 +10,7 @@ import pytest
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.redis import subscription
-from distlock.engine.drivers import ThreadParker
+from distlock.engine.commands import ThreadParker
 from distlock.reentrance import Flag
 from tests.backends.redis import contender as contenders
 from tests.backends.redis.contender import Contender, MakeContender
