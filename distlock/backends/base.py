@@ -129,7 +129,7 @@ class Acquired:
     ttl: float = math.inf
     #: For `READ`: whether other processes wait for the key, so that no more readers may join the hold.
     followed: bool = False
-    #: For `PERMIT`: another limit that a request for the key has, here or elsewhere; 0: none is known.
+    #: For `PERMIT`: the limit in another request for the key, of any process, if it differs; 0: none does.
     other_limit: int = 0
 
 

@@ -53,7 +53,8 @@ class Call:
 
     #: Another thread has made the call. Its task may not have been resumed yet.
     over = False
-    #: When the call is over for certain, if only the event loop of the task sees its end.
+    #: When the call is over, if an event loop makes it without a thread, so that other threads can't see its
+    #: end; ``inf``: a thread makes it, and sets `over`.
     ends = math.inf
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, until: float | None = None) -> None:
@@ -239,7 +240,7 @@ async def arun(commands: Commands[T]) -> T:
 
 async def _called(call: Call) -> Any:
     """Make *call* from the event loop where its backend can, else in a thread of ours."""
-    if (begun := _begun_in_loop(call)) is not None:
+    if (begun := _begin_in_loop(call)) is not None:
         call.ends = begun.ends
         answer = await begun
         if answer is not REPEAT:
@@ -248,8 +249,8 @@ async def _called(call: Call) -> Any:
     return await _in_thread(call)
 
 
-def _begun_in_loop(call: Call) -> Begun | None:
-    """Return the future of *call*, if its backend sent it from this loop."""
+def _begin_in_loop(call: Call) -> Begun | None:
+    """Have the backend send *call* from this event loop. Return its future; None: it needs a thread."""
     method = call.function
     if not isinstance(method, MethodType) or reentrance.is_calling():
         return None
@@ -283,7 +284,7 @@ class _Threads:
 _threads = _Threads()
 
 
-def _begun_in_thread(call: Call) -> Future[Any]:
+def _begin_in_thread(call: Call) -> Future[Any]:
     """Have a thread of ours make *call*."""
     begun: Future[Any] = Future()
 
@@ -308,7 +309,7 @@ def _begun_in_thread(call: Call) -> Future[Any]:
 
 
 async def _in_thread(call: Call) -> Any:
-    begun = _begun_in_thread(call)
+    begun = _begin_in_thread(call)
     future = asyncio.wrap_future(begun)
     try:
         if call.until is not None and call.until != math.inf:

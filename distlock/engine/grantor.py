@@ -121,8 +121,8 @@ class Grantor:
     def lose(self, hold: Hold, why: str, cancel: bool, off_thread: bool = True) -> None:
         """End *hold*, which is lost, and tell its callers. The caller does not own the mutex.
 
-        *cancel*: the lock service may still have it, so it has to be released there. *off_thread*: `on_lost`
-        runs in another thread, because this one has other holds to renew.
+        *cancel*: the lock service may still have it, so it has to be released there. *off_thread*:
+        False: `on_lost` runs in this thread, because the client closes or the process ends after it.
         """
         with self.section.mutex:
             lost = hold.queue.lose(hold, why, cancel)
@@ -168,7 +168,7 @@ class Grantor:
             with self.section.mutex:
                 hold.renew(sent, hold.request.ttl)
         elif hold.first_number == number:
-            # With another number it would still be ours: its fence was raised meanwhile.
+            # Not if the fence was raised meanwhile: then the answer is about the old number.
             self.lose(hold, NOT_OURS, cancel=False)
 
     # -- fences ----------------------------------------------------------------------------------

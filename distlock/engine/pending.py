@@ -150,6 +150,7 @@ class ReplyReader:
         return not self.any
 
     def tick(self, until: Callable[[], float]) -> Commands[None]:
+        """Have the backend read the replies that are due. After a close, the backend has read all."""
         with self._section.mutex:
             now = self._now()
             if self._backend is None or now < self._due:

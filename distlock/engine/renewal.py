@@ -92,7 +92,7 @@ class Renewer:
             thread.wake_before(due)
 
     def look_at(self, hold: Hold) -> None:
-        """Plan the next look at *hold* again, because it may be due earlier than before."""
+        """Compute again when to look at *hold*, because that may be earlier than planned."""
         self._plan_new()
         self._thread.wake_before(self._plan(hold))
 
@@ -226,7 +226,7 @@ class Renewer:
                 with self._section.mutex:
                     hold.renew(now, hold.request.ttl if hold.deadline != math.inf else math.inf)
             elif hold.first_number == number:
-                # With another number it would still be ours: its fence was raised meanwhile.
+                # Not if the fence was raised meanwhile: then the answer is about the old number.
                 self._losing.lose(hold, NOT_OURS, cancel=False)
         if unknown:
             self._failed(now)

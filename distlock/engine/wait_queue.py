@@ -128,7 +128,7 @@ class WaitQueue:
         self._all.waiting -= 1
 
     def give_up(self, waiter: Waiter, now: float) -> None:
-        """Remove *waiter*, whose time is over. The next one in the queue goes on with its request."""
+        """Remove *waiter*, whose time is over. The next one goes on with its request, if there is one."""
         if waiter.leads and self.request is not None and len(self.waiters) == 1:
             self.cancel_request()
         self._all.admission.timed_out(self, now)

@@ -96,7 +96,7 @@ class WaitQueues:
             raise upgrade_refusal(repr(name))
 
     def _may_ask_once(self, queue: WaitQueue, owner: Owner) -> bool:
-        """Return whether a reader or a semaphore's caller that asks once may enter *queue*."""
+        """Return whether a caller with a time-out of 0 that wants to read, or permits, may enter *queue*."""
         if queue.busy or (queue.request is not None and queue.queued is queue.request):
             return False
         if not queue.waiters:

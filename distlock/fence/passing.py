@@ -365,7 +365,8 @@ def unless_unused(connection: Connection, grant: Grant, goes_on: Callable[[], bo
             for row in rows:
                 connection.execute(sql.DELETE, [row])
     except Exception as error:
-        # After such an error the transaction is rolled back, even if the view has caught the error.
+        # PostgreSQL refuses the query after a failed statement, even if the view has caught that error. Then
+        # the transaction is rolled back anyway, and the new rows with it.
         if not has_failed(error):
             raise
 

@@ -78,28 +78,30 @@ class Locks:
 
     @takes(LockOptions)
     def lock(self, *names: str, on_push: bool = False, **options: Unpack[LockOptions]) -> Lock:
-        """A lock of *names*: all of them or none, in one order for everybody. Cheap; nothing is asked yet.
+        """Return a lock of *names*. The lock service is not asked before the lock is entered.
+
+        All of the names are acquired or none, in the same order in every process.
 
         *names*: one or several, each text of 1 to 255 characters.
         *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit. None: the
         client's.
         *ttl*: how long the lock lives without renewal, seconds, more than 0. None: the client's.
-        *max_hold*: after so many seconds its holder counts as hung, and is not renewed any more; more than 0.
+        *max_hold*: seconds after which the holder counts as hung, and is not renewed any more; more than 0.
         None: the client's.
-        *on_push*: True: a waiting thread begins when Redis pushes that another process has handed the lock
-        over, and has that confirmed later: faster, at a price that the documentation tells ("Beginning on the
-        push").
-        *on_release_requested*: called with the grant, in a thread of its own, when somebody wants it back:
-        see `request_release`.
+        *on_push*: True: a waiting thread begins as soon as Redis pushes that another process has handed the
+        lock off, and has the hand-off confirmed later. That is faster; "Beginning on the push" in the
+        documentation says what it costs.
+        *on_release_requested*: called with the grant, in a thread of its own, after `request_release` of one
+        of the names.
 
-        Returns a `Lock`, for ``with``, ``async with``, or its `Lock.acquire`. Raises `InvalidName`; TypeError
-        without a name or with an unknown argument; `ConfigurationError` for a *ttl* or *max_hold*, and
-        ValueError or OverflowError for a *timeout*, that can't be.
+        Returns a `Lock`, for ``with``, ``async with`` or `Lock.acquire`. Raises `InvalidName`; TypeError
+        without a name or for an unknown argument; `ConfigurationError` for a wrong *ttl* or *max_hold*;
+        ValueError or OverflowError for a wrong *timeout*.
 
-        The ``with`` gives a `Grant`. It raises `LockTimeout` if the lock stays taken; `TooManyWaiters` if it
-        would most likely be waited for in vain; `BackendUnavailable`; `Reentered` in a signal handler in the
-        middle of a call of ours; `ConfigurationError` inside a ``with`` or a guard on the same name, which
-        would wait for itself; and at its end `LostInside` if the lock was lost.
+        The ``with`` block gets a `Grant`. To enter it raises `LockTimeout` if the lock stays taken;
+        `TooManyWaiters` if the wait would most likely be in vain; `BackendUnavailable`; `Reentered` in a
+        signal handler that has interrupted distlock; `ConfigurationError` inside a ``with`` or a guard on the
+        same name, which would be a deadlock. Its end raises `LostInside` if the lock was lost.
 
         Example::
 

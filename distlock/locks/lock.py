@@ -369,7 +369,8 @@ class ReadLock(Lock):
     def _enter(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
         if entry.namespace is self._namespace:
             return super()._enter(entry, seconds)
-        # Another client of this process has it. Our own would ask behind those that wait for that one.
+        # This owner has the names through another client of this process, and reads through that one again. A
+        # request of this client would queue behind writers that wait for the owner itself.
         return entry.namespace.acquire(self.names, entry.parker, seconds, self.terms)
 
 

@@ -161,7 +161,10 @@ MOST = 1000
 
 
 def check_batch(batch: object, names: Names) -> int | None:
-    """Return the option *batch* of a guard on *names*. Raises `ConfigurationError`."""
+    """Return the option *batch* of a guard on *names*.
+
+    Raises `ConfigurationError` unless it is a whole number from 2 to `MOST`, and there is one name.
+    """
     if batch is None:
         return None
     if not isinstance(batch, int) or isinstance(batch, bool) or not 2 <= batch <= MOST:

@@ -225,7 +225,7 @@ def logs_in_late(found: Iterable[PlacedGuard]) -> Iterator[str]:
 def below_atomic(route: Route) -> Iterator[str]:
     """Yield the errors for guards at *route* inside ``@transaction.atomic``."""
     view, cls = route.view, route.cls
-    # The decorators of dispatch() are searched, too: as_view() copies only the attributes that they set.
+    # as_view() copies the attributes of dispatch() to the view, and not its decorators. So search both.
     functions = [view] if cls is None else [view, cls.dispatch]
     outermost = {guarded: function for function in functions for guarded in guards_of(function)[:1]}
     for guarded, function in outermost.items():

@@ -124,7 +124,7 @@ def holds_locks(connection: Connection) -> bool | None:
 
 
 def commits_by_itself(connection: Connection) -> bool:
-    """Return whether *connection* is in autocommit mode, as far as its driver tells."""
+    """Return whether the next statement of *connection* commits by itself, as far as its driver tells."""
     driver: Any = connection.connection.dbapi_connection
     try:
         if connection.dialect.name == "sqlite":

@@ -73,7 +73,7 @@ def fenced(
 
 
 def look_again_in(session: Session, engine: Engine, grant: Grant, left: Callable[[], float]) -> None:
-    """Call `distlock.fence.passing.look_again` for the open transaction of *session*, before its end."""
+    """Before COMMIT, raise `OvertakenReader` if a writer has inserted a fence row that *grant* reads."""
     row = FenceConnection(engine, session)
     if passing.absent_for(grant, row.database):
         row.open = session.connection(bind_arguments={"bind": engine})

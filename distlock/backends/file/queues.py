@@ -29,7 +29,7 @@ from distlock.backends.file.tree import Tree
 from distlock.errors import BackendUnavailable
 
 _BYTES = 8
-#: The offset of the floors, behind the counters: all fences of a shard are above its floor.
+#: The offset of the floors, behind the counters. New fences of a shard are above its floor.
 _FLOORS = SHARDS * _BYTES
 _COUNTER_LIMIT = 1 << 62
 #: Fences can be raised up to this number; as many again are free above it.
@@ -67,7 +67,7 @@ class Tickets:
         return ticket
 
     def floor(self, shard: int) -> int:
-        """Return the number that all fences are above. Older tickets may be below it."""
+        """Return the floor of *shard*: all fences that are granted from now on are larger."""
         return self._read(_FLOORS + shard * _BYTES)
 
     def raise_floor(self, shard: int, span: int, above: int) -> int:
@@ -255,7 +255,7 @@ class FileQueues:
                 yield list(parsed(shard, self._tree.names(shard, self._tree.queue)))
 
     def floor(self, spot: Spot) -> int:
-        """Return the number that all fences of the shard are above."""
+        """Return the floor of the shard of *spot*: all fences granted from now on are larger."""
         return self._tickets.floor(spot.shard)
 
     def raise_fence(

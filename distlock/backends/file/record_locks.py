@@ -32,7 +32,7 @@ SHARDS = 256
 _CONTENDERS = 1 << 61
 _BITS = 60
 
-#: ``struct flock`` of a 64-bit system: l_type, l_whence, l_start, l_len, l_pid.
+#: ``struct flock`` of 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = struct.Struct("hhqqi4x")
 _KNOWS_PIDS = sys.platform == "linux" and struct.calcsize("P") == 8
 

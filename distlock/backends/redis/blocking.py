@@ -23,7 +23,7 @@ Addresses = list[tuple[int, Any]]
 class BlockingCall(Generic[T]):
     """Calls *function* in a thread called *name*. Concurrent callers share the running call.
 
-    Belongs to one process.
+    A forked child needs another object.
     """
 
     def __init__(self, function: Callable[[], T], name: str) -> None:
@@ -66,7 +66,7 @@ class BlockingCall(Generic[T]):
 
 
 class Resolver:
-    """Looks up the addresses of one host and port. Belongs to one process."""
+    """Looks up the addresses of one host and port. A forked child needs another object."""
 
     def __init__(self, host: str, port: int) -> None:
         self._look_up = partial(_look_up, host, port)
@@ -91,7 +91,7 @@ class Credentials:
 
     *provider* is a callable, or an object with ``get_credentials()`` like redis-py's providers. It returns a
     password, a tuple of user and password, or a tuple with only a password. It runs in a thread, because it
-    may ask a server, and takes no deadline. Belongs to one process.
+    may ask a server, and takes no deadline. A forked child needs another object.
     """
 
     def __init__(self, provider: object) -> None:

@@ -95,8 +95,8 @@ class ScriptCaller:
     ) -> list[Any]:
         """Send *call* of *script*, encoded for *request*, and return the reply.
 
-        The call is not repeated: raises `Stale` if the connection was dead. *connection*: see
-        `Pool.exchange`.
+        It is repeated only if the server does not know the script. Raises `Stale` if the connection was
+        dead. *connection*: see `Pool.exchange`.
         """
         replies = self._pool.exchange((call,), deadline, connection)
         reply: list[Any] = replies[0]

@@ -38,7 +38,7 @@ class Stale(BackendUnavailable):
 
 
 class Pool:
-    """At most *size* connections. The one that was used last is used first. Belongs to one process."""
+    """At most *size* connections. The one used last is used first. A forked child needs another pool."""
 
     def __init__(
         self, address: RedisAddress, make: Callable[[], RedisConnection], size: int, sink: Sink | None = None

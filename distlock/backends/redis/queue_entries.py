@@ -78,7 +78,7 @@ class QueueEntries:
         #: The subscription that receives pushes; None: there is none.
         self.subscription: Subscription | None = None
         self._numbers = itertools.count(1)
-        #: The latest poll of each key. Threads add and pop, which are atomic.
+        #: The latest poll of each key. Threads set and pop keys without a mutex, each in one step.
         self._polls: dict[str, Poll] = {}
         self._many = _MANY
 

@@ -30,7 +30,8 @@ _MOST_ATTEMPTS = 1 << 32
 #: The bounds of the seconds between two attempts of a waiter. The time is random, so that two processes don't
 #: block each other again and again.
 _POLL = (0.01, 0.04)
-#: A hold of at least this many seconds counts as a turn, with local hand-offs.
+#: After holding a key for this many seconds, local hand-offs included, this process pauses before it asks
+#: again: see `Backoff`.
 _TURN = 0.05
 #: Expired entries are pruned above this count.
 _MANY = 1000

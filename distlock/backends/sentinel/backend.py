@@ -168,7 +168,8 @@ class Sentinels:
         with suppress(BackendUnavailable):
             # If no thread can be started, the next connection tries again.
             self._subscription.ensure_started(min(deadline, clock.now() + _FIRST_SUBSCRIPTION))
-            # If it succeeds later, it may have missed messages, and calls `missed_notifications`.
+            # From now on no connection waits for the subscription. If it begins later, it may have missed
+            # messages, and because `tried` is set it calls `missed_notifications` then.
             self._subscription.tried.set()
         found = self._search.result(deadline, "its sentinels did not answer in time")
         with self._mutex:

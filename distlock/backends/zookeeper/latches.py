@@ -121,7 +121,8 @@ class ZooKeeperLatches:
                     continue
                 kept = _LatchNode(record, record.ttl, kept.version, kept.czxid)
             if not record.left:
-                # Even if it was open before: the caller that opened it may have died before it wrote that.
+                # Also if the latch was open before: the caller whose count opened it may have died before it
+                # made the node that says so.
                 yield from self._say_that_it_is_open(path, deadline)
             return kept.state()
 

@@ -139,7 +139,7 @@ class ZooKeeperReleases:
             )
 
     def lost(self, key: str) -> LockRequest | None:
-        """Return a request whose release has failed, so that its node may still exist."""
+        """Return a request for *key* whose node may still exist after its release; None: there is none."""
         for posted in self._answered(key):
             if self._look_at(posted) is None:
                 return posted.request

@@ -292,7 +292,7 @@ class CartConformance(ConformanceFixtures):
                     pass
 
         with clients[0].lock(names[1]):
-            # If each locked in the order of its cart, each would have a name that the other wants.
+            # If a client locked in the order given, two calls would each hold a name that the other wants.
             futures = [pool.submit(buy, number) for number in range(2)]
             for client in clients:
                 wait_for_waiters(client, 1)

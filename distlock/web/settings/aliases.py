@@ -112,7 +112,10 @@ class Aliases(Mapping[str, AliasSettings]):
         self._made: dict[str, AliasSettings] = {}
 
     def __getitem__(self, alias: str) -> AliasSettings:
-        """Raises KeyError; `ConfigurationError` if the location leads nowhere. Connects to nothing."""
+        """Return the settings of *alias*. Looks its location up on first use, and connects to nothing.
+
+        Raises KeyError if there is no such alias; `ConfigurationError` if its location can't be found.
+        """
         if alias not in self._made:
             self._made[alias] = _settings(alias, self._given[alias], self._redis_of)
         return self._made[alias]

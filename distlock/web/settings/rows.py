@@ -60,7 +60,7 @@ class _ThisProcess:
     def open(self, sink: Sink) -> None: ...
 
     def request(self, ask: LockRequest, deadline: float = math.inf) -> Acquired:
-        # Readers must not join a grant: each has to ask the database, where others may wait.
+        # No reader may join the grant of another: each has to ask the database, where writers may wait.
         return Acquired(next(self._numbers), followed=ask.mode == READ)
 
     def cancel(self, ask: LockRequest, deadline: float = math.inf) -> bool:

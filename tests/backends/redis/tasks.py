@@ -45,13 +45,13 @@ def connect() -> Iterator[Connect]:
 def hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What threads were asked to do for tasks."""
     hops: list[str] = []
-    begin = commands._begun_in_thread
+    begin = commands._begin_in_thread
 
     def noted(call: Any) -> Any:
         hops.append(call.function.__name__)
         return begin(call)
 
-    monkeypatch.setattr(commands, "_begun_in_thread", noted)
+    monkeypatch.setattr(commands, "_begin_in_thread", noted)
     return hops
 
 
