@@ -10,7 +10,7 @@ from distlock.errors import ConfigurationError
 from distlock.fence.passing import refuse_unfit, time_left
 from distlock.grants.grant import Grant
 from distlock.locks.client import takes
-from distlock.web.decorator import USUAL, Words, explaining, told_here
+from distlock.web.decorator import USUAL, Words, explaining, options_here
 from distlock.web.guard_options import ALL_BUT_GET
 from distlock.web.names.templates import NameSource
 from django_distlock.guarding.fence import database_of, fenced
@@ -67,18 +67,18 @@ def distributed_lock(
         def reduce_stock(request, id):
             return HttpResponse("sold")
     """
-    told = told_here(names, **options)
+    checked = options_here(names, **options)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         if isinstance(function, type):
-            return guard_class(function, told)
+            return guard_class(function, checked)
         cls = view_class(function)
         if cls is None:
-            return guard_function(function, told)
+            return guard_function(function, checked)
         # A site writes a view under @api_view as a function, so a function's default methods apply.
-        return guard_view(function, told, methods=None if is_api_view(cls) else ALL_BUT_GET)
+        return guard_view(function, checked, methods=None if is_api_view(cls) else ALL_BUT_GET)
 
-    return explaining(told, decorate)
+    return explaining(checked, decorate)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from django.urls import ResolverMatch, URLPattern, URLResolver, get_resolver
 from django.urls.converters import SlugConverter, StringConverter, UUIDConverter
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, Told, chain, guards_of
+from distlock.web.decorator import Guarded, GuardOptions, chain, guards_of
 from distlock.web.guard_options import ALL_BUT_GET, EVERY_METHOD, AllBut, Methods, overlap
 from distlock.web.names.sources import Names
 from distlock.web.names.templates import Template
@@ -76,11 +76,11 @@ class Plan:
         for problem in self.problems:
             raise problem
 
-    def told(self) -> Iterator[Told]:
+    def options(self) -> Iterator[GuardOptions]:
         """Yield the guard options of each rule."""
         for rules in self._rules.values():
             for rule in rules:
-                yield rule.told
+                yield rule.options
 
     def refuse_passed(self, request: HttpRequest, view: Callable[..., Any]) -> None:
         """Raise `ConfigurationError` if a rule is for the route of *request*, and *view* is not guarded."""
@@ -103,7 +103,7 @@ class Plan:
             # The first of several rules is the outermost.
             for rule in reversed(rules):
                 try:
-                    view = guard_view(view, rule.told, methods=ALL_BUT_GET, when=rule.when)
+                    view = guard_view(view, rule.options, methods=ALL_BUT_GET, when=rule.when)
                 except ConfigurationError as error:
                     self.problems.append(ConfigurationError(f"DISTLOCK_RULES, {rule}: {error}"))
                     continue
@@ -354,14 +354,14 @@ def _served(view: View, rule: Rule) -> Iterator[tuple[object, str]]:
 
 def _of_rule(rule: Rule, routes: Sequence[Route]) -> Iterator[str]:
     try:
-        clients.settings(rule.told.alias)
+        clients.settings(rule.options.alias)
     except ConfigurationError as error:
         yield str(error)
     yield from _methods_not_taken(rule, [route.view for route in routes])
     for route in routes:
         view = route.view
         try:
-            guarded = Guarded(view, rule.told, methods=ALL_BUT_GET)
+            guarded = Guarded(view, rule.options, methods=ALL_BUT_GET)
         except ConfigurationError as error:
             yield str(error)
             continue
@@ -381,13 +381,13 @@ def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:
             return  # The methods of this view are unknown.
         taken |= methods
         usual: Methods = usual_methods_of(view)
-        locked = locked or not (rule.told.locked_methods(usual) or usual).isdisjoint(frozenset(methods))
-    told = rule.told.methods
-    useless = frozenset() if told is None or isinstance(told, AllBut) else told - taken - {"HEAD"}
+        locked = locked or not (rule.options.locked_methods(usual) or usual).isdisjoint(frozenset(methods))
+    options = rule.options.methods
+    useless = frozenset() if options is None or isinstance(options, AllBut) else options - taken - {"HEAD"}
     if useless or not locked:
         never = f"{', '.join(sorted(useless))} would never be locked" if useless else "it would never lock"
         named = taken - {"HEAD", "OPTIONS"}
-        if told is not None and named != {"GET"}:
+        if options is not None and named != {"GET"}:
             named = set()
         line = f'write "methods": {sorted(named)}' if named else 'leave "methods" out'
         yield (
@@ -398,17 +398,18 @@ def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:
 def _names_below(rule: Guarded, view: View) -> Iterator[str]:
     """Yield the errors for decorators that lock other names than *rule*, inside its transaction."""
     for below in refused_below(rule, guards_of(view), view, stack_below(rule, view)):
-        if below.told.alias != rule.told.alias:
+        if below.options.alias != rule.options.alias:
             yield (
-                f"{below.where} has {below.told}, and under ATOMIC_REQUESTS its lock is taken inside the "
+                f"{below.where} has {below.options}, and under ATOMIC_REQUESTS its lock is taken inside the "
                 "transaction of the rule. Write the same methods in both, and the decorator as the outermost "
                 "of the view; or write both as decorators, and no rule."
             )
             continue
-        spelled = [source.text for names in (rule.told.names, below.told.names) for source in names.templates]
+        both = rule.options.names, below.options.names
+        spelled = [source.text for names in both for source in names.templates]
         yield (
-            f"{below.where} has {below.told} already, and under ATOMIC_REQUESTS no other lock can be taken "
-            f'inside the rule\'s: name all in one place, "lock": {list(dict.fromkeys(spelled))}.'
+            f"{below.where} has {below.options} already, and under ATOMIC_REQUESTS no other lock can be "
+            f'taken inside the rule\'s: name all in one place, "lock": {list(dict.fromkeys(spelled))}.'
         )
 
 
@@ -420,7 +421,7 @@ def refused_below(
     *stacked*: the guard below *outer* that is allowed to, because the two are taken together: see
     `distlock.web.stack`. None: there is none.
     """
-    names = _spelled(outer.told.names)
+    names = _spelled(outer.options.names)
     if names is None or not _opted_out(view).atomic_requests():
         return
     for below in inner:
@@ -430,8 +431,8 @@ def refused_below(
         both = overlap(below.methods or EVERY_METHOD, outer.methods or EVERY_METHOD)
         if not both or both == frozenset({"HEAD"}):
             continue
-        others = _spelled(below.told.names)
-        if others is not None and (below.told.alias != outer.told.alias or not others <= names):
+        others = _spelled(below.options.names)
+        if others is not None and (below.options.alias != outer.options.alias or not others <= names):
             yield below
 
 
@@ -466,4 +467,4 @@ def _shared_patterns(
 
 
 def _written(rules: Mapping[str, Sequence[Rule]], route: Route) -> list[tuple[str, object]]:
-    return [(str(rule.told), rule.when) for rule in rules.get(route.name or "", ())]
+    return [(str(rule.options), rule.when) for rule in rules.get(route.name or "", ())]

@@ -11,7 +11,7 @@ from flask.views import View
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Grant
 from distlock.locks.client import takes
-from distlock.web.decorator import USUAL, Guarded, Told, Words, explaining, told_here
+from distlock.web.decorator import USUAL, Guarded, GuardOptions, Words, explaining, options_here
 from distlock.web.names.templates import NameSource
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import remember, remember_class
@@ -68,21 +68,21 @@ def distributed_lock(*names: NameSource, **options: Unpack[Words]) -> Callable[[
         def reduce_stock(id):
             return "sold"
     """
-    told = told_here(names, **options)
+    checked = options_here(names, **options)
 
     def decorate(target: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(target, type):
-            return _decorate_class(target, told)
+            return _decorate_class(target, checked)
         remember(target)
-        guarded = Guarded(target, told)
+        guarded = Guarded(target, checked)
         if is_made_by_as_view(target):
             guarded.where = f"{target.__module__}.{target.__name__}"
         return wrap(target, guarded)
 
-    return cast(Callable[[F], F], explaining(told, decorate))
+    return cast(Callable[[F], F], explaining(checked, decorate))
 
 
-def _decorate_class(cls: type[Any], told: Told) -> type[Any]:
+def _decorate_class(cls: type[Any], options: GuardOptions) -> type[Any]:
     where = f"{cls.__module__}.{cls.__qualname__}"
     if not issubclass(cls, View):
         raise ConfigurationError(
@@ -93,7 +93,7 @@ def _decorate_class(cls: type[Any], told: Told) -> type[Any]:
             f"{where} has no dispatch_request to lock: decorate the class that has one, or derive from "
             "MethodView."
         )
-    guarded = Guarded(cls.dispatch_request, told)
+    guarded = Guarded(cls.dispatch_request, options)
     guarded.where = where
     # Change the class itself, so that views that as_view() has already made are locked, too.
     cls.dispatch_request = wrap(cls.dispatch_request, guarded)  # type: ignore[method-assign]

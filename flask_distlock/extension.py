@@ -239,13 +239,13 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     for open_method in open_methods(app, views):
         logger.warning("%s", open_method)
     for guarded in check_placement(app, views):
-        for shared in joined(guarded.told.names.templates):
+        for shared in joined(guarded.options.names.templates):
             logger.warning("%s: %s", guarded.where, shared)
         # This makes the client without connecting, and so reports a missing dependency.
         terms = state.clients.terms(guarded)
-        if terms.lock.mode == READ and state.clients.settings(guarded.told.alias).row_is_lock:
-            refuse_unshared(terms.fenced_in, str(guarded.told))
-        if guarded.told.batch is not None and terms.fenced_in is None:
+        if terms.lock.mode == READ and state.clients.settings(guarded.options.alias).row_is_lock:
+            refuse_unshared(terms.fenced_in, str(guarded.options))
+        if guarded.options.batch is not None and terms.fenced_in is None:
             raise one_database(guarded.where, [])
     return views
 

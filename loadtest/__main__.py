@@ -85,8 +85,8 @@ def tell_story(options: argparse.Namespace) -> int:
     done = list(runs.values())
     print(json.dumps(as_json(done), indent=2) if options.json else f"\n{summary(done)}", flush=True)
     if options.report:
-        told_of = (options.story, options.backend, kind_of(options.database), "async" * options.is_async)
-        what = "-".join(filter(None, told_of))
+        options_of = (options.story, options.backend, kind_of(options.database), "async" * options.is_async)
+        what = "-".join(filter(None, options_of))
         file = open_file(options.report, what)
         write_report(done, file)
         progress.say(f"\nThe report, with plots, is {file}: open it in a browser.", last=True)

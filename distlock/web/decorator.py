@@ -1,6 +1,6 @@
 """The options of ``@distributed_lock(...)``, checked at import, and what it may not stand on.
 
-Errors end with the site's own line: `told_here` finds it on the stack.
+Errors end with the site's own line: `options_here` finds it on the stack.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ WORDS = tuple(Words.__annotations__)
 USUAL = {"alias": DEFAULT_ALIAS, "mode": "exclusive", "on_contended": "respond"}
 
 
-class Told:
+class GuardOptions:
     """The arguments of one decorator, checked. All calls share it.
 
     Raises `ConfigurationError` for options that can never work, TypeError for unknown ones.
@@ -179,18 +179,18 @@ class Guarded:
     def __init__(
         self,
         function: Callable[..., Any],
-        told: Told,
+        options: GuardOptions,
         *,
         methods: Methods | None = None,
         when: When | None = None,
     ) -> None:
         refuse_unguardable(function)
-        refuse_async(function, told.batch)
+        refuse_async(function, options.batch)
         self.function = function
-        self.told = told
+        self.options = options
         self.when = when
-        self.methods = told.locked_methods(methods)
-        self.names: BoundNames = told.names.bind(function)
+        self.methods = options.locked_methods(methods)
+        self.names: BoundNames = options.names.bind(function)
         #: Module and name of the function, for messages.
         self.where = where_of(function)
         self.wrapper: Callable[..., Any] | None = None
@@ -209,7 +209,7 @@ class Guarded:
 
     def refuse_methods(self) -> None:
         """Raise `ConfigurationError` if it has methods=: this is no call of a view, and has no method."""
-        if self.told.methods is not None:
+        if self.options.methods is not None:
             raise ConfigurationError(
                 f"{self.where} was not called as a view, so methods= would never lock: leave it out. {HIDDEN}"
             )
@@ -299,7 +299,7 @@ def refuse_hidden(guarded: Guarded, view: Callable[..., Any]) -> None:
         for inner in enclosed(function):
             if guarded in guards_of(inner):
                 raise ConfigurationError(
-                    f"A decorator above @{guarded.told} on {guarded.where} hides it, so that requests are "
+                    f"A decorator above @{guarded.options} on {guarded.where} hides it, so that requests are "
                     "not answered as those of a locked view: write @functools.wraps in that decorator, or "
                     "the lock above it."
                 )
@@ -316,7 +316,7 @@ def passes_on(function: object) -> bool:
 
 
 def explaining(
-    told: Told, decorate: Callable[[Callable[P, R]], Callable[P, R]]
+    options: GuardOptions, decorate: Callable[[Callable[P, R]], Callable[P, R]]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return *decorate*, with a clear error if it is called as a view.
 
@@ -330,13 +330,13 @@ def explaining(
                 return decorate(args[0])
             except ConfigurationError as error:
                 raise told_at(sys._getframe(1), error) from None
-        raise ConfigurationError(told.unused)
+        raise ConfigurationError(options.unused)
 
-    if not told.names.templates:
+    if not options.names.templates:
         # Flask names the endpoint after it, and would complain about two endpoints of one name.
-        only_functions.__name__ = getattr(told.names.sources[0], "__name__", only_functions.__name__)
-    setattr(only_functions, _TOLD, told)
-    setattr(only_functions, _UNUSED, told.unused)
+        only_functions.__name__ = getattr(options.names.sources[0], "__name__", only_functions.__name__)
+    setattr(only_functions, _TOLD, options)
+    setattr(only_functions, _UNUSED, options.unused)
     return only_functions
 
 
@@ -345,10 +345,10 @@ def told_at(line: FrameType, error: Exception) -> Exception:
     return error.with_traceback(TracebackType(None, line, line.f_lasti, line.f_lineno))
 
 
-def told_of(decorator: object) -> Told | None:
+def options_of(decorator: object) -> GuardOptions | None:
     """Return the options of *decorator*, if ``distributed_lock(...)`` made it."""
-    told = getattr(decorator, _TOLD, None)
-    return told if isinstance(told, Told) else None
+    options = getattr(decorator, _TOLD, None)
+    return options if isinstance(options, GuardOptions) else None
 
 
 def unused(view: object) -> str | None:
@@ -391,11 +391,11 @@ def this_code() -> str:
     return "This code" if frame is None else f"{frame.f_code.co_filename}, line {frame.f_lineno}: this code"
 
 
-def told_here(names: Sequence[NameSource], **words: Unpack[Words]) -> Told:
+def options_here(names: Sequence[NameSource], **words: Unpack[Words]) -> GuardOptions:
     """Return the options of a decorator. Errors say the line of the caller's caller, which wrote it."""
     line = sys._getframe(2)
     try:
-        return Told(names, **words)
+        return GuardOptions(names, **words)
     except ConfigurationError as error:
         place = f"{line.f_globals.get('__name__', '?')}, line {line.f_lineno}"
         raise told_at(line, ConfigurationError(f"{place}: {error}")) from None

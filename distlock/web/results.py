@@ -25,16 +25,16 @@ def refuse_coroutine(where: str, result: object) -> None:
         )
 
 
-def warn_of_stream(where: str, told: set[str]) -> None:
+def warn_of_stream(where: str, logged: set[str]) -> None:
     """Log that the content of a response is made after the release of the lock. Not for files.
 
     Args:
         where: The view that has returned the response.
-        told: The views that were logged before. Each is logged once.
+        logged: The views that were logged before. Each is logged once.
     """
-    if where in told:
+    if where in logged:
         return
-    told.add(where)
+    logged.add(where)
     logger.warning("%s returned a streamed response: its content is made after the lock is released.", where)
 
 
@@ -47,7 +47,7 @@ class SkippableCall:
 
     def body(self, function: Callable[[], R]) -> Callable[[], R]:
         """Return *function* for the guard to call. After that, no error is a reason to skip the call."""
-        if not self._guarded.told.skips:
+        if not self._guarded.options.skips:
             return function
 
         def begin() -> R:
@@ -58,8 +58,8 @@ class SkippableCall:
 
     def is_skipped(self, error: LockError) -> bool:
         """Return whether the call is skipped because of *error*: it did not get its lock in time."""
-        told = self._guarded.told
-        if not told.skips or self._begun or not isinstance(error, LockTimeout | TooManyWaiters):
+        options = self._guarded.options
+        if not options.skips or self._begun or not isinstance(error, LockTimeout | TooManyWaiters):
             return False
         logger.info("%s is skipped: %s", self._guarded.where, error)
         return True
@@ -67,7 +67,7 @@ class SkippableCall:
 
 def skipping_view(guarded: Guarded) -> str | None:
     """Return the error for *guarded*, a view, if it has ``on_contended="skip"``, else None."""
-    if not guarded.told.skips:
+    if not guarded.options.skips:
         return None
     return (
         f'{guarded.where} is a view, and a view has to answer: on_contended="skip" is for plain functions, '
@@ -77,5 +77,5 @@ def skipping_view(guarded: Guarded) -> str | None:
 
 def refuse_skipping_view(guarded: Guarded) -> None:
     """Raise `ConfigurationError` if *guarded*, a view, has ``on_contended="skip"``."""
-    if guarded.told.skips and (problem := skipping_view(guarded)) is not None:
+    if guarded.options.skips and (problem := skipping_view(guarded)) is not None:
         raise ConfigurationError(problem)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from distlock.errors import ConfigurationError
 from distlock.suggestions import TRANSLATIONS
 from distlock.terms import READ
-from distlock.web.decorator import WORDS, Told, When, Words
+from distlock.web.decorator import WORDS, GuardOptions, When, Words
 from distlock.web.guard_options import ALL_BUT_GET, Methods, overlap, written
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import imported
@@ -30,7 +30,7 @@ class Rule:
 
     #: The framework's name of the view: the URL's name in Django, the endpoint in Flask.
     route: str
-    told: Told
+    options: GuardOptions
     when: When | None = None
     #: Whether other routes to the same view are left unlocked on purpose.
     only_this_route: bool = False
@@ -38,12 +38,12 @@ class Rule:
     @property
     def methods(self) -> Methods:
         """The HTTP methods that it locks on a function. On a class, those that the class has."""
-        return self.told.locked_methods(ALL_BUT_GET) or ALL_BUT_GET
+        return self.options.locked_methods(ALL_BUT_GET) or ALL_BUT_GET
 
     @property
     def reads(self) -> bool:
         """Whether it is for readers. It leaves the methods that a rule for writers locks to that rule."""
-        return self.told.mode == READ and self.told.methods is None
+        return self.options.mode == READ and self.options.methods is None
 
     def __str__(self) -> str:
         return f"the rule for {self.route!r}"
@@ -123,15 +123,16 @@ def _rule(given: Mapping[str, Any]) -> Rule:
             raise ConfigurationError(f"{key!r} is missing. Write for example {_EXAMPLE}.")
     if not isinstance(given["route"], str):
         raise ConfigurationError(f"'route' is a {type(given['route']).__name__}, not the name of a route.")
-    told = Told(_names(given["lock"]), **cast(Words, {key: given[key] for key in WORDS if key in given}))
-    if told.skips:
+    words = cast(Words, {key: given[key] for key in WORDS if key in given})
+    options = GuardOptions(_names(given["lock"]), **words)
+    if options.skips:
         raise ConfigurationError(
             'a view has to answer: on_contended="skip" is for plain functions. Leave it out for a 423.'
         )
     only = given.get("only_this_route", False)
     if not isinstance(only, bool):
         raise ConfigurationError(f"'only_this_route' is {only!r}: write True, or leave it out.")
-    return Rule(given["route"], told, _predicate(given.get("when")), only)
+    return Rule(given["route"], options, _predicate(given.get("when")), only)
 
 
 def _names(lock: object) -> list[NameSource]:

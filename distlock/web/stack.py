@@ -85,18 +85,18 @@ def below(guarded: Guarded, function: Callable[..., Any]) -> Guarded | None:
     for a batch: its requests share one transaction and one lock.
     """
     lower = guard_at(function)
-    if lower is None or lower.told.alias == guarded.told.alias:
+    if lower is None or lower.options.alias == guarded.options.alias:
         return None
     if guarded.when is not None or lower.when is not None:
         return None
     if (guarded.methods or EVERY_METHOD) != (lower.methods or EVERY_METHOD):
         return None
-    if (guarded.told.responds, guarded.told.skips) != (lower.told.responds, lower.told.skips):
+    if (guarded.options.responds, guarded.options.skips) != (lower.options.responds, lower.options.skips):
         return None
-    if guarded.told.batch is not None or lower.told.batch is not None:
+    if guarded.options.batch is not None or lower.options.batch is not None:
         raise ConfigurationError(
-            f"@{guarded.told} stands on @{lower.told} on {lower.where}. A batch takes the lock of one alias: "
-            "leave batch= out until one of the two decorators is gone."
+            f"@{guarded.options} stands on @{lower.options} on {lower.where}. A batch takes the lock of one "
+            "alias: leave batch= out until one of the two decorators is gone."
         )
     lower.is_below = True
     return lower
@@ -116,7 +116,7 @@ def stacked(
     """
     lock = replace(terms.lock, on_push=False)
     # The time-out of the highest guard counts for all, unless a lower decorator gives a shorter one.
-    timeout = -1 if uppers and guarded.told.timeout is None else guarded.told.timeout
+    timeout = -1 if uppers and guarded.options.timeout is None else guarded.options.timeout
     namespace = terms.client.namespace.of(lock.mode)
     upper = UpperGuard(
         guarded,
@@ -134,17 +134,18 @@ def stacked(
     finally:
         _upper.reset(before)
     if not upper.taken:
-        raise ConfigurationError(f"The guard below @{guarded.told} on {guarded.where} did not lock the call.")
+        at = f"@{guarded.options} on {guarded.where}"
+        raise ConfigurationError(f"The guard below {at} did not lock the call.")
 
 
 def refuse_unlocked(guarded: Guarded) -> None:
     """Raise `ConfigurationError` if *guarded* does not lock this call, and guards above it rely on it."""
     uppers = _upper.get()
     if uppers and uppers[-1].guarded.below is guarded:
-        above = uppers[-1].guarded.told
+        above = uppers[-1].guarded.options
         raise ConfigurationError(
-            f"@{above} locks this call of {guarded.where}, and @{guarded.told} directly below it does not: "
-            "write the same methods= and mode= in both."
+            f"@{above} locks this call of {guarded.where}, and @{guarded.options} directly below it does "
+            "not: write the same methods= and mode= in both."
         )
 
 
@@ -160,10 +161,10 @@ def upper_guards(guarded: Guarded) -> tuple[UpperGuard, ...]:
 
 
 def serialises_session(guarded: Guarded, uppers: Sequence[UpperGuard]) -> bool:
-    """Whether one of the stack keeps two requests of one session apart: see `Told.serialises_session`."""
+    """Whether one of the stack keeps two requests of one session apart: see `GuardOptions`."""
     if not uppers:
-        return guarded.told.serialises_session
-    return any(one.told.serialises_session for one in (guarded, *(upper.guarded for upper in uppers)))
+        return guarded.options.serialises_session
+    return any(one.options.serialises_session for one in (guarded, *(upper.guarded for upper in uppers)))
 
 
 def fenced_by(held: Sequence[CurrentGrant], mine: CurrentGrant) -> CurrentGrant:

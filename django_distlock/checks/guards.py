@@ -13,7 +13,7 @@ from django.core.checks import Warning as Caution
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, Told, chain, guards_of, reached, unused
+from distlock.web.decorator import Guarded, GuardOptions, chain, guards_of, reached, unused
 from distlock.web.names.templates import joined
 from distlock.web.settings.problems import DEFAULT_ALIAS, by_alias, find_problems
 from django_distlock.checks import placement
@@ -58,16 +58,16 @@ def check_rules(**kwargs: object) -> list[CheckMessage]:
         found.append(Error(str(error), id="distlock.E010"))
     if (plan := make_plan()) is not None:
         found += [Error(str(problem), id="distlock.E009") for problem in plan.problems]
-        for told in plan.told():
-            found += _check_joined(told)
+        for options in plan.options():
+            found += _check_joined(options)
     return found
 
 
 @register(Tags.urls)
 def check_sessions(**kwargs: object) -> list[CheckMessage]:
     """Warn if guards lock each user, and sessions are in cookies, which clients may send twice."""
-    for where, told in _guarded() if keeps_sessions_in_cookies() else ():
-        if any(one.place.head == "user" for name in told.names.templates for one in name.placeholders):
+    for where, options in _guarded() if keeps_sessions_in_cookies() else ():
+        if any(one.place.head == "user" for name in options.names.templates for one in name.placeholders):
             return [
                 Caution(
                     f"{where} is locked for each user, but SESSION_ENGINE keeps the session in the client's "
@@ -81,16 +81,16 @@ def check_sessions(**kwargs: object) -> list[CheckMessage]:
     return []
 
 
-def _guarded() -> Iterator[tuple[str, Told]]:
+def _guarded() -> Iterator[tuple[str, GuardOptions]]:
     """Yield the options of each guard and rule, with the text that names it in messages."""
     for route in site_routes():
         # `check_names` reports guards that can never work.
         with suppress(ConfigurationError):
             for found in placement.guards_at(route):
-                yield found.guarded.where, found.guarded.told
+                yield found.guarded.where, found.guarded.options
     if (plan := make_plan()) is not None:
-        for told in plan.told():
-            yield "A route of DISTLOCK_RULES", told
+        for options in plan.options():
+            yield "A route of DISTLOCK_RULES", options
 
 
 @register(Tags.urls)
@@ -117,7 +117,7 @@ def _check_aliases(
     route: Route, guards: Sequence[placement.PlacedGuard], aliases: list[str] | None
 ) -> Iterator[CheckMessage]:
     for found in guards:
-        alias = found.guarded.told.alias
+        alias = found.guarded.options.alias
         if aliases is not None and alias not in aliases:
             yield Error(
                 f"{found.guarded.where} at the route {route.path!r} names the alias {alias!r}, which "
@@ -134,11 +134,11 @@ def _check_names(route: Route, guards: Sequence[placement.PlacedGuard]) -> Itera
         for misfit in misfits(found.guarded, route):
             kind, number = (Error, "distlock.E006") if misfit.kind == "text" else missing
             yield kind(misfit.message, hint=misfit.hint, id=number)
-        yield from _check_joined(found.guarded.told)
+        yield from _check_joined(found.guarded.options)
 
 
-def _check_joined(told: Told) -> Iterator[CheckMessage]:
-    return (Caution(problem, id="distlock.W005") for problem in joined(told.names.templates))
+def _check_joined(options: GuardOptions) -> Iterator[CheckMessage]:
+    return (Caution(problem, id="distlock.W005") for problem in joined(options.names.templates))
 
 
 def _check_placement(route: Route, hint: str) -> Iterator[CheckMessage]:
@@ -166,8 +166,8 @@ def open_methods(view: Any) -> Iterator[str]:
     guards = guards_of(view)
     if cls is not None:
         guards += (viewclasses.on_method(guarded, cls, "dispatch") for guarded in guards_of(cls.dispatch))
-    guards = [guarded for guarded in guards if guarded.told.mode != READ]
-    named = [guarded for guarded in guards if guarded.told.methods is not None]
+    guards = [guarded for guarded in guards if guarded.options.mode != READ]
+    named = [guarded for guarded in guards if guarded.options.methods is not None]
     locked: set[str] = set()
     for guarded in guards:
         if not isinstance(guarded.methods, frozenset):

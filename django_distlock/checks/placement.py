@@ -72,10 +72,11 @@ def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
     stacks = [[*around, *inner] for inner in methods or [[]]]
     for outer, below in dict.fromkeys(pair for guards in stacks for pair in pairwise(guards)):
         for refused in refused_below(outer, [below], view, outer.below):
-            advice = STACK if refused.told.alias != outer.told.alias else "Name all locks in the upper one."
+            same_alias = refused.options.alias == outer.options.alias
+            advice = "Name all locks in the upper one." if same_alias else STACK
             yield (
-                f"{outer.where} has @{outer.told}, and inside the transaction that it opens for "
-                f"ATOMIC_REQUESTS the lock of @{refused.told} is taken. {advice}"
+                f"{outer.where} has @{outer.options}, and inside the transaction that it opens for "
+                f"ATOMIC_REQUESTS the lock of @{refused.options} is taken. {advice}"
             )
 
 
@@ -97,7 +98,7 @@ def misplaced(route: Route) -> Iterator[str]:
         return
     if viewclasses.never_awaited(cls, methods := viewclasses.answering(view)):
         yield from (
-            placement.async_in_rest(guarded.told, cls)
+            placement.async_in_rest(guarded.options, cls)
             for name in ("dispatch", *methods)
             for guarded in guards_of(getattr(cls, name))
         )
@@ -124,7 +125,7 @@ def passed_by(route: Route) -> Iterator[str]:
         for hiding, base, guarded in viewclasses.overridden(cls, name):
             yield (
                 f"{where_of(hiding)}.{name}() does not call that of its base {base.__qualname__}, which is "
-                f"locked: requests would pass the lock by. Write @{guarded.told} above the class "
+                f"locked: requests would pass the lock by. Write @{guarded.options} above the class "
                 f"{base.__qualname__}, for its subclasses, too."
             )
 
@@ -138,7 +139,9 @@ def reads_early(route: Route) -> Iterator[str]:
     locked = [placed.guarded for placed in guards_at(route) if rest or placed.method == "dispatch"]
     for name in ("setup", "initial") if rest else ("setup",):
         for guarded in locked[:1] if _has_own(cls, name) else ():
-            line = "Read it in the method that answers" if rest else f"Write @{guarded.told} above the class"
+            line = (
+                "Read it in the method that answers" if rest else f"Write @{guarded.options} above the class"
+            )
             yield (
                 f"{name}() of {where_of(cls)} runs before its {'handler' if rest else 'dispatch()'} is "
                 f"locked, and what it reads may change meanwhile. {line}."
@@ -174,7 +177,7 @@ def runs_before(route: Route) -> Iterator[str]:
 
 
 def _line(guarded: Guarded, cls: type, methods: Iterable[str] = ("",)) -> str:
-    line = placement.above_the_class(guarded.told, cls, min(methods))
+    line = placement.above_the_class(guarded.options, cls, min(methods))
     return f"{line} A rule for the route does the same."
 
 
@@ -218,7 +221,7 @@ def logs_in_late(found: Iterable[PlacedGuard]) -> Iterator[str]:
             yield (
                 f"The lock of {guarded.where} stands above a decorator of django.contrib.auth, so that users "
                 "who are not logged in wait for it, and keep others waiting: write "
-                f"@{guarded.told} below @login_required."
+                f"@{guarded.options} below @login_required."
             )
 
 
@@ -243,14 +246,14 @@ def below_atomic(route: Route) -> Iterator[str]:
                 elif any(_opens_transaction(chain(above)) for above in (cls.dispatch, *passed[:index])):
                     yield (
                         f"@transaction.atomic in {where_of(cls)} opens a transaction before the lock of "
-                        f"{guarded.where}. {placement.above_the_class(guarded.told, cls, min(methods))}"
+                        f"{guarded.where}. {placement.above_the_class(guarded.options, cls, min(methods))}"
                     )
 
 
 def _below(guarded: Guarded) -> str:
     return (
-        f"@transaction.atomic stands above @{guarded.told} on {guarded.where}: the transaction would be open "
-        "before the lock, and be committed after its release. Write @distributed_lock above "
+        f"@transaction.atomic stands above @{guarded.options} on {guarded.where}: the transaction would be "
+        "open before the lock, and be committed after its release. Write @distributed_lock above "
         "@transaction.atomic."
     )
 
@@ -273,7 +276,7 @@ def hidden_from_django(route: Route) -> Iterator[str]:
     if not opened or route.cls is not None or iscoroutinefunction(view):
         return
     for guarded in guards_of(view)[:1]:
-        rule = placement.as_rule(guarded.told, route.name)
+        rule = placement.as_rule(guarded.options, route.name)
         yield (
             f"{_shown(view)} hides the guard of {guarded.where} from Django, so that ATOMIC_REQUESTS opens "
             f"the transaction of the database {opened[0]!r} before the lock. {rule}"
@@ -288,7 +291,7 @@ def on_methods(route: Route) -> Iterator[str]:
     for name, methods in {"dispatch": set[str](), **viewclasses.answering(view)}.items():
         for _, guarded in viewclasses.guards_on(cls, name):
             action = route.name if hasattr(view, "actions") and name != "dispatch" else None
-            line = placement.above_the_class(guarded.told, cls, min(methods, default=""), action)
+            line = placement.above_the_class(guarded.options, cls, min(methods, default=""), action)
             yield (
                 f"{guarded.where} is called inside the transaction that ATOMIC_REQUESTS opens on the "
                 f"database {opened[0]!r}, and lets its lock go before COMMIT. {line}"

@@ -214,7 +214,7 @@ def _settings() -> dict[str, AliasSettings]:
 def _databases(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
     """Yield the databases that need the fence table, for fences or for locks that are rows."""
     fences = [one.fence for one in by_alias.values()]
-    fences += [guarded.told.fence for guarded in _guards() if guarded.told.fence is not None]
+    fences += [guarded.options.fence for guarded in _guards() if guarded.options.fence is not None]
     for fence in fences:
         # `check_fences` reports the error.
         with suppress(ConfigurationError):
@@ -226,22 +226,22 @@ def _problems(by_alias: dict[str, AliasSettings]) -> Iterator[str]:
     for alias, one in by_alias.items():
         yield from _problem(f"DISTLOCK[{alias!r}]", one.fence)
     for guarded in _guards():
-        told = guarded.told
-        if told.alias not in by_alias:
+        options = guarded.options
+        if options.alias not in by_alias:
             continue
         try:
-            fence = fence_for(by_alias[told.alias], told)
+            fence = fence_for(by_alias[options.alias], options)
         except ConfigurationError as error:
             yield f"{guarded.where}: {error}"
             continue
-        if told.fence is not None:
+        if options.fence is not None:
             yield from _problem(guarded.where, fence)
-        if told.mode == READ and by_alias[told.alias].row_is_lock:
+        if options.mode == READ and by_alias[options.alias].row_is_lock:
             yield from _not_shared(guarded, fence)
-        if told.batch is not None:
+        if options.batch is not None:
             yield from _not_one_database(guarded, fence)
         if fence and iscoroutinefunction(guarded.function):
-            row_is_lock = by_alias[told.alias].row_is_lock
+            row_is_lock = by_alias[options.alias].row_is_lock
             yield async_with_fence(guarded, row_is_lock=row_is_lock)
 
 
@@ -254,7 +254,7 @@ def _not_shared(guarded: Guarded, fence: bool | str) -> Iterator[str]:
         if using is not None:
             refuse_shared_rows(connections[using].vendor)
     except ConfigurationError as error:
-        yield f"{guarded.where}: {guarded.told}: {error}"
+        yield f"{guarded.where}: {guarded.options}: {error}"
 
 
 def _not_one_database(guarded: Guarded, fence: bool | str) -> Iterator[str]:

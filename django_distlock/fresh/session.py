@@ -51,7 +51,7 @@ def session_under(
     It is not None if the setting is on, all requests of one session take the lock, the store of the session
     can be read again, and no guard around this one handles the session.
     """
-    is_kept_apart = serialises_session(guarded, uppers) if uppers else guarded.told.serialises_session
+    is_kept_apart = serialises_session(guarded, uppers) if uppers else guarded.options.serialises_session
     session: Any = getattr(request, "session", None)
     if session is None or not is_kept_apart or not refreshes_session():
         return None

@@ -42,8 +42,8 @@ def run_in_batch(
     observer: Observer | None,
 ) -> Any:
     """Run a call as `distlock.web.guard.run` does, but let it share its transaction with others."""
-    told = guarded.told
-    assert told.batch is not None
+    options = guarded.options
+    assert options.batch is not None
     if len(set(names)) != 1:
         raise one_name(guarded.where, names)
     databases = transactions.databases(terms.fenced_in)
@@ -66,8 +66,8 @@ def run_in_batch(
             terms.client,
             names,
             whole,
-            BatchTransactions(transactions, databases[0], seat, told.batch, session),
-            timeout=told.timeout,
+            BatchTransactions(transactions, databases[0], seat, options.batch, session),
+            timeout=options.timeout,
             terms=replace(terms.lock, seat=seat),
             fenced_in=terms.fenced_in,
             standby=terms.standby,

@@ -50,16 +50,16 @@ def run(
 ) -> Any:
     """Run *body* under the locks that the guard names for a call with *args* and *kwargs*."""
     warn_without_checks()
-    request, http, told = standing.request, standing.http, guarded.told
+    request, http, options = standing.request, standing.http, guarded.options
     uppers = upper_guards(guarded) if guarded.is_below else ()
     terms = clients.terms(guarded)
     parts = DjangoRequest(http, request) if http is not None and guarded.names.needs_request else None
     names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
     if http is not None and (sent := DjangoBody(http)).length:
-        if told.batch is None:
-            read_before_lock(sent, terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
+        if options.batch is None:
+            read_before_lock(sent, terms, names, options.timeout, body_size(BODY_BEFORE_LOCK))
         else:
-            read_for_batch(sent, terms, names, told.timeout, body_size(BATCH_MAX_BODY))
+            read_for_batch(sent, terms, names, options.timeout, body_size(BATCH_MAX_BODY))
     if guarded.below is not None and guard.leaves_to_below(
         guarded, names, transactions, uppers, clients.terms
     ):
@@ -103,14 +103,14 @@ def run(
         return result
 
     observer = observer_for(guarded, http)
-    if told.batch is not None:
+    if options.batch is not None:
         return run_in_batch(guarded, terms, names, finished, transactions, session, observer)
     return guard.run(
         terms.client,
         names,
         finished,
         transactions,
-        timeout=told.timeout,
+        timeout=options.timeout,
         terms=terms.lock,
         fenced_in=terms.fenced_in,
         standby=terms.standby,
@@ -129,17 +129,17 @@ async def arun(
 ) -> Any:
     """`run`, for an async *body*."""
     warn_without_checks()
-    request, http, told = standing.request, standing.http, guarded.told
+    request, http, options = standing.request, standing.http, guarded.options
     uppers = upper_guards(guarded) if guarded.is_below else ()
     parts = None if http is None else await DjangoRequest(http, request).prepare(guarded.names)
     terms = clients.terms(guarded)
     if terms.fenced_in is not None:
-        row_is_lock = clients.settings(told.alias).row_is_lock
+        row_is_lock = clients.settings(options.alias).row_is_lock
         raise ConfigurationError(async_with_fence(guarded, row_is_lock=row_is_lock))
     names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
     if http is not None and (sent := DjangoBody(http)).length:
         # Reading may block. Only WSGI has an unread body, and its event loop serves this request alone.
-        read_before_lock(sent, terms, names, told.timeout, body_size(BODY_BEFORE_LOCK))
+        read_before_lock(sent, terms, names, options.timeout, body_size(BODY_BEFORE_LOCK))
     transactions = await AsyncTransactions.look_around(guarded.where)
     if guarded.below is not None and guard.leaves_to_below(
         guarded, names, transactions, uppers, clients.terms
@@ -169,7 +169,7 @@ async def arun(
         names,
         finished,
         transactions,
-        timeout=told.timeout,
+        timeout=options.timeout,
         terms=terms.lock,
         observer=observer_for(guarded, http),
         companion=session,
@@ -179,7 +179,7 @@ async def arun(
 
 def respond(guarded: Guarded, error: LockError, request: Any) -> HttpResponse:
     """Return the response of a view that ended in *error*. Raises *error* if it is not answered."""
-    answer = answer_to(error, guarded.where, guarded.told.responds)
+    answer = answer_to(error, guarded.where, guarded.options.responds)
     if answer is None:
         raise error
     return response_of(answer, request)
@@ -253,7 +253,7 @@ def add_server_timing(request: HttpRequest, response: HttpResponseBase) -> None:
 def _signals(guarded: Guarded, request: HttpRequest | None) -> Observer:
     sender = sender_of(guarded)
     sends = [partial(signal.send_robust, sender) for signal in _SIGNALS]
-    return Signals(*sends, where=guarded.where, alias=guarded.told.alias, request=request)
+    return Signals(*sends, where=guarded.where, alias=guarded.options.alias, request=request)
 
 
 def _stopwatch(request: HttpRequest | None) -> Observer:

@@ -18,7 +18,7 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, Told, chain, guards_of, outermost, refuse_hidden
+from distlock.web.decorator import Guarded, GuardOptions, chain, guards_of, outermost, refuse_hidden
 from distlock.web.guard_options import EVERY, READING_METHODS, AllBut
 from distlock.web.names.sources import where_of
 from distlock.web.settings.problems import DEFAULT_ALIAS
@@ -83,7 +83,7 @@ class Standing:
                 raise ConfigurationError(too_early(guarded, type(owner)))
             if name == "dispatch":
                 if viewclasses.never_awaited(type(owner), viewclasses.handlers(owner)):
-                    raise ConfigurationError(async_in_rest(guarded.told, type(owner)))
+                    raise ConfigurationError(async_in_rest(guarded.options, type(owner)))
                 viewclasses.refuse_useless(
                     guarded,
                     type(owner),
@@ -116,17 +116,17 @@ class Standing:
             and self.view is not None
             and method not in viewclasses.handlers(self.view)[name]
         )
-        return called and guarded.told.mode != READ
+        return called and guarded.options.mode != READ
 
     def line(self, guarded: Guarded) -> str:
         """Return the line to write if a transaction is open before the lock."""
         match = getattr(self.request, "resolver_match", None)
         if self.kind != "handler":
             if self.view is None:
-                return around_everything(guarded.told, self.request)
-            return above_the_class(guarded.told, type(self.view))
+                return around_everything(guarded.options, self.request)
+            return above_the_class(guarded.options, type(self.view))
         route = match.view_name if match is not None and hasattr(self.view, "action_map") else None
-        return above_the_class(guarded.told, type(self.view), self.request.method, route)
+        return above_the_class(guarded.options, type(self.view), self.request.method, route)
 
     @property
     def is_rest(self) -> bool:
@@ -187,7 +187,7 @@ def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
     return guarded in guards_of(match.func) or guarded in viewclasses.guards_below_api_view(match.func)
 
 
-def above_the_class(told: Told, cls: type, method: str = "", route: str | None = None) -> str:
+def above_the_class(options: GuardOptions, cls: type, method: str = "", route: str | None = None) -> str:
     """Return the remedy for a guard on a method of *cls*: to write it above the class.
 
     *method*: the HTTP method that the guarded method answers; '' for ``dispatch``. *route*: the name of the
@@ -197,25 +197,25 @@ def above_the_class(told: Told, cls: type, method: str = "", route: str | None =
         # Above the class, the guard would also lock other actions, whose routes may lack its arguments.
         return (
             f'Leave it out there, and write DISTLOCK_RULES = [{{"route": {route!r}, '
-            f'{_every_if_get(told, method)}"lock": …}}].'
+            f'{_every_if_get(options, method)}"lock": …}}].'
         )
-    return f"Write @{_on_class(told, method)} above the class {cls.__name__}."
+    return f"Write @{_on_class(options, method)} above the class {cls.__name__}."
 
 
-def _on_class(told: Told, method: str) -> str:
+def _on_class(options: GuardOptions, method: str) -> str:
     """Return the guard to write above the class in place of one on the handler of *method*."""
     reads = method in READING_METHODS
-    if not method or (told.mode == READ and reads):
-        return str(told)
-    if told.mode == READ:
-        return viewclasses.with_methods(told, method)
+    if not method or (options.mode == READ and reads):
+        return str(options)
+    if options.mode == READ:
+        return viewclasses.with_methods(options, method)
     # Other handlers may call this one, so naming *method* alone would lock less than before.
-    return viewclasses.with_methods(told, EVERY) if reads else viewclasses.without_methods(told)
+    return viewclasses.with_methods(options, EVERY) if reads else viewclasses.without_methods(options)
 
 
-def _every_if_get(told: Told, method: str) -> str:
+def _every_if_get(options: GuardOptions, method: str) -> str:
     """Return the ``methods`` of a rule that replaces the guard on the handler of *method*, or ''."""
-    return f'"methods": ["{EVERY}"], ' if told.mode != READ and method in READING_METHODS else ""
+    return f'"methods": ["{EVERY}"], ' if options.mode != READ and method in READING_METHODS else ""
 
 
 def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) -> Iterator[str]:
@@ -239,10 +239,10 @@ def async_with_fence(guarded: Guarded, *, row_is_lock: bool = False) -> str:
     )
 
 
-def async_in_rest(told: Told, cls: type) -> str:
+def async_in_rest(options: GuardOptions, cls: type) -> str:
     return (
-        f"{where_of(cls)} is an async view of REST framework, which @{told} does not guard: write 'def', or "
-        "'async with locks.lock(…):' in its methods if its dispatch() awaits them."
+        f"{where_of(cls)} is an async view of REST framework, which @{options} does not guard: write 'def', "
+        "or 'async with locks.lock(…):' in its methods if its dispatch() awaits them."
     )
 
 
@@ -253,39 +253,40 @@ def below_api_view(guarded: Guarded) -> str:
 def too_early(guarded: Guarded, cls: type) -> str:
     """Return the error for a guard on a method that returns before the view does its work."""
     return (
-        f"{guarded.where} returns before the view runs, and gives the lock back: write @{guarded.told} above "
-        f"the class {cls.__name__}."
+        f"{guarded.where} returns before the view runs, and gives the lock back: write @{guarded.options} "
+        f"above the class {cls.__name__}."
     )
 
 
-def around_everything(told: Told, request: Any) -> str:
+def around_everything(options: GuardOptions, request: Any) -> str:
     """Return the remedy for a guard inside a transaction that other code opened. *request*: the call's."""
     if (match := getattr(request, "resolver_match", None)) is None:
         return ABOVE
-    rule = as_rule(told, match.view_name, on_class=viewclasses.view_class(match.func) is not None)
+    rule = as_rule(options, match.view_name, on_class=viewclasses.view_class(match.func) is not None)
     return f"{ABOVE} Or lock the route, around all of them. {rule}"
 
 
-def as_rule(told: Told, route: str | None, *, on_class: bool = False) -> str:
-    """Return the advice to replace the guard *told* by a rule for *route*, which locks outside decorators.
+def as_rule(options: GuardOptions, route: str | None, *, on_class: bool = False) -> str:
+    """Return the advice to replace the guard *options* by a rule for *route*, which locks outside decorators.
 
     *on_class*: whether the guard is on a class. On a function it locks every method.
     """
     # A rule can't quote callables that make names, so the site has to fill them in.
-    names = [json.dumps(text) if (text := getattr(one, "text", "")) else "…" for one in told.names.sources]
+    names = [json.dumps(text) if (text := getattr(one, "text", "")) else "…" for one in options.names.sources]
     written: dict[str, object] = {"route": route or "…"}
-    if isinstance(told.methods, AllBut) or (told.methods is None and told.mode != READ and not on_class):
+    locked = options.methods
+    if isinstance(locked, AllBut) or (locked is None and options.mode != READ and not on_class):
         written["methods"] = [EVERY]
-    elif told.methods is not None:
-        written["methods"] = sorted(told.methods)
-    if told.alias != DEFAULT_ALIAS:
-        written["alias"] = told.alias
+    elif options.methods is not None:
+        written["methods"] = sorted(locked)
+    if options.alias != DEFAULT_ALIAS:
+        written["alias"] = options.alias
     written |= {
         word: value
         for word in ("timeout", "ttl", "max_hold", "fence", "batch", "limit")
-        if (value := getattr(told, word)) is not None
+        if (value := getattr(options, word)) is not None
     }
-    if told.mode == READ:
+    if options.mode == READ:
         written["mode"] = "shared"
     line = json.dumps(written, ensure_ascii=False).replace("true", "True").replace("false", "False")
     lock = names[0] if len(names) == 1 else f"[{', '.join(names)}]"

@@ -18,7 +18,7 @@ from rest_framework.exceptions import APIException
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import Answer
-from distlock.web.decorator import Guarded, Told, When
+from distlock.web.decorator import Guarded, GuardOptions, When
 from distlock.web.guard_options import Methods
 from distlock.web.stack import below
 from django_distlock.guarding import viewclasses
@@ -77,7 +77,7 @@ def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
     try:
         yield
     except LockError as error:
-        answer = answer_to(error, guarded.where, guarded.told.responds)
+        answer = answer_to(error, guarded.where, guarded.options.responds)
         if answer is None:
             raise
         view.headers["Cache-Control"] = "no-store"
@@ -85,13 +85,13 @@ def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
 
 
 def guard_callback(
-    callback: Callable[..., Any], told: Told, *, methods: Methods | None, when: When | None
+    callback: Callable[..., Any], options: GuardOptions, *, methods: Methods | None, when: When | None
 ) -> Callable[..., Any]:
     """Return *callback*, of a view of REST framework, in a guard."""
     cls: Any = viewclasses.view_class(callback)
     if cls.view_is_async:
-        raise ConfigurationError(async_in_rest(told, cls))
-    guarded = viewclasses.guarded_callback(callback, told, methods=methods, when=when)
+        raise ConfigurationError(async_in_rest(options, cls))
+    guarded = viewclasses.guarded_callback(callback, options, methods=methods, when=when)
     viewclasses.refuse_own_dispatch(guarded, cls)
 
     @functools.wraps(callback)

@@ -20,7 +20,7 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, Told, When, chain, enclosed, guards_of
+from distlock.web.decorator import Guarded, GuardOptions, When, chain, enclosed, guards_of
 from distlock.web.guard_options import ALL_BUT_GET, Methods, written
 from django_distlock.private import decorators_of, is_dummy, opt_out, opted_out
 from django_distlock.private_of_others import function_of_api_view, is_api_view, is_rest
@@ -45,11 +45,11 @@ def never_awaited(cls: Any, names: Iterable[str]) -> bool:
 
 
 def guarded_callback(
-    callback: Callable[..., Any], told: Told, *, methods: Methods | None, when: When | None
+    callback: Callable[..., Any], options: GuardOptions, *, methods: Methods | None, when: When | None
 ) -> Guarded:
     """Return the guard of *callback*. Raises `ConfigurationError` if it would never lock.
 
-    *methods*: what to lock if *told* names no methods. None: all; any other value: the class's usual ones.
+    *methods*: what to lock if *options* names no methods. None: all; any other value: the class's usual ones.
     """
     cls = view_class(callback)
     usual = None if methods is None else usual_methods_of(callback)
@@ -60,7 +60,7 @@ def guarded_callback(
 
     # *callback* may be guarded itself, and then its guard opens the transactions.
     opt_out(view, opted_out(callback))
-    guarded = Guarded(view, told, methods=usual, when=when)
+    guarded = Guarded(view, options, methods=usual, when=when)
     guarded.where = f"{cls.__module__}.{cls.__name__ if is_api_view(cls) else cls.__qualname__}"
     refuse_useless(guarded, cls, methods_of(callback))
     return guarded
@@ -87,7 +87,7 @@ def refuse_own_dispatch(guarded: Guarded, cls: Any) -> None:
                 f"{above.__module__}.{above.__qualname__} has a dispatch() that does not call that of REST "
                 f"framework, after whose permissions {guarded.where} would be locked: requests would pass "
                 "the lock by. Call super().dispatch() in it, or write 'with locks.lock(…):' in it instead of "
-                f"@{guarded.told}."
+                f"@{guarded.options}."
             )
 
 
@@ -144,7 +144,7 @@ def on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
     """Return the guard that *guarded* will be once `method_decorator` puts it on the method, not a dummy."""
     if not is_dummy(guarded.function):
         return guarded
-    on_class = Guarded(getattr(cls, name), guarded.told)
+    on_class = Guarded(getattr(cls, name), guarded.options)
     on_class.where = f"{cls.__module__}.{cls.__qualname__}.{name}"
     return on_class
 
@@ -173,25 +173,25 @@ def refuse_useless(
     known = sorted(set(taken) - {"HEAD", "OPTIONS"})
     name = f"{cls.__module__}.{cls.__qualname__}"
     locked = written(methods)
-    if guarded.told.methods is None and guarded.told.mode != READ:
+    if guarded.options.methods is None and guarded.options.mode != READ:
         locked = "all that is not read with GET"
     problem = f"{name} is locked for {locked}, but answers only {', '.join(known)}"
-    if known == ["GET"] or guarded.told.mode == READ:
-        line = f"@{with_methods(guarded.told, *known)}"
+    if known == ["GET"] or guarded.options.mode == READ:
+        line = f"@{with_methods(guarded.options, *known)}"
     else:
-        line = f"@{without_methods(guarded.told)}"
+        line = f"@{without_methods(guarded.options)}"
     raise ConfigurationError(f"{problem}: it would never be locked. Write {line}, or leave it out.")
 
 
 def refuse_useless_method(guarded: Guarded, answers: set[str]) -> None:
     """Raise `ConfigurationError` if *guarded* locks none of the HTTP methods that its method *answers*."""
-    methods = guarded.told.locked_methods(None)
+    methods = guarded.options.locked_methods(None)
     if methods is not None and methods.isdisjoint(frozenset(answers)):
-        if guarded.told.methods is None:
+        if guarded.options.methods is None:
             only = ", ".join(sorted(answers))
             raise ConfigurationError(
                 f'{guarded.where} answers {only}, and mode="shared" locks GET and HEAD unless it is told '
-                f"otherwise: write @{with_methods(guarded.told, *answers)}."
+                f"otherwise: write @{with_methods(guarded.options, *answers)}."
             )
         raise ConfigurationError(
             f"{guarded.where} answers {', '.join(sorted(answers))}: with methods= for other ones it would "
@@ -199,15 +199,15 @@ def refuse_useless_method(guarded: Guarded, answers: set[str]) -> None:
         )
 
 
-def with_methods(told: Told, *methods: str) -> str:
-    """Return the guard *told* as the user would write it, with ``methods=`` for these HTTP methods."""
+def with_methods(options: GuardOptions, *methods: str) -> str:
+    """Return the guard *options* as the user would write it, with ``methods=`` for these HTTP methods."""
     named = ", ".join(f'"{method}"' for method in sorted(set(methods) - {"HEAD"}) or methods)
-    return f"{without_methods(told)[:-1]}, methods=[{named}])"
+    return f"{without_methods(options)[:-1]}, methods=[{named}])"
 
 
-def without_methods(told: Told) -> str:
-    """Return the guard *told* as the user would write it, without ``methods=``."""
-    return re.sub(r", methods=\[.*?\]", "", str(told))
+def without_methods(options: GuardOptions) -> str:
+    """Return the guard *options* as the user would write it, without ``methods=``."""
+    return re.sub(r", methods=\[.*?\]", "", str(options))
 
 
 def _if_known(methods: set[str]) -> set[str] | None:

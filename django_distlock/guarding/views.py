@@ -12,7 +12,7 @@ from django.utils.decorators import classonlymethod
 from django.views import View
 
 from distlock.errors import ConfigurationError, LockError
-from distlock.web.decorator import Guarded, Told, When
+from distlock.web.decorator import Guarded, GuardOptions, When
 from distlock.web.guard_options import ALL_BUT_GET, Methods
 from distlock.web.names.sources import where_of
 from distlock.web.results import SkippableCall, refuse_skipping_view
@@ -27,32 +27,32 @@ from django_distlock.private_of_others import is_ninja_operation, is_rest, note_
 
 def guard_view(
     callback: Callable[..., Any],
-    told: Told,
+    options: GuardOptions,
     *,
     methods: Methods | None = None,
     when: When | None = None,
 ) -> Callable[..., Any]:
     """Return the view *callback* in a guard, as its outermost decorator would be.
 
-    *methods*: the HTTP methods to lock if *told* names none; None: all. For a view class, any other value
+    *methods*: the HTTP methods to lock if *options* names none; None: all. For a view class, any other value
     means its usual methods. *when*: called with the request and the view's arguments; if it returns false,
     the request runs without the guard. Raises `ConfigurationError` for a guard that can never work.
     """
     cls = view_class(callback)
     if cls is None:
-        return guard_function(callback, told, methods=methods, when=when)
+        return guard_function(callback, options, methods=methods, when=when)
     if not is_rest(cls):
-        return wrap(guarded_callback(callback, told, methods=methods, when=when), callback)
+        return wrap(guarded_callback(callback, options, methods=methods, when=when), callback)
     from django_distlock.guarding import rest
 
-    return rest.guard_callback(callback, told, methods=methods, when=when)
+    return rest.guard_callback(callback, options, methods=methods, when=when)
 
 
-def guard_class(cls: type, told: Told) -> type:
+def guard_class(cls: type, options: GuardOptions) -> type:
     """Make ``as_view()`` of *cls* and of its subclasses return guarded views. Return *cls*."""
     if not issubclass(cls, View):
         raise ConfigurationError(
-            f"{cls.__module__}.{cls.__qualname__} is a class, and no view: write @{told} above one of its "
+            f"{cls.__module__}.{cls.__qualname__} is a class, and no view: write @{options} above one of its "
             "methods."
         )
     # Guard what as_view() returns, because a subclass may override dispatch() or setup().
@@ -62,7 +62,7 @@ def guard_class(cls: type, told: Told) -> type:
         callback: Callable[..., Any] = inherited.__get__(None, klass)(*args, **initkwargs)
         if hasattr(callback, "actions"):
             usual = usual_methods_of(callback)
-            if (told.locked_methods(usual) or usual).isdisjoint(frozenset(methods_of(callback) or ())):
+            if (options.locked_methods(usual) or usual).isdisjoint(frozenset(methods_of(callback) or ())):
                 # This route of a view set only reads.
                 return callback
         if view_class(callback) is None:
@@ -70,7 +70,7 @@ def guard_class(cls: type, told: Told) -> type:
                 f"as_view() of {klass.__module__}.{klass.__qualname__} gives a function that does not say "
                 "whose view it is: a decorator in it needs functools.wraps."
             )
-        return guard_view(callback, told, methods=ALL_BUT_GET)
+        return guard_view(callback, options, methods=ALL_BUT_GET)
 
     functools.update_wrapper(as_view, inherited.__func__)
     cls.as_view = classonlymethod(as_view)  # type: ignore[assignment,method-assign]
@@ -79,18 +79,18 @@ def guard_class(cls: type, told: Told) -> type:
 
 def guard_function(
     function: Callable[..., Any],
-    told: Told,
+    options: GuardOptions,
     *,
     methods: Methods | None = None,
     when: When | None = None,
 ) -> Callable[..., Any]:
-    """Return *function* in a guard. *methods*: the HTTP methods to lock if *told* names none; None: all."""
+    """Return *function* in a guard. *methods*: those to lock if *options* names none; None: all."""
     if is_ninja_operation(function):
         raise ConfigurationError(
-            f"@{told} stands above the decorator of django-ninja on {where_of(function)}, so that requests "
-            "go past it: write it below."
+            f"@{options} stands above the decorator of django-ninja on {where_of(function)}, so that "
+            "requests go past it: write it below."
         )
-    return wrap(Guarded(function, told, methods=methods, when=when), function)
+    return wrap(Guarded(function, options, methods=methods, when=when), function)
 
 
 def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -101,13 +101,13 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
         owner = bound.func.__self__
         guarded.where = f"{type(owner).__module__}.{type(owner).__qualname__}.{bound.func.__name__}"
         # Callers don't pass ``self``, which is bound already.
-        guarded.names = guarded.told.names.bind(bound)
+        guarded.names = guarded.options.names.bind(bound)
     takes_self = owner is None and _is_written_as_method(function)
     if takes_self:
         # Refuse templates that use ``self``, by binding the names without it. *function* may be an object,
         # such as that of Channels' database_sync_to_async, so bind the function that it wraps.
         method = functools.partial(inspect.unwrap(function), None)
-        guarded.told.names.bind(functools.update_wrapper(method, function))
+        guarded.options.names.bind(functools.update_wrapper(method, function))
 
     if iscoroutinefunction(function):
 
@@ -156,7 +156,7 @@ def _call(
             if attempt.is_skipped(error):
                 return None
             raise
-    if guarded.told.skips:
+    if guarded.options.skips:
         refuse_skipping_view(guarded)
     if standing.kind == "dispatch" and standing.is_rest:
         from django_distlock.guarding import rest
@@ -198,7 +198,7 @@ async def _acall(
             if attempt.is_skipped(error):
                 return None
             raise
-    if guarded.told.skips:
+    if guarded.options.skips:
         refuse_skipping_view(guarded)
     if standing.kind != "handler":
         on_class = view_class(guarded.wrapper) is not None or standing.view is not None

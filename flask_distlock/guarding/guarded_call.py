@@ -82,7 +82,7 @@ class GuardedCall:
 
     def begin(self, args: Args, kwargs: Kwargs) -> None:
         """Fill in the names, and choose the transactions and the options of the call."""
-        guarded, state, told = self.guarded, current_state(), self.guarded.told
+        guarded, state, options = self.guarded, current_state(), self.guarded.options
         terms = self.terms = state.clients.terms(guarded)
         asked = None
         if self.is_view:
@@ -96,23 +96,26 @@ class GuardedCall:
         if self.served is None:
             state.watch(current_app)
         lock = terms.lock
-        if told.batch is not None:
+        if options.batch is not None:
             if len(set(self.names)) != 1:
                 raise one_name(guarded.where, self.names)
             if asked is not None:
-                read_for_batch(asked, terms, self.names, told.timeout, current_app.config[BATCH_MAX_BODY])
+                read_for_batch(asked, terms, self.names, options.timeout, current_app.config[BATCH_MAX_BODY])
             seat = self.seat = BatchSeat((guarded.where, terms.fenced_in))
             lock = replace(lock, seat=seat)
-            self.transactions = state.in_batch(guarded.where, self.is_view, terms.fenced_in, seat, told.batch)
+            self.transactions = state.in_batch(
+                guarded.where, self.is_view, terms.fenced_in, seat, options.batch
+            )
         else:
             if asked is not None and asked.length != 0:
-                read_before_lock(asked, terms, self.names, told.timeout, current_app.config[BODY_BEFORE_LOCK])
+                most = current_app.config[BODY_BEFORE_LOCK]
+                read_before_lock(asked, terms, self.names, options.timeout, most)
             self.transactions = state.transactions(guarded.where, self.is_view, self.served)
         companion = None
         if self.is_view and not isinstance(current_app.session_interface, SecureCookieSessionInterface):
             companion = session_under(guarded, self.uppers)
         self.options = {
-            "timeout": told.timeout,
+            "timeout": options.timeout,
             "terms": lock,
             "fenced_in": terms.fenced_in,
             "standby": terms.standby,
@@ -163,7 +166,7 @@ class GuardedCall:
         guarded = self.guarded
         if (
             self.is_view
-            and (answer := exception_for(error, guarded.where, guarded.told.responds)) is not None
+            and (answer := exception_for(error, guarded.where, guarded.options.responds)) is not None
         ):
             raise answer from error
         raise error
@@ -230,9 +233,9 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 def _called(guarded: Guarded, args: Args, kwargs: Kwargs) -> GuardedCall | None:
     """Return the call that *guarded* has to lock, or None if it does not lock this call of a view."""
     locked = locked_as_view(guarded, args, kwargs)
-    told, attempt = guarded.told, None
+    options, attempt = guarded.options, None
     work: Callable[[], Any] = functools.partial(guarded.function, *args, **kwargs)
-    if told.skips:
+    if options.skips:
         if locked is not None:
             refuse_skipping_view(guarded)
         attempt = SkippableCall(guarded)

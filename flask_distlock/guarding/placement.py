@@ -178,7 +178,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
                 refuse_skipping_view(guarded)
                 locked = methods is None or method in methods
                 # A guard that locks only HEAD, without naming it, is a mistake, too.
-                meant = locked and (method != "HEAD" or guarded.told.methods is not None)
+                meant = locked and (method != "HEAD" or guarded.options.methods is not None)
                 locks[guarded] = locks.get(guarded, False) or meant
                 last[guarded] = _never(guarded, methods, route)
                 if locked:
@@ -216,7 +216,7 @@ def _refuse_overridden(cls: type[View]) -> None:
     if guarded is not None and guarded not in guards_of(cls.dispatch_request):
         raise ConfigurationError(
             f"{cls.__module__}.{cls.__qualname__} has a dispatch_request of its own, so that requests go "
-            f"past the lock of {guarded.where}: write @{guarded.told} above {cls.__name__}, too."
+            f"past the lock of {guarded.where}: write @{guarded.options} above {cls.__name__}, too."
         )
 
 
@@ -225,26 +225,26 @@ def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
     cls = class_of(view)
     if cls is None or is_locked(view, method):
         return
-    applied = list(map(decorator.told_of, cls.decorators))
+    applied = list(map(decorator.options_of, cls.decorators))
     # If False, a decorator without functools.wraps hides the guards below it.
     shown = any(map(private.is_made_by_as_view, chain(view)))
     name = f"{cls.__module__}.{cls.__qualname__}"
     for base in cls.__mro__:
-        for told in filter(None, map(decorator.told_of, vars(base).get("decorators") or ())):
+        for options in filter(None, map(decorator.options_of, vars(base).get("decorators") or ())):
             usual = usual_methods_of(cls)
-            if method not in (told.locked_methods(usual) or usual):
+            if method not in (options.locked_methods(usual) or usual):
                 continue
-            if told not in applied:
+            if options not in applied:
                 theirs = base.__qualname__
                 raise ConfigurationError(
                     f"{name} has decorators of its own instead of those of {theirs}, and requests go past "
-                    f"the lock of that: write decorators = [*{theirs}.decorators, …], or @{told} above "
+                    f"the lock of that: write decorators = [*{theirs}.decorators, …], or @{options} above "
                     f"{cls.__name__}."
                 )
             if shown:
                 raise ConfigurationError(
                     f"The decorators of {name} were changed after its as_view(), so that requests go past "
-                    f"@{told}: write them in the class."
+                    f"@{options}: write them in the class."
                 )
 
 
@@ -292,9 +292,9 @@ def served(route: Route) -> list[str]:
 
 
 def _never(guarded: Guarded, methods: Methods | None, route: Route) -> str:
-    told, leads = written(methods or EVERY_METHOD), ", ".join(served(route))
+    options, leads = written(methods or EVERY_METHOD), ", ".join(served(route))
     return (
-        f"{guarded.where} locks {told}, but the route {route.rule!r} leads to it with {leads} only: it "
+        f"{guarded.where} locks {options}, but the route {route.rule!r} leads to it with {leads} only: it "
         "would never lock. Say which methods: methods=[…]."
     )
 
@@ -332,8 +332,8 @@ def open_methods(app: Flask, views: Mapping[str, Callable[..., Any]]) -> Iterato
             continue
         cls = class_of(view)
         around = [*guards_of(view), *(guards_of(cls.dispatch_request) if cls is not None else ())]
-        guards = [guarded for guarded in around if guarded.told.mode != READ]
-        named = [guarded for guarded in guards if isinstance(guarded.told.methods, frozenset)]
+        guards = [guarded for guarded in around if guarded.options.mode != READ]
+        named = [guarded for guarded in guards if isinstance(guarded.options.methods, frozenset)]
         # If a guard or a rule names no methods, it locks all that may write.
         if named and len(named) == len(guards):
             yield from _of_route(route, cls, named)
@@ -342,7 +342,7 @@ def open_methods(app: Flask, views: Mapping[str, Callable[..., Any]]) -> Iterato
 def _of_route(route: Route, cls: type[View] | None, named: list[Guarded]) -> Iterator[str]:
     locked: set[str] = set()
     for guarded in named:
-        locked |= guarded.told.methods or set()  # type: ignore[arg-type]
+        locked |= guarded.options.methods or set()  # type: ignore[arg-type]
     others = sorted(set(served(route)) - locked - {"GET"})
     where = f"{named[0].where} is locked for {', '.join(sorted(locked))}, and the route {route.rule!r}"
     if cls is None or decides_itself(cls):

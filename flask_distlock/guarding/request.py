@@ -141,7 +141,7 @@ def observer_for(guarded: Guarded) -> Observer | None:
     observers: list[Observer] = []
     if listened:
         sends = (partial(send, signal, app) for signal in _SIGNALS)
-        observers.append(Signals(*sends, where=guarded.where, alias=guarded.told.alias))
+        observers.append(Signals(*sends, where=guarded.where, alias=guarded.options.alias))
     if timed:
         stopwatch = Stopwatch()
         g.setdefault(_STOPWATCHES, []).append(stopwatch)
@@ -173,7 +173,7 @@ class Required:
         if not self.passed:
             raise ConfigurationError(
                 f"{self.view} did not call that of its base {self.guarded.where}, which is locked, and the "
-                f"arguments of the route don't say what to lock instead: write @{self.guarded.told} above "
+                f"arguments of the route don't say what to lock instead: write @{self.guarded.options} above "
                 "this one, too, with a name that they make, or call the base on every path."
             )
 

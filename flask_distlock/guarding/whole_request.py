@@ -249,7 +249,7 @@ def enclose(app: Flask, watch: Callable[[Flask], None]) -> None:
 def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[[Response], Response]:
     """Wrap *process*, which runs the hooks of a response, to answer lock errors that they raise."""
     #: The views about whose callbacks a warning was logged.
-    told: set[str] = set()
+    options: set[str] = set()
 
     def process_response(response: Response) -> Response:
         request = served_request()
@@ -272,8 +272,8 @@ def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[
             return response
         request.response, request.stopwatches = response, stopwatches
         request.context = weakref.ref(app_ctx._get_current_object())  # type: ignore[attr-defined]
-        if runs_on_close(response) and (where := locks[0].where) not in told:
-            told.add(where)
+        if runs_on_close(response) and (where := locks[0].where) not in options:
+            options.add(where)
             logger.warning(
                 "%s or a hook has used response.call_on_close(): what it calls runs after the lock is "
                 "released. Do it in the view, in after_request or in a teardown.",

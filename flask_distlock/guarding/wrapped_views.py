@@ -19,7 +19,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, chain, guards_of, refuse_unguardable, told_of
+from distlock.web.decorator import Guarded, chain, guards_of, options_of, refuse_unguardable
 from distlock.web.guard_options import ALL_BUT_GET, Methods
 from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_route
 from flask_distlock.guarding import placement
@@ -65,7 +65,7 @@ def _with_rules(app: Flask) -> dict[str, AnyView]:
 def _refuse_others(app: Flask, views: Mapping[str, AnyView], rule: Rule) -> None:
     """Raise `ConfigurationError` if another endpoint runs the view of *rule* without its lock."""
     served_here = _served(views_of(app)[rule.route])
-    locked = rule.told.locked_methods(_usual(views[rule.route])) or ALL_BUT_GET
+    locked = rule.options.locked_methods(_usual(views[rule.route])) or ALL_BUT_GET
     for endpoint, view in views_of(app).items():
         if endpoint == rule.route or served_here is None or _served(view) is not served_here:
             continue
@@ -107,7 +107,7 @@ def _ruled(view: AnyView, rule: Rule) -> AnyView:
         # Names are bound by this signature: decorators of the view may change the route's arguments.
         return view(**arguments)
 
-    guarded = Guarded(with_the_routes_arguments, rule.told, methods=_usual(view), when=rule.when)
+    guarded = Guarded(with_the_routes_arguments, rule.options, methods=_usual(view), when=rule.when)
     guarded.where = str(rule)
     return wrap(view, guarded)
 
@@ -121,9 +121,9 @@ def _usual(view: AnyView) -> Methods:
 def _lock_own_views() -> None:
     """Let guards in ``decorators`` also lock the views of classes that override ``as_view()``."""
     for cls in _below(View):
-        for told in filter(None, map(told_of, cls.decorators if has_own_as_view(cls) else ())):
-            if all(one.told is not told for one in guards_of(cls.dispatch_request)):
-                guarded = Guarded(cls.dispatch_request, told)
+        for options in filter(None, map(options_of, cls.decorators if has_own_as_view(cls) else ())):
+            if all(one.options is not options for one in guards_of(cls.dispatch_request)):
+                guarded = Guarded(cls.dispatch_request, options)
                 guarded.where = f"{cls.__module__}.{cls.__qualname__}"
                 # Change the class itself, as a decorator above the class does.
                 cls.dispatch_request = wrap(cls.dispatch_request, guarded)  # type: ignore[method-assign]
@@ -165,7 +165,7 @@ def _around(view: AnyView, base: Guarded, methods: Methods, where: str) -> Guard
     with_the_routes_arguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)]
     )
-    guarded = Guarded(with_the_routes_arguments, base.told)
+    guarded = Guarded(with_the_routes_arguments, base.options)
     guarded.methods = methods
     guarded.where = where
     return guarded

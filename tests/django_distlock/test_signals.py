@@ -14,7 +14,7 @@ from django.views import View
 from rest_framework.decorators import api_view
 
 from distlock.errors import LockTimeout
-from distlock.web.decorator import Guarded, Told
+from distlock.web.decorator import Guarded, GuardOptions
 from django_distlock import distributed_lock, locks
 from django_distlock.clients.client import Client as LockClient
 from django_distlock.guarding.call import observer_for
@@ -215,7 +215,7 @@ def test_nobody_is_told_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) ->
     for signal in (lock_acquired, lock_refused, lock_released):
         # The panel of the debug toolbar listens from its import on.
         monkeypatch.setattr(signal, "receivers", [])
-    guarded = Guarded(plain, Told(["product_<id>"]))
+    guarded = Guarded(plain, GuardOptions(["product_<id>"]))
     assert observer_for(guarded, None) is None
     assert observer_for(guarded, HttpRequest()) is None
 

@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, Told, explaining, guards_of, passes_on, unused
+from distlock.web.decorator import Guarded, GuardOptions, explaining, guards_of, passes_on, unused
 from distlock.web.guard_options import ALL_BUT_GET
 
 
@@ -32,7 +32,7 @@ def view(id: int) -> None: ...
 )
 def test_what_can_never_work_is_an_error_at_import(words: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        Told(["product_<id>"], **words)  # type: ignore[arg-type]
+        GuardOptions(["product_<id>"], **words)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -45,25 +45,25 @@ def test_what_can_never_work_is_an_error_at_import(words: dict[str, object], mes
 )
 def test_an_unknown_word_is_an_error_at_import(word: str, message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        Told(["product_<id>"], **{word: 1})  # type: ignore[misc]
+        GuardOptions(["product_<id>"], **{word: 1})  # type: ignore[misc]
 
 
 def test_methods_may_be_written_small() -> None:
-    guarded = Guarded(view, Told(["stock"], methods=["post"]))
+    guarded = Guarded(view, GuardOptions(["stock"], methods=["post"]))
     assert guarded.locks_method("POST")
     assert not guarded.locks_method("GET")
 
 
 def test_every_method_is_locked_unless_what_is_guarded_or_its_guard_says_otherwise() -> None:
-    assert Guarded(view, Told(["stock"])).locks_method("GET")
-    rule = Guarded(view, Told(["stock"]), methods=ALL_BUT_GET)
+    assert Guarded(view, GuardOptions(["stock"])).locks_method("GET")
+    rule = Guarded(view, GuardOptions(["stock"]), methods=ALL_BUT_GET)
     assert rule.locks_method("PATCH")
     assert not rule.locks_method("GET")
-    assert Guarded(view, Told(["stock"], methods=["GET"]), methods=ALL_BUT_GET).locks_method("GET")
+    assert Guarded(view, GuardOptions(["stock"], methods=["GET"]), methods=ALL_BUT_GET).locks_method("GET")
 
 
 def test_head_runs_what_get_runs() -> None:
-    assert Guarded(view, Told(["stock"], methods=["GET"])).locks_method("HEAD")
+    assert Guarded(view, GuardOptions(["stock"], methods=["GET"])).locks_method("HEAD")
 
 
 def generator():
@@ -77,17 +77,17 @@ async def async_generator():
 @pytest.mark.parametrize("function", [generator, async_generator])
 def test_a_generator_can_not_be_guarded(function: object) -> None:
     with pytest.raises(ConfigurationError, match=r"test_decorator\.\w+ is a generator"):
-        Guarded(function, Told(["stock"]))  # type: ignore[arg-type]
+        Guarded(function, GuardOptions(["stock"]))  # type: ignore[arg-type]
 
 
 def test_guards_are_found_through_the_decorators_above_them_the_outermost_first() -> None:
-    inner = Guarded(view, Told(["product_<id>"]))
+    inner = Guarded(view, GuardOptions(["product_<id>"]))
 
     @functools.wraps(view)
     def guarded(id: int) -> None: ...
 
     inner.mark(guarded)
-    outer = Guarded(guarded, Told(["stock"]))
+    outer = Guarded(guarded, GuardOptions(["stock"]))
 
     @functools.wraps(guarded)
     def guarded_twice(id: int) -> None: ...
@@ -102,12 +102,12 @@ def test_guards_are_found_through_the_decorators_above_them_the_outermost_first(
 
 
 def test_a_guard_knows_its_function_by_name() -> None:
-    assert Guarded(view, Told(["product_<id>"])).where.endswith("test_decorator.view")
-    assert "partial" in Guarded(functools.partial(view, 1), Told(["stock"])).where
+    assert Guarded(view, GuardOptions(["product_<id>"])).where.endswith("test_decorator.view")
+    assert "partial" in Guarded(functools.partial(view, 1), GuardOptions(["stock"])).where
 
 
 def test_a_decorator_is_shown_as_it_was_written() -> None:
-    told = Told(["a_<id>", view], alias="other", timeout=0, ttl=2.5, max_hold=9, methods=["post"])
+    told = GuardOptions(["a_<id>", view], alias="other", timeout=0, ttl=2.5, max_hold=9, methods=["post"])
     assert str(told) == (
         'distributed_lock("a_<id>", view, alias="other", timeout=0, ttl=2.5, max_hold=9, methods=["POST"])'
     )
@@ -129,7 +129,7 @@ def test_a_decorator_is_shown_as_it_was_written() -> None:
 def test_a_decorator_that_is_called_as_a_view_says_what_was_forgotten(
     names, message: str, args, kwargs
 ) -> None:
-    decorate = explaining(Told(names), lambda function: function)
+    decorate = explaining(GuardOptions(names), lambda function: function)
     assert decorate(view) is view
     with pytest.raises(ConfigurationError, match=message):
         decorate(*args, **kwargs)
@@ -166,4 +166,4 @@ def test_the_traceback_of_a_mistake_ends_with_its_line(package: str, words: str,
 
 def test_a_function_without_a_signature_says_what_to_write() -> None:
     with pytest.raises(ConfigurationError, match=r"max does not tell its arguments.*decorate a 'def'"):
-        Guarded(max, Told(["stock"]))
+        Guarded(max, GuardOptions(["stock"]))

@@ -17,7 +17,7 @@ import flask_distlock
 from distlock.backends.base import Capabilities
 from distlock.backends.memory import MemoryBackend
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Told
+from distlock.web.decorator import GuardOptions
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import fence_for
 from tests.web.test_modes import FACES, Site, site
@@ -61,7 +61,7 @@ class Plain(MemoryBackend):
 def test_a_backend_that_cant_do_it_is_refused(backend: str, words: dict[str, Any], why: str) -> None:
     setting = {"BACKEND": backend, **({} if backend == "database" else {"LOCATION": "memory://x"})}
     with pytest.raises(ConfigurationError, match=rf'^distributed_lock\("a", .*can\'t be had from.*{why}'):
-        fence_for(read({"default": setting})["default"], Told(["a"], **words))
+        fence_for(read({"default": setting})["default"], GuardOptions(["a"], **words))
 
 
 def test_it_is_refused_before_the_first_request(site: Site) -> None:
@@ -81,13 +81,13 @@ def test_it_is_refused_before_the_first_request(site: Site) -> None:
 
 def test_a_fence_of_the_alias_is_not_for_semaphores() -> None:
     fenced = read({"default": {"LOCATION": "memory://x", "FENCE": True}})["default"]
-    assert fence_for(fenced, Told(["a"], limit=2)) is False
-    assert fence_for(fenced, Told(["a"], mode="shared")) is True
+    assert fence_for(fenced, GuardOptions(["a"], limit=2)) is False
+    assert fence_for(fenced, GuardOptions(["a"], mode="shared")) is True
 
 
 def test_it_is_said_as_it_was_written() -> None:
-    assert str(Told(["a"], mode="shared")) == 'distributed_lock("a", mode="shared")'
-    assert str(Told(["a"], limit=2)) == 'distributed_lock("a", limit=2)'
+    assert str(GuardOptions(["a"], mode="shared")) == 'distributed_lock("a", mode="shared")'
+    assert str(GuardOptions(["a"], limit=2)) == 'distributed_lock("a", limit=2)'
 
 
 def test_a_method_that_writes_is_not_where_readers_stand() -> None:

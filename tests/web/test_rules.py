@@ -13,16 +13,16 @@ def rule(**given: object) -> dict[str, object]:
 def test_a_rule_is_told_what_a_decorator_is_told() -> None:
     (one,) = read_rules([rule(methods=["POST"], alias="other", timeout=2, ttl=20)])
     assert one.route == "shop:reduce-stock"
-    assert str(one.told) == (
+    assert str(one.options) == (
         'distributed_lock("product_<id>", alias="other", timeout=2, ttl=20, methods=["POST"])'
     )
 
 
 def test_a_rule_takes_several_names_and_callables() -> None:
     (one,) = read_rules([rule(lock=["product_<id>", len])])
-    assert str(one.told) == 'distributed_lock("product_<id>", len)'
+    assert str(one.options) == 'distributed_lock("product_<id>", len)'
     (one,) = read_rules([rule(lock=len)])
-    assert str(one.told) == "distributed_lock(len)"
+    assert str(one.options) == "distributed_lock(len)"
 
 
 def test_a_predicate_is_a_callable_or_a_dotted_path() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from distlock.errors import ConfigurationError
 from distlock.terms import Terms
-from distlock.web.decorator import Guarded, Told
+from distlock.web.decorator import Guarded, GuardOptions
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import Clients
 
@@ -17,7 +17,7 @@ def sell(product_id: int) -> None: ...
 
 
 def guarded(*names: str, **words: Any) -> Guarded:
-    return Guarded(sell, Told(names, **words))
+    return Guarded(sell, GuardOptions(names, **words))
 
 
 def test_they_are_made_once_and_anew_after_a_reset() -> None:

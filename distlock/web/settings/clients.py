@@ -25,7 +25,7 @@ from distlock.locks.lock import Lock, ReadLock, Semaphore
 from distlock.names import identity
 from distlock.operate.typed import Typed
 from distlock.terms import EXCLUSIVE, PERMIT, Terms
-from distlock.web.decorator import Guarded, Told
+from distlock.web.decorator import Guarded, GuardOptions
 from distlock.web.guard_options import refuse_unable
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.dummy import DummyLocks
@@ -87,20 +87,20 @@ class Clients:
         known = self._terms
         terms = known.get(guarded)
         if terms is None:
-            told = guarded.told
-            settings = self.settings(told.alias)
-            fenced_in = self._fenced_in(fence_for(settings, told))
-            standby = self.standby(told.alias)
-            client = self[told.alias]
+            options = guarded.options
+            settings = self.settings(options.alias)
+            fenced_in = self._fenced_in(fence_for(settings, options))
+            standby = self.standby(options.alias)
+            client = self[options.alias]
             usual = client.namespace.terms
             lock = Terms(
-                usual.ttl if told.ttl is None else told.ttl,
-                usual.max_hold if told.max_hold is None else told.max_hold,
+                usual.ttl if options.ttl is None else options.ttl,
+                usual.max_hold if options.max_hold is None else options.max_hold,
                 guarded.where,
                 # A fenced guard waits for the confirmation before COMMIT, and the fence refuses late writes.
-                on_push=fenced_in is not None and told.mode == EXCLUSIVE,
-                mode=told.mode,
-                limit=told.limit or 1,
+                on_push=fenced_in is not None and options.mode == EXCLUSIVE,
+                mode=options.mode,
+                limit=options.limit or 1,
             )
             terms = known[guarded] = GuardTerms(client, lock, settings.max_names, fenced_in, standby)
         return terms
@@ -227,28 +227,28 @@ class GuardTerms:
     standby: Locks | None
 
 
-def fence_for(settings: AliasSettings, told: Told) -> bool | str:
+def fence_for(settings: AliasSettings, options: GuardOptions) -> bool | str:
     """Return the database that a guard fences: True is the default one, False none.
 
     Raises `ConfigurationError` if the backend can't do what the guard asks for.
     """
-    refuse_unable(settings, told.mode, str(told))
-    if told.mode == PERMIT:
+    refuse_unable(settings, options.mode, str(options))
+    if options.mode == PERMIT:
         return False
     if not settings.row_is_lock:
-        if told.fence:
-            refuse_lacking(settings.scheme, settings.capabilities, "fence", str(told))
-        return settings.fence if told.fence is None else told.fence
+        if options.fence:
+            refuse_lacking(settings.scheme, settings.capabilities, "fence", str(options))
+        return settings.fence if options.fence is None else options.fence
     for word in ("ttl", "max_hold"):
-        if getattr(told, word) is not None:
+        if getattr(options, word) is not None:
             raise ConfigurationError(
-                f"{told}: DISTLOCK[{settings.alias!r}] has the backend 'database', where a lock has no "
+                f"{options}: DISTLOCK[{settings.alias!r}] has the backend 'database', where a lock has no "
                 f"{word}: it ends with its transaction. Leave {word}= out."
             )
-    if told.fence is None or told.fence is True or told.fence == settings.fence:
+    if options.fence is None or options.fence is True or options.fence == settings.fence:
         return settings.fence
     raise ConfigurationError(
-        f"{told}: DISTLOCK[{settings.alias!r}] has the backend 'database', where the fence's row is the "
+        f"{options}: DISTLOCK[{settings.alias!r}] has the backend 'database', where the fence's row is the "
         "lock: leave fence= out. Another database is another alias, with its name as LOCATION."
     )
 

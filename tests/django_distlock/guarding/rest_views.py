@@ -23,7 +23,7 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
-from distlock.web.decorator import Told
+from distlock.web.decorator import GuardOptions
 from distlock.web.guard_options import ALL_BUT_GET
 from django_distlock import distributed_lock, locks
 from django_distlock.guarding.views import guard_view
@@ -100,7 +100,7 @@ def subclass(cls: type, **policies: Any) -> Any:
 
 
 def by_rule(view: Any) -> Any:
-    return guard_view(view, Told(["product_<int:id>"]), methods=ALL_BUT_GET)
+    return guard_view(view, GuardOptions(["product_<int:id>"]), methods=ALL_BUT_GET)
 
 
 #: Each way to guard a view, given its policies.

@@ -18,7 +18,7 @@ from django.views import View
 
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.grants.current import current_grant
-from distlock.web.decorator import Told
+from distlock.web.decorator import GuardOptions
 from django_distlock import distributed_lock, locks
 from django_distlock.guarding.views import guard_view
 from tests.django_distlock.event_loop import Counter, held_by_somebody_else, soon, waiting
@@ -43,7 +43,7 @@ def test_it_is_an_async_view_itself() -> None:
     assert iscoroutinefunction(lock(Counter().view))
 
 
-@pytest.mark.parametrize("guard", [lock, lambda view: guard_view(view, Told(["product_<id>"]))])
+@pytest.mark.parametrize("guard", [lock, lambda view: guard_view(view, GuardOptions(["product_<id>"]))])
 def test_requests_of_one_event_loop_exclude_one_another(serve: Serve, guard: Callable[..., Any]) -> None:
     guarded, control = Counter(), Counter()
     serve(guard(guarded.view))
@@ -210,7 +210,7 @@ def test_methods_and_predicates_count_for_async_views(serve: Serve) -> None:
     def never(request: HttpRequest, id: int) -> bool:
         return request.method == "PUT"
 
-    told = Told(["product_<id>"], methods=["POST", "PUT"], timeout=0)
+    told = GuardOptions(["product_<id>"], methods=["POST", "PUT"], timeout=0)
     serve(guard_view(Counter().view, told, when=never))
     with held_by_somebody_else():
         answers = [asyncio.run(asgi(method, "/product/1")) for method in ("GET", "POST", "PUT")]

@@ -13,7 +13,7 @@ from django.views import View
 from rest_framework.views import APIView
 
 from distlock.grants.current import current_grants
-from distlock.web.decorator import Told
+from distlock.web.decorator import GuardOptions
 from django_distlock import distributed_lock
 from django_distlock.guarding.views import guard_view
 from tests.django_distlock.guarding.test_every_placement import database
@@ -73,7 +73,9 @@ def test_one_of_them_locks_and_one_of_them_begins(
     view = make(events, distributed_lock("product_<id>", methods=[inner]))
 
     class Urls:
-        urlpatterns = [path("product/<int:id>", guard_view(view, Told(["product_<id>"], methods=[outer])))]
+        urlpatterns = [
+            path("product/<int:id>", guard_view(view, GuardOptions(["product_<id>"], methods=[outer])))
+        ]
 
     settings.ROOT_URLCONF = Urls
     with watched(events):
@@ -95,7 +97,7 @@ def test_what_a_predicate_leaves_is_locked_or_begun_by_the_other(
     view = make(events, distributed_lock("product_<id>", methods=[inner]))
 
     class Urls:
-        urlpatterns = [path("product/<int:id>", guard_view(view, Told(["product_<id>"]), when=never))]
+        urlpatterns = [path("product/<int:id>", guard_view(view, GuardOptions(["product_<id>"]), when=never))]
 
     settings.ROOT_URLCONF = Urls
     with watched(events):

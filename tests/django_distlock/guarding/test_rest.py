@@ -17,7 +17,7 @@ from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView, exception_handler
 
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.web.decorator import Told
+from distlock.web.decorator import GuardOptions
 from django_distlock import distributed_lock, locks
 from django_distlock.checks.guards import check_names
 from django_distlock.guarding.views import guard_view
@@ -171,7 +171,8 @@ def test_a_predicate_sees_the_user_that_the_framework_found(serve: Serve, asked:
     def not_for_staff(request: Request, id: int) -> bool:
         return request.user.pk != 1
 
-    client = serve(guard_view(subclass(Buy).as_view(), Told(["product_<int:id>"]), when=not_for_staff))
+    options = GuardOptions(["product_<int:id>"])
+    client = serve(guard_view(subclass(Buy).as_view(), options, when=not_for_staff))
     assert client.post("/product/1", headers=ALICE).status_code == 200
     assert asked == []
     assert client.post("/product/1", headers={"x-user": "2"}).status_code == 200
@@ -230,7 +231,7 @@ class Webhook(APIView):
     [
         lambda: lock(type("Hook", (Webhook,), {})).as_view(),
         lambda: lock(Webhook.as_view()),
-        lambda: guard_view(Webhook.as_view(), Told(["product_<int:id>"])),
+        lambda: guard_view(Webhook.as_view(), GuardOptions(["product_<int:id>"])),
     ],
     ids=["class", "as_view", "rule"],
 )

@@ -4,7 +4,7 @@ import pytest
 
 import distlock
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Told
+from distlock.web.decorator import GuardOptions
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import fence_for
 from distlock.web.settings.problems import find_problems
@@ -14,8 +14,8 @@ def alias(**given: object) -> dict[str, dict[str, object]]:
     return {"default": {"BACKEND": "database", **given}}
 
 
-def told(**words: object) -> Told:
-    return Told(["product_<int:id>"], **words)  # type: ignore[arg-type]
+def told(**words: object) -> GuardOptions:
+    return GuardOptions(["product_<int:id>"], **words)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("location", "fence"), [({}, True), ({"LOCATION": "orders"}, "orders")])

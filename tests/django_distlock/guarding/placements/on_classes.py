@@ -13,7 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 from django.views.generic import FormView
 
-from distlock.web.decorator import Told
+from distlock.web.decorator import GuardOptions
 from django_distlock.guarding.views import guard_view
 from tests.django_distlock.guarding.placements.table import ATOMIC, LOCKED, lock, placement, rule
 from tests.django_distlock.watching import Events
@@ -82,7 +82,8 @@ def by_a_rule_on_as_view(events: Events) -> Any:
 @placement(autocommit=["lock", "names", "view", "release"],
            atomic=["lock", "BEGIN", "names", "view", "COMMIT", "release"])  # fmt: skip
 def inside_another_guard_of_the_names(events: Events) -> Any:
-    return guard_view(lock(events)(buy(events)).as_view(), Told(["product_<int:id>", "shelf_<int:id>"]))
+    both = GuardOptions(["product_<int:id>", "shelf_<int:id>"])
+    return guard_view(lock(events)(buy(events)).as_view(), both)
 
 
 @placement()

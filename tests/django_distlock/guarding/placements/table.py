@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from distlock.web.decorator import Told
+from distlock.web.decorator import GuardOptions
 from distlock.web.guard_options import ALL_BUT_GET
 from django_distlock import distributed_lock
 from django_distlock.guarding.views import guard_view
@@ -52,4 +52,4 @@ def lock(events: Events, **options: Any) -> Any:
 
 def rule(events: Events, view: Any) -> Any:
     """What a rule does with *view*."""
-    return guard_view(view, Told([events.name, "shelf_<int:id>"]), methods=ALL_BUT_GET)
+    return guard_view(view, GuardOptions([events.name, "shelf_<int:id>"]), methods=ALL_BUT_GET)
