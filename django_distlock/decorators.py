@@ -10,8 +10,8 @@ from distlock.errors import ConfigurationError
 from distlock.fence.passing import refuse_unfit, time_left
 from distlock.grants.grant import Grant
 from distlock.locks.client import takes
-from distlock.web.decorator import USUAL, Words, explaining, options_here
-from distlock.web.guard_options import ALL_BUT_GET
+from distlock.web.decorator import explaining, options_here
+from distlock.web.guard_options import ALL_BUT_GET, USUAL, Words
 from distlock.web.names.templates import NameSource
 from django_distlock.guarding.fence import database_of, fenced
 from django_distlock.guarding.open_transactions import find_open, noting_rollbacks, refuse_failed

@@ -24,8 +24,8 @@ from django.urls import ResolverMatch, URLPattern, URLResolver, get_resolver
 from django.urls.converters import SlugConverter, StringConverter, UUIDConverter
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, GuardOptions, chain, guards_of
-from distlock.web.guard_options import ALL_BUT_GET, EVERY_METHOD, AllBut, Methods, overlap
+from distlock.web.decorator import Guarded, chain, guards_of
+from distlock.web.guard_options import ALL_BUT_GET, EVERY_METHOD, AllBut, GuardOptions, Methods, overlap
 from distlock.web.names.sources import Names
 from distlock.web.names.templates import Template
 from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_route

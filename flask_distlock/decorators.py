@@ -11,7 +11,8 @@ from flask.views import View
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Grant
 from distlock.locks.client import takes
-from distlock.web.decorator import USUAL, Guarded, GuardOptions, Words, explaining, options_here
+from distlock.web.decorator import Guarded, explaining, options_here
+from distlock.web.guard_options import USUAL, GuardOptions, Words
 from distlock.web.names.templates import NameSource
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import remember, remember_class

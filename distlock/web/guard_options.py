@@ -1,22 +1,26 @@
-"""The checks of a guard's options: methods, mode, limit and batch.
+"""The options of ``@distributed_lock(...)``, and their checks at import.
 
-`distlock.web.decorator` calls them at import. `refuse_unable` is for the settings, which know the backend.
+`refuse_unable` checks them once more, with the settings, which know the backend.
 """
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack
 
 from distlock.backends.base import refuse_lacking
 from distlock.errors import ConfigurationError
-from distlock.numbers import check_limit
+from distlock.numbers import LONG, check_limit, check_seconds
+from distlock.suggestions import refuse_unknown
 from distlock.terms import EXCLUSIVE, PERMIT, READ, Mode
-from distlock.web.names.sources import Names, where_of
+from distlock.web.names.sources import NO_NAME, Names, where_of
+from distlock.web.names.templates import NameSource, Template
 from distlock.web.settings.aliases import AliasSettings
+from distlock.web.settings.problems import DEFAULT_ALIAS
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
@@ -112,7 +116,7 @@ def _is_method(value: object) -> bool:
 
 
 def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+    return isinstance(value, str) and bool(value)
 
 
 _MODES: dict[object, Mode] = {"exclusive": EXCLUSIVE, "shared": READ}
@@ -216,3 +220,129 @@ _ONE_NAME = (
     "Only requests that wait for one and the same lock can share a transaction: leave batch= out, or name "
     "one lock."
 )
+
+
+ON_CONTENDED = ("respond", "raise", "skip")
+
+
+class Words(TypedDict, total=False):
+    """The options of ``@distributed_lock`` beside its names, and of a rule beside its route."""
+
+    #: Which lock service of ``DISTLOCK``.
+    alias: str
+    #: The longest wait, seconds; None: the alias's.
+    timeout: float | None
+    #: Lifetime without renewal, seconds; None: the alias's.
+    ttl: float | None
+    #: Seconds after which a holder counts as hung; None: the alias's.
+    max_hold: float | None
+    #: The HTTP methods that are locked; None: those that read for ``mode="shared"``, else the usual ones of
+    #: the kind of view.
+    methods: Iterable[str] | None
+    #: The database that is fenced, True for the default one; None: as the alias is set.
+    fence: bool | str | None
+    #: How many waiting requests of one process may share a transaction; None: each has its own.
+    batch: int | None
+    #: ``"exclusive"``; ``"shared"``: readers share the lock, and keep writers out.
+    mode: Literal["exclusive", "shared"]
+    #: So many calls at once, as in a semaphore; None: one.
+    limit: int | None
+    #: ``"respond"``; ``"raise"``: a view raises `LockTimeout` instead of its answer; ``"skip"``: a function
+    #: that is no view returns None instead of raising it.
+    on_contended: Literal["respond", "raise", "skip"]
+
+
+WORDS = tuple(Words.__annotations__)
+
+#: The defaults of those options that are not None by default, for `help`.
+USUAL = {"alias": DEFAULT_ALIAS, "mode": "exclusive", "on_contended": "respond"}
+
+
+class GuardOptions:
+    """The arguments of one decorator, checked. All calls share it.
+
+    Raises `ConfigurationError` for options that can never work, TypeError for unknown ones.
+    """
+
+    def __init__(self, names: Sequence[NameSource], **words: Unpack[Words]) -> None:
+        refuse_unknown("distributed_lock", words.keys() - WORDS, WORDS)
+        alias, methods, fence = words.get("alias", DEFAULT_ALIAS), words.get("methods"), words.get("fence")
+        on_contended = words.get("on_contended", "respond")
+        for source in names:
+            if isinstance(source, type):
+                # @distributed_lock above a class, without parentheses.
+                raise ConfigurationError(f"{where_of(source)}: {NO_NAME}")
+        self._sources = tuple(names)
+        self.names = Names(names)
+        if not _is_text(alias):
+            raise ConfigurationError(f"alias={alias!r} has to be a key of DISTLOCK, such as 'default'.")
+        self.alias = alias
+        timeout, ttl, max_hold = words.get("timeout"), words.get("ttl"), words.get("max_hold")
+        self.timeout = None if timeout is None else check_seconds("timeout", timeout, zero=True, most=LONG)
+        self.ttl = None if ttl is None else check_seconds("ttl", ttl)
+        self.max_hold = None if max_hold is None else check_seconds("max_hold", max_hold)
+        self.methods = None if methods is None else check_methods(methods)
+        if fence == "" or not isinstance(fence, bool | str | None):
+            raise ConfigurationError(f"fence={fence!r} has to be True, False, or the name of a database.")
+        self.fence = fence
+        self.batch = check_batch(words.get("batch"), self.names)
+        self.limit = words.get("limit")
+        self.mode = check_mode(words.get("mode", "exclusive"), self.limit, fence, self.batch)
+        #: Whether the lock keeps two requests of one session apart, as far as is known: a name is of
+        #: the user, the same for all, or made by a function of the site.
+        self.serialises_session = self.mode != PERMIT and any(
+            not isinstance(source, Template) or all(one.place.head == "user" for one in source.placeholders)
+            for source in self.names.sources
+        )
+        if on_contended not in ON_CONTENDED:
+            raise ConfigurationError(f"on_contended={on_contended!r} has to be 'respond', 'raise' or 'skip'.")
+        #: Whether a view answers 423 if the lock stays taken; else it raises `LockTimeout`.
+        self.responds = on_contended == "respond"
+        #: Whether a function that is no view is not called, and returns None, if the lock stays taken.
+        self.skips = on_contended == "skip"
+        self._on_contended = on_contended
+
+    def __str__(self) -> str:
+        """Return it as the user would write it."""
+        given = [_written(source) for source in self._sources]
+        if self.alias != DEFAULT_ALIAS:
+            given.append(f"alias={_written(self.alias)}")
+        given += [
+            f"{word}={value:g}"
+            for word, value in (("timeout", self.timeout), ("ttl", self.ttl), ("max_hold", self.max_hold))
+            if value is not None
+        ]
+        if self.methods is not None:
+            named = [EVERY] if isinstance(self.methods, AllBut) else sorted(self.methods)
+            given.append(f"methods=[{', '.join(map(_written, named))}]")
+        if self.fence is not None:
+            given.append(f"fence={_written(self.fence) if isinstance(self.fence, str) else self.fence}")
+        if self.batch is not None:
+            given.append(f"batch={self.batch}")
+        if self.mode == READ:
+            given.append('mode="shared"')
+        if self.limit is not None:
+            given.append(f"limit={self.limit}")
+        if not self.responds:
+            given.append(f"on_contended={_written(self._on_contended)}")
+        return f"distributed_lock({', '.join(given)})"
+
+    def locked_methods(self, usual: Methods | None) -> Methods | None:
+        """Return the methods that are locked, where such a view locks *usual*; None: every HTTP method."""
+        if self.methods is not None:
+            return self.methods
+        return READING_METHODS if self.mode == READ else usual
+
+    @property
+    def unused(self) -> str:
+        """The error for a decorator without its parentheses, or without a function below it."""
+        if len(self.names.sources) == 1 and not self.names.templates:
+            (source,) = self._sources
+            return f"{where_of(source)}: {NO_NAME}"  # type: ignore[arg-type]
+        return f"@{self} guards nothing here: write it directly above a 'def'."
+
+
+def _written(source: NameSource) -> str:
+    if isinstance(source, str):
+        return json.dumps(source, ensure_ascii=False)
+    return getattr(source, "__name__", repr(source))

@@ -13,8 +13,8 @@ from typing import Any, cast
 from distlock.errors import ConfigurationError
 from distlock.suggestions import TRANSLATIONS
 from distlock.terms import READ
-from distlock.web.decorator import WORDS, GuardOptions, When, Words
-from distlock.web.guard_options import ALL_BUT_GET, Methods, overlap, written
+from distlock.web.decorator import When
+from distlock.web.guard_options import ALL_BUT_GET, WORDS, GuardOptions, Methods, Words, overlap, written
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import imported
 

@@ -13,7 +13,8 @@ from django.core.checks import Warning as Caution
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, GuardOptions, chain, guards_of, reached, unused
+from distlock.web.decorator import Guarded, chain, guards_of, reached, unused
+from distlock.web.guard_options import GuardOptions
 from distlock.web.names.templates import joined
 from distlock.web.settings.problems import DEFAULT_ALIAS, by_alias, find_problems
 from django_distlock.checks import placement

@@ -18,8 +18,8 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, GuardOptions, chain, guards_of, outermost, refuse_hidden
-from distlock.web.guard_options import EVERY, READING_METHODS, AllBut
+from distlock.web.decorator import Guarded, chain, guards_of, outermost, refuse_hidden
+from distlock.web.guard_options import EVERY, READING_METHODS, AllBut, GuardOptions
 from distlock.web.names.sources import where_of
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
@@ -277,7 +277,7 @@ def as_rule(options: GuardOptions, route: str | None, *, on_class: bool = False)
     locked = options.methods
     if isinstance(locked, AllBut) or (locked is None and options.mode != READ and not on_class):
         written["methods"] = [EVERY]
-    elif options.methods is not None:
+    elif locked is not None:
         written["methods"] = sorted(locked)
     if options.alias != DEFAULT_ALIAS:
         written["alias"] = options.alias

@@ -18,8 +18,8 @@ from rest_framework.exceptions import APIException
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import Answer
-from distlock.web.decorator import Guarded, GuardOptions, When
-from distlock.web.guard_options import Methods
+from distlock.web.decorator import Guarded, When
+from distlock.web.guard_options import GuardOptions, Methods
 from distlock.web.stack import below
 from django_distlock.guarding import viewclasses
 from django_distlock.guarding.call import run

@@ -20,8 +20,8 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, GuardOptions, When, chain, enclosed, guards_of
-from distlock.web.guard_options import ALL_BUT_GET, Methods, written
+from distlock.web.decorator import Guarded, When, chain, enclosed, guards_of
+from distlock.web.guard_options import ALL_BUT_GET, GuardOptions, Methods, written
 from django_distlock.private import decorators_of, is_dummy, opt_out, opted_out
 from django_distlock.private_of_others import function_of_api_view, is_api_view, is_rest
 

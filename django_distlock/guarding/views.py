@@ -12,8 +12,8 @@ from django.utils.decorators import classonlymethod
 from django.views import View
 
 from distlock.errors import ConfigurationError, LockError
-from distlock.web.decorator import Guarded, GuardOptions, When
-from distlock.web.guard_options import ALL_BUT_GET, Methods
+from distlock.web.decorator import Guarded, When
+from distlock.web.guard_options import ALL_BUT_GET, GuardOptions, Methods
 from distlock.web.names.sources import where_of
 from distlock.web.results import SkippableCall, refuse_skipping_view
 from distlock.web.stack import below, refuse_unlocked

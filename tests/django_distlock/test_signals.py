@@ -14,7 +14,8 @@ from django.views import View
 from rest_framework.decorators import api_view
 
 from distlock.errors import LockTimeout
-from distlock.web.decorator import Guarded, GuardOptions
+from distlock.web.decorator import Guarded
+from distlock.web.guard_options import GuardOptions
 from django_distlock import distributed_lock, locks
 from django_distlock.clients.client import Client as LockClient
 from django_distlock.guarding.call import observer_for

@@ -27,7 +27,7 @@ from distlock.cli.site import PREFIX, URL
 from distlock.errors import LockError
 from distlock.operate import Listed, LockState, Party
 from distlock.web.answers import answer_for
-from distlock.web.decorator import ON_CONTENDED, WORDS
+from distlock.web.guard_options import ON_CONTENDED, WORDS
 from distlock.web.settings.aliases import AliasSettings
 from flask_distlock.fence import fence_table
 from tests.backend_class import EXAMPLES, backend_class

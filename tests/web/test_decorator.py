@@ -7,8 +7,8 @@ import traceback
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, GuardOptions, explaining, guards_of, passes_on, unused
-from distlock.web.guard_options import ALL_BUT_GET
+from distlock.web.decorator import Guarded, explaining, guards_of, passes_on, unused
+from distlock.web.guard_options import ALL_BUT_GET, GuardOptions
 
 
 def view(id: int) -> None: ...

@@ -17,7 +17,7 @@ import flask_distlock
 from distlock.backends.base import Capabilities
 from distlock.backends.memory import MemoryBackend
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import GuardOptions
+from distlock.web.guard_options import GuardOptions
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import fence_for
 from tests.web.test_modes import FACES, Site, site

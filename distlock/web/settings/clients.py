@@ -25,8 +25,8 @@ from distlock.locks.lock import Lock, ReadLock, Semaphore
 from distlock.names import identity
 from distlock.operate.typed import Typed
 from distlock.terms import EXCLUSIVE, PERMIT, Terms
-from distlock.web.decorator import Guarded, GuardOptions
-from distlock.web.guard_options import refuse_unable
+from distlock.web.decorator import Guarded
+from distlock.web.guard_options import GuardOptions, refuse_unable
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.dummy import DummyLocks
 from distlock.web.settings.problems import DEFAULT_ALIAS

@@ -23,8 +23,7 @@ from rest_framework.throttling import BaseThrottle
 from rest_framework.views import APIView
 from rest_framework.viewsets import ViewSet
 
-from distlock.web.decorator import GuardOptions
-from distlock.web.guard_options import ALL_BUT_GET
+from distlock.web.guard_options import ALL_BUT_GET, GuardOptions
 from django_distlock import distributed_lock, locks
 from django_distlock.guarding.views import guard_view
 

@@ -18,7 +18,7 @@ from django.views import View
 
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.grants.current import current_grant
-from distlock.web.decorator import GuardOptions
+from distlock.web.guard_options import GuardOptions
 from django_distlock import distributed_lock, locks
 from django_distlock.guarding.views import guard_view
 from tests.django_distlock.event_loop import Counter, held_by_somebody_else, soon, waiting

@@ -13,7 +13,7 @@ from django.views import View
 from rest_framework.views import APIView
 
 from distlock.grants.current import current_grants
-from distlock.web.decorator import GuardOptions
+from distlock.web.guard_options import GuardOptions
 from django_distlock import distributed_lock
 from django_distlock.guarding.views import guard_view
 from tests.django_distlock.guarding.test_every_placement import database

@@ -17,7 +17,7 @@ from rest_framework.routers import SimpleRouter
 from rest_framework.views import APIView, exception_handler
 
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.web.decorator import GuardOptions
+from distlock.web.guard_options import GuardOptions
 from django_distlock import distributed_lock, locks
 from django_distlock.checks.guards import check_names
 from django_distlock.guarding.views import guard_view

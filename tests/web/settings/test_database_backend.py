@@ -4,7 +4,7 @@ import pytest
 
 import distlock
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import GuardOptions
+from distlock.web.guard_options import GuardOptions
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import fence_for
 from distlock.web.settings.problems import find_problems

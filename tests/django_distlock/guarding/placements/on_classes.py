@@ -13,7 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 from django.views.generic import FormView
 
-from distlock.web.decorator import GuardOptions
+from distlock.web.guard_options import GuardOptions
 from django_distlock.guarding.views import guard_view
 from tests.django_distlock.guarding.placements.table import ATOMIC, LOCKED, lock, placement, rule
 from tests.django_distlock.watching import Events

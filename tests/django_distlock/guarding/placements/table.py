@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from distlock.web.decorator import GuardOptions
-from distlock.web.guard_options import ALL_BUT_GET
+from distlock.web.guard_options import ALL_BUT_GET, GuardOptions
 from django_distlock import distributed_lock
 from django_distlock.guarding.views import guard_view
 from tests.django_distlock.watching import Events
