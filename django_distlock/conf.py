@@ -15,7 +15,7 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from distlock.errors import ConfigurationError
-from distlock.web.bodies import DEFAULTS, size_setting
+from distlock.web.request_body import DEFAULTS, size_setting
 from distlock.web.settings.aliases import AliasSettings, contended_status, read, switch, without_settings
 from distlock.web.settings.clients import Clients
 from distlock.web.stale_writes import SETTING as STALE_WRITES
@@ -64,7 +64,7 @@ def refreshes_user() -> bool:
 
 @functools.cache
 def body_size(name: str) -> int:
-    """Return the size that the setting *name* of `distlock.web.bodies` allows, bytes."""
+    """Return the size that the setting *name* of `distlock.web.request_body` allows, bytes."""
     return size_setting(name, getattr(settings, name, DEFAULTS[name]))
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import ParamSpec, TypeVar, Unpack
 
 from distlock.errors import ConfigurationError
-from distlock.fence.passing import refuse_unfit, time_left
+from distlock.fence.transaction import refuse_unfit, time_left
 from distlock.grants.grant import Grant
 from distlock.locks.client import takes
 from distlock.web.decorator import explaining, options_here

@@ -13,7 +13,7 @@ from distlock.errors import LockError
 from distlock.locks.self_deadlock import apart
 from distlock.web.names.sources import where_of
 from django_distlock.conf import warn_without_checks
-from django_distlock.guarding.call import add_server_timing
+from django_distlock.guarding.guarded_call import add_server_timing
 from django_distlock.guarding.request import answer_to, response_of
 from django_distlock.rules import applied, current_plan
 

@@ -32,7 +32,7 @@ from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_ro
 from distlock.web.stack import below as stack_below
 from django_distlock import private
 from django_distlock.conf import clients
-from django_distlock.guarding.call import BEHIND_RULE
+from django_distlock.guarding.guarded_call import BEHIND_RULE
 from django_distlock.guarding.placement import async_in_transaction
 from django_distlock.guarding.transactions import EveryAlias
 from django_distlock.guarding.viewclasses import is_framework, methods_of, usual_methods_of, view_class

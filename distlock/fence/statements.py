@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from distlock.clock import now
 from distlock.errors import ConfigurationError
-from distlock.fence.ending import TRANSACTION_ID, Mark
+from distlock.fence.commit_mark import TRANSACTION_ID, Mark
 from distlock.fence.row import TABLE
 from distlock.fence.trouble import trouble
 

@@ -20,9 +20,9 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.fence.row import TABLE
 from distlock.fence.statements import refuse_shared_rows
 from distlock.terms import READ
-from distlock.web.bodies import DEFAULTS
 from distlock.web.decorator import Guarded, guards_of
 from distlock.web.guard_options import one_database
+from distlock.web.request_body import DEFAULTS
 from distlock.web.settings.aliases import AliasSettings, read
 from distlock.web.settings.clients import fence_for, make_client
 from distlock.web.settings.problems import Kind, find_problems, misspelled, shared_with_caches, uncapped

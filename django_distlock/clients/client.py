@@ -31,7 +31,7 @@ from distlock.web.nesting import block_waiting
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client
 from distlock.web.settings.rows import RowAcquirer, RowLocks
-from django_distlock.clients.pooled import Waiting, wait_for_us, when_idle
+from django_distlock.clients.idle_connections import Waiting, wait_for_us, when_idle
 from django_distlock.guarding import open_transactions
 from django_distlock.guarding.fence import fenced, looking
 from django_distlock.private_of_others import has_thread_of_its_own, request_threads

@@ -33,7 +33,7 @@ from distlock.web.decorator import Guarded
 from distlock.web.sessions import merge
 from distlock.web.stack import UpperGuard, serialises_session
 from django_distlock import private
-from django_distlock.clients.pooled import when_idle
+from django_distlock.clients.idle_connections import when_idle
 from django_distlock.conf import refreshes_session
 
 #: Exceptions that Django answers with a status below 500, for which SessionMiddleware saves the session.

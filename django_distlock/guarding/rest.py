@@ -22,7 +22,7 @@ from distlock.web.decorator import Guarded, When
 from distlock.web.guard_options import GuardOptions, Methods
 from distlock.web.stack import below
 from django_distlock.guarding import viewclasses
-from django_distlock.guarding.call import run
+from django_distlock.guarding.guarded_call import run
 from django_distlock.guarding.placement import Standing, async_in_rest
 from django_distlock.guarding.request import answer_to, keep_body
 from django_distlock.guarding.transactions import SyncTransactions, take_over

@@ -20,7 +20,7 @@ from django.db import connections, transaction
 from distlock.engine.commands import TaskParker, arun
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Grant
-from django_distlock.clients.pooled import give_back, wait_for_us, when_idle
+from django_distlock.clients.idle_connections import give_back, wait_for_us, when_idle
 from django_distlock.guarding import open_transactions
 from django_distlock.guarding.fence import fenced, leaving_no_unused_row
 from django_distlock.private import opt_out, opted_out

@@ -17,7 +17,7 @@ from distlock.web.guard_options import ALL_BUT_GET, GuardOptions, Methods
 from distlock.web.names.sources import where_of
 from distlock.web.results import SkippableCall, refuse_skipping_view
 from distlock.web.stack import below, refuse_unlocked
-from django_distlock.guarding import call
+from django_distlock.guarding import guarded_call
 from django_distlock.guarding.placement import Standing, async_in_transaction, bound_method
 from django_distlock.guarding.request import watching_method
 from django_distlock.guarding.transactions import EveryAlias, SyncTransactions, take_over
@@ -95,7 +95,7 @@ def guard_function(
 
 def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function that replaces *function* and runs it under *guarded*."""
-    note_ninja_exceptions(call.note_raised)
+    note_ninja_exceptions(guarded_call.note_raised)
     owner: object = None
     if (bound := bound_method(guarded.function)) is not None:
         owner = bound.func.__self__
@@ -140,7 +140,11 @@ def _is_written_as_method(function: Callable[..., Any]) -> bool:
 
 
 def _call(
-    guarded: Guarded, every: EveryAlias, standing: Standing, args: call.Arguments, kwargs: call.Keywords
+    guarded: Guarded,
+    every: EveryAlias,
+    standing: Standing,
+    args: guarded_call.Arguments,
+    kwargs: guarded_call.Keywords,
 ) -> Any:
     body = functools.partial(guarded.function, *args, **kwargs)
     ours: EveryAlias | None = None
@@ -151,7 +155,7 @@ def _call(
     if standing.kind == "function":
         attempt = SkippableCall(guarded)
         try:
-            return call.run(guarded, transactions, attempt.body(body), standing, args, kwargs)
+            return guarded_call.run(guarded, transactions, attempt.body(body), standing, args, kwargs)
         except LockError as error:
             if attempt.is_skipped(error):
                 return None
@@ -176,24 +180,28 @@ def _call(
         from django_distlock.guarding import rest
 
         with rest.refusing(guarded, standing.view):
-            return call.run(guarded, transactions, body, standing, args, kwargs)
+            return guarded_call.run(guarded, transactions, body, standing, args, kwargs)
     try:
-        response = call.run(guarded, transactions, body, standing, args, kwargs)
+        response = guarded_call.run(guarded, transactions, body, standing, args, kwargs)
     except LockError as error:
-        return call.respond(guarded, error, standing.request)
+        return guarded_call.respond(guarded, error, standing.request)
     if getattr(response, "streaming", False):
-        call.warn_if_made_later(guarded, response)
+        guarded_call.warn_if_made_later(guarded, response)
     return response
 
 
 async def _acall(
-    guarded: Guarded, every: EveryAlias, standing: Standing, args: call.Arguments, kwargs: call.Keywords
+    guarded: Guarded,
+    every: EveryAlias,
+    standing: Standing,
+    args: guarded_call.Arguments,
+    kwargs: guarded_call.Keywords,
 ) -> Any:
     body = functools.partial(guarded.function, *args, **kwargs)
     if standing.kind == "function":
         attempt = SkippableCall(guarded)
         try:
-            return await call.arun(guarded, attempt.body(body), standing, args, kwargs)
+            return await guarded_call.arun(guarded, attempt.body(body), standing, args, kwargs)
         except LockError as error:
             if attempt.is_skipped(error):
                 return None
@@ -211,9 +219,9 @@ async def _acall(
     if guarded.when is not None and not guarded.when(*args[standing.is_method :], **kwargs):
         return await body()
     try:
-        response = await call.arun(guarded, body, standing, args, kwargs)
+        response = await guarded_call.arun(guarded, body, standing, args, kwargs)
     except LockError as error:
-        return call.respond(guarded, error, standing.request)
+        return guarded_call.respond(guarded, error, standing.request)
     if getattr(response, "streaming", False):
-        call.warn_if_made_later(guarded, response)
+        guarded_call.warn_if_made_later(guarded, response)
     return response

@@ -27,7 +27,7 @@ UserKey = Callable[[], object]
 
 @dataclass(slots=True)
 class FlaskRequest:
-    """A `distlock.web.names.request.Request`, and a `distlock.web.bodies.Body`.
+    """A `distlock.web.names.request.Request`, and a `distlock.web.request_body.Body`.
 
     The body is what the WSGI server gives, before Werkzeug has made a stream of it.
     """

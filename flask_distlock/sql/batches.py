@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, RootTransaction, event
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from distlock.errors import BatchFailed, ConfigurationError, LockLost, OutcomeUnknown
-from distlock.fence.passing import begin_fenced
+from distlock.fence.transaction import begin_fenced
 from distlock.fence.trouble import ends_transaction, says_not_committed
 from distlock.grants.grant import Grant
 from distlock.web.batch import CHECK_DEFERRED, Batch, BatchSeat, CleanUp, refuse_committing, unknown

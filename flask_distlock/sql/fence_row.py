@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from distlock.backends.inspectable import Finding
 from distlock.errors import ConfigurationError, LockError, LockLost
-from distlock.fence import passing
-from distlock.fence.ending import Mark, commits_in_message, of_savepoint, takes_several
+from distlock.fence import transaction as fenced_transaction
+from distlock.fence.commit_mark import Mark, commits_in_message, of_savepoint, takes_several
 from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.row import RolledBack
@@ -69,15 +69,15 @@ def fenced(
             row.open = None
 
     # looks_again=False: `look_again_in` does so before each COMMIT in the block.
-    return passing.begin_fenced(begin, row, grant, left, make_table(bind), looks_again=False)
+    return fenced_transaction.begin_fenced(begin, row, grant, left, make_table(bind), looks_again=False)
 
 
 def look_again_in(session: Session, engine: Engine, grant: Grant, left: Callable[[], float]) -> None:
     """Before COMMIT, raise `OvertakenReader` if a writer has inserted a fence row that *grant* reads."""
     row = FenceConnection(engine, session)
-    if passing.absent_for(grant, row.database):
+    if fenced_transaction.absent_for(grant, row.database):
         row.open = session.connection(bind_arguments={"bind": engine})
-        passing.look_again(row, grant, left)
+        fenced_transaction.look_again(row, grant, left)
 
 
 def fence_again(session: Session, connection: Connection, grant: Grant, left: Callable[[], float]) -> None:
@@ -90,8 +90,11 @@ def fence_again(session: Session, connection: Connection, grant: Grant, left: Ca
     # Without a savepoint PostgreSQL would refuse all statements after a failed one.
     with connection.begin_nested() if row.kind == "postgresql" else nullcontext():
         # The transaction that inserted the fence rows may have been rolled back.
-        missing = [*passing.made_by(grant, row.database), *passing.absent_for(grant, row.database)]
-        passing.pass_fence(row, statements_for(row.kind), grant, left, missing)
+        missing = [
+            *fenced_transaction.made_by(grant, row.database),
+            *fenced_transaction.absent_for(grant, row.database),
+        ]
+        fenced_transaction.pass_fence(row, statements_for(row.kind), grant, left, missing)
 
 
 def create_table(engine: Engine) -> str:
@@ -301,7 +304,7 @@ class Fences:
             watch(connection, fenced.end)
             try:
                 fence_again(session, connection, fenced.grant, fenced.left)
-            except (LockError, passing.Again) as error:
+            except (LockError, fenced_transaction.Again) as error:
                 # Don't raise before COMMIT: the view may only read, having committed all its changes.
                 fenced.refused = error
 
@@ -376,7 +379,7 @@ def transaction(
     grant: Grant, session: Session | scoped_session[Any], engine: Engine | None = None
 ) -> Iterator[None]:
     """See `flask_distlock.transaction`."""
-    passing.refuse_unfit("transaction(grant, session)", grant)
+    fenced_transaction.refuse_unfit("transaction(grant, session)", grant)
     names = ", ".join(map(repr, grant.names))
     found = session() if isinstance(session, scoped_session) else session
     if not isinstance(found, Session):
@@ -391,7 +394,7 @@ def transaction(
             "the session inside the lock."
         )
     grant.check()
-    left = passing.time_left(grant)
+    left = fenced_transaction.time_left(grant)
     bind = engine or found.get_bind()
     if not isinstance(bind, Engine):
         raise ConfigurationError(
@@ -403,7 +406,7 @@ def transaction(
 
     @contextmanager
     def begin() -> Iterator[None]:
-        # passing.begin_fenced() may try several times, and only the last attempt counts.
+        # begin_fenced() may try several times, and only the last attempt counts.
         ended.clear()
         with found.begin():
             try:
@@ -426,13 +429,13 @@ def transaction(
                 "session.begin_nested():' inside the try, around what may fail, or let the error out."
             )
 
-    with passing.begin_fenced(begin, connection, grant, left, make_table(DEFAULT_BIND)):
+    with fenced_transaction.begin_fenced(begin, connection, grant, left, make_table(DEFAULT_BIND)):
         # The loaded objects may have been read before the lock.
         found.expire_all()
         event.listen(found, "before_commit", check)
         try:
             yield
-            # Flush and check here, because the end of passing.begin_fenced() commits what the block has left.
+            # Flush and check here, because the end of begin_fenced() commits what the block has left.
             found.flush()
             check(found)
         finally:

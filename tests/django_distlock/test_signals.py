@@ -18,7 +18,7 @@ from distlock.web.decorator import Guarded
 from distlock.web.guard_options import GuardOptions
 from django_distlock import distributed_lock, locks
 from django_distlock.clients.client import Client as LockClient
-from django_distlock.guarding.call import observer_for
+from django_distlock.guarding.guarded_call import observer_for
 from django_distlock.signals import (
     lock_acquired,
     lock_contended,

@@ -19,8 +19,8 @@ from sqlalchemy.orm import Session
 
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence import statements
-from distlock.fence.passing import OvertakenReader
 from distlock.fence.row import Overtaken, floor_of
+from distlock.fence.transaction import OvertakenReader
 from distlock.grants.grant import Grant
 from distlock.locks.client import Locks
 from distlock.web.settings.aliases import read

@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 
 from distlock import multi_lock
 from distlock.errors import ConfigurationError, LockLost, LockTimeout
-from distlock.fence.passing import OvertakenReader
 from distlock.fence.row import OldEpoch, Overtaken
+from distlock.fence.transaction import OvertakenReader
 from distlock.grants.grant import Fence, Grant
 from distlock.terms import PERMIT, READ, Mode
 from distlock.web.settings.dummy import DummyGrant, DummyLocks

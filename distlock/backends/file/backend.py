@@ -18,7 +18,7 @@ from distlock.backends.file.entries import other_limit, spot_of
 from distlock.backends.file.presence import Presence
 from distlock.backends.file.queues import HIGHEST_FLOOR
 from distlock.backends.file.record_locks import name_of
-from distlock.backends.file.tree import refuse_unusable
+from distlock.backends.file.trusted_directories import refuse_unusable
 from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
 from distlock.errors import BackendUnavailable, ConfigurationError

@@ -17,7 +17,7 @@ from distlock.backends.file import notifications
 from distlock.backends.file.entries import QueueEntry, front, proof_of, spot_of
 from distlock.backends.file.queues import FileQueues, create
 from distlock.backends.file.record_locks import RecordLocks, contender_of, name_of
-from distlock.backends.file.tree import NEW, Tree, read_file, write_file
+from distlock.backends.file.trusted_directories import NEW, Tree, read_file, write_file
 from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from distlock.backends.file import notifications
 from distlock.backends.file.entries import Spot, proof_of, spot_of
 from distlock.backends.file.record_locks import SHARDS, RecordLocks
-from distlock.backends.file.tree import NEW, Tree, read_file, write_file
+from distlock.backends.file.trusted_directories import NEW, Tree, read_file, write_file
 from distlock.backends.latches import LatchRecord, LatchState
 from distlock.errors import BackendUnavailable
 

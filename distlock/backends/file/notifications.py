@@ -16,7 +16,7 @@ from contextlib import suppress
 from distlock.backends.base import Sink
 from distlock.backends.file.directory import Distrusted
 from distlock.backends.file.record_locks import name_of
-from distlock.backends.file.tree import WAKE, Tree
+from distlock.backends.file.trusted_directories import WAKE, Tree
 from distlock.reentrance import backend_thread, no_thread
 
 #: Sent instead of a proof to a holder: one of its holds was broken, or its release was requested.

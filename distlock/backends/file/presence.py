@@ -15,7 +15,7 @@ from distlock.backends.file.entries import QueueEntry, Spot, front, proof_of, sp
 from distlock.backends.file.inspection import PROCESSES, WANTED, Inspector, ReleaseRequests, StatusFile
 from distlock.backends.file.latches import LatchFiles
 from distlock.backends.file.queues import SUFFIX, FileQueues, Holds, Unresponsive
-from distlock.backends.file.tree import NEW, WAKE, Tree
+from distlock.backends.file.trusted_directories import NEW, WAKE, Tree
 from distlock.backends.inspectable import StatusRow
 from distlock.backends.latches import LatchState
 from distlock.errors import BackendUnavailable

@@ -25,7 +25,7 @@ from distlock.backends.base import READ, LockRequest
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.entries import QueueEntry, Spot, front, is_front, parsed, proof_of, spot_of
 from distlock.backends.file.record_locks import SHARDS, RecordLocks, name_of
-from distlock.backends.file.tree import Tree
+from distlock.backends.file.trusted_directories import Tree
 from distlock.errors import BackendUnavailable
 
 _BYTES = 8

@@ -21,7 +21,7 @@ import time
 from types import FrameType
 
 from distlock.backends.file.directory import STATE, Directory
-from distlock.backends.file.tree import Tree
+from distlock.backends.file.trusted_directories import Tree
 from distlock.errors import BackendUnavailable
 
 SHARDS = 256

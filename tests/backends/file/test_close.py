@@ -18,7 +18,7 @@ import distlock
 from distlock.backends.base import LockRequest
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.notifications import FileListener
-from distlock.backends.file.tree import Tree
+from distlock.backends.file.trusted_directories import Tree
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.testing.contenders import Contender, RecordingSink, ask
 from tests.backend_class import backend_class

@@ -24,7 +24,7 @@ from distlock.backends.file.entries import (
 )
 from distlock.backends.file.queues import FileQueues
 from distlock.backends.file.record_locks import RecordLocks
-from distlock.backends.file.tree import Tree
+from distlock.backends.file.trusted_directories import Tree
 from distlock.errors import BackendUnavailable
 from distlock.testing.conformance.closing import opened
 from distlock.testing.contenders import Contender, ask, read

@@ -9,7 +9,7 @@ import pytest
 
 import distlock
 from distlock.web import guard
-from django_distlock.clients.pooled import Waiting
+from django_distlock.clients.idle_connections import Waiting
 from tests.core import test_interrupts as core
 
 

@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client
 
 from django_distlock import distributed_lock, locks
-from django_distlock.clients.pooled import _waits
+from django_distlock.clients.idle_connections import _waits
 from django_distlock.models import FenceRow
 from tests.django_distlock.clients.pool import ALIAS, database, pool, read
 from tests.redis_server import eventually

@@ -17,7 +17,7 @@ from django.test import Client
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.grants.current import current_grant
 from django_distlock import distributed_lock, locks
-from django_distlock.clients import pooled
+from django_distlock.clients import idle_connections
 from tests.django_distlock.event_loop import Counter, held_by_somebody_else, soon, waiting
 
 Serve = Callable[..., Client]
@@ -135,7 +135,7 @@ def test_a_holder_does_not_wait_for_a_thread_that_waits_for_its_lock(
 
     async def watch() -> None:
         if first == "the holder waits":
-            await soon(lambda: bool(pooled._watched))
+            await soon(lambda: bool(idle_connections._watched))
             releasing.set()
 
     async def program() -> list[Any]:
@@ -145,7 +145,7 @@ def test_a_holder_does_not_wait_for_a_thread_that_waits_for_its_lock(
 
     assert asyncio.run(program())[1] == "saved"
     assert not locks.lock("product_1").locked()
-    assert (pooled._waits, pooled._watched) == ({}, {})
+    assert (idle_connections._waits, idle_connections._watched) == ({}, {})
 
 
 def test_a_holder_does_wait_for_a_thread_that_waits_for_another_lock(patient: None) -> None:
@@ -164,7 +164,7 @@ def test_a_holder_does_wait_for_a_thread_that_waits_for_another_lock(patient: No
 
     async def program() -> None:
         selling = asyncio.create_task(sell(1))
-        await soon(lambda: bool(pooled._watched))
+        await soon(lambda: bool(idle_connections._watched))
         go.set()
         await asyncio.wait_for(selling, 10)
 

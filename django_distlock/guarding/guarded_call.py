@@ -13,9 +13,9 @@ from django.utils.asyncio import async_unsafe
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
 from distlock.web import guard
-from distlock.web.bodies import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
 from distlock.web.decorator import Guarded
 from distlock.web.observer import Observer, Signals, Stopwatch, add_header, together
+from distlock.web.request_body import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
 from distlock.web.results import refuse_coroutine, warn_of_stream
 from distlock.web.stack import stacked, upper_guards
 from django_distlock import conf

@@ -13,7 +13,7 @@ from distlock.backends.base import Capabilities, refuse_lacking
 from distlock.clock import now
 from distlock.errors import BackendUnavailable, ConfigurationError, LockLost, LockTimeout
 from distlock.fence import statements as sql
-from distlock.fence.ending import TRANSACTION_ID, Mark, of_savepoint, of_transaction
+from distlock.fence.commit_mark import TRANSACTION_ID, Mark, of_savepoint, of_transaction
 from distlock.fence.issuing import RowGrant
 from distlock.fence.row import Overtaken, ReadStamp, Stamp, floor_of, stamps_of
 from distlock.fence.statements import Connection, Rows, Statements, refuse_shared_rows, statements_for
