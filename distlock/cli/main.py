@@ -1,4 +1,4 @@
-"""The commands together, and ``distlock`` itself."""
+"""The command ``distlock``, and its subcommands, which ``manage.py`` and ``flask`` offer, too."""
 
 from __future__ import annotations
 

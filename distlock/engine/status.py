@@ -214,10 +214,10 @@ class StatusPublisher:
         yield from self._look_up_holders(backend, waits, until)
 
     def _rows(self, queues: Sequence[WaitQueue], now: float) -> tuple[dict[str, StatusRow], list[StatusRow]]:
-        """Return all rows by key, and those of *queues*.
+        """Return the rows to publish by key, and those of *queues* alone, without latches.
 
-        The caller does not own the mutex, because there may be a hundred thousand queues. What changes
-        meanwhile is published next time.
+        The caller does not own the mutex, which it would keep for too long with a hundred thousand queues.
+        What changes meanwhile is published next time.
         """
         at_epoch = time.time() - now
         if abs(at_epoch - self._at_epoch) > 1.0:

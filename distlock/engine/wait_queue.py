@@ -349,7 +349,7 @@ class WaitQueue:
         return waiter
 
     def _hold_of_owner(self, owner: Owner) -> Hold | None:
-        """Return the hold under which *owner* reads or writes. In the queue it would wait for itself."""
+        """Return the hold under which *owner* reads or writes: in the queue, *owner* would wait for itself."""
         for hold in self.holds:
             for grant in hold.grants:
                 waiter = hold.waiter_of(grant)
@@ -493,7 +493,7 @@ class WaitQueue:
             self.release_ended(hold, None)
 
     def mend(self) -> None:
-        """Complete whatever change of this queue was interrupted halfway."""
+        """Complete a change that was interrupted halfway, and release the holds that no caller uses."""
         renewer = self._all.renewer
         for hold in self.holds:
             self.busy = self.busy or self.hold is hold

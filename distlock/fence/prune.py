@@ -52,8 +52,8 @@ def told(rows: int, days: float, dry_run: bool) -> str:
 def prune(begin: Begin, connection: Connection, days: float, make_table: str, dry_run: bool = False) -> int:
     """Delete the rows that nobody has passed for *days*, a few in each transaction, and return how many.
 
-    Locked rows stay. So do rows with a later epoch than the prefix's rows in use, because their floor would
-    shut those out.
+    Locked rows stay. So do rows with a later epoch than the rows in use under their prefix: to delete one
+    raises the floor above the fences in use.
 
     *begin*: opens a transaction of *connection*, and commits it. *make_table*: the remedy for a missing
     table. *dry_run*: only count the rows. Raises `ConfigurationError`; `LockTimeout` if the database stays

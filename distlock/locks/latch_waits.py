@@ -53,7 +53,7 @@ class _Waiter:
         self.where = where
         #: When its time is over, on `distlock.clock.now`.
         self.until = until
-        #: Whether the latch was looked at since it came.
+        #: Whether the latch was looked at since this waiter came.
         self.seen = False
         #: The life of the latch that it waits for, as first seen. The next latch of that name has its own.
         self.life: str | None = None

@@ -197,7 +197,7 @@ def render(answer: Answer, accept: str) -> Rendered:
     return _written(answer, prefers_html(accept))
 
 
-# Outside of debug mode there are few answers, and in a rush thousands get the same one.
+# Outside of debug mode there are few different answers, and in a rush thousands of requests get the same one.
 @functools.lru_cache(maxsize=64)
 def _written(answer: Answer, as_page: bool) -> Rendered:
     headers = {"Cache-Control": "no-store", "Vary": "Accept"}

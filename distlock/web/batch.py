@@ -175,7 +175,7 @@ class Batch(Generic[C]):
         return self._seen_by_others(error) if isinstance(error, Exception) else error
 
     def wait_for_others(self) -> None:
-        """Wait for the members that need the lock after COMMIT, as long as it lasts."""
+        """Wait until no other member needs the lock after COMMIT, or until the lock is lost."""
         while True:
             with self._mutex:
                 if not self._after or self.grant.lost:

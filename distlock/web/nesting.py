@@ -33,7 +33,7 @@ _MOST = 1000
 @dataclass(frozen=True, eq=False, slots=True)
 class _RequestWaiter:
     holds: frozenset[Key]
-    #: The names that it shares with other readers.
+    #: Those of `holds` that it holds for reading.
     reads: frozenset[Key]
     wants: frozenset[Key]
     only_reads: bool

@@ -26,7 +26,7 @@ _KEYS = ("route", "lock", *WORDS, "when", "only_this_route")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule: it locks the view of `route` as a decorator with the options `told` above all others."""
+    """One rule: it locks the view of `route` as a decorator with `options` above all others would."""
 
     #: The framework's name of the view: the URL's name in Django, the endpoint in Flask.
     route: str

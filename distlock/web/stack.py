@@ -139,7 +139,7 @@ def stacked(
 
 
 def refuse_unlocked(guarded: Guarded) -> None:
-    """Raise `ConfigurationError` if *guarded* does not lock this call, and guards above it rely on it."""
+    """Raise `ConfigurationError` if guards above *guarded*, which does not lock this call, rely on it."""
     uppers = _upper.get()
     if uppers and uppers[-1].guarded.below is guarded:
         above = uppers[-1].guarded.options

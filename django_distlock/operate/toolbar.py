@@ -92,7 +92,7 @@ class Statement:
     #: The names of the locks that were held.
     under: tuple[str, ...]
     in_transaction: bool
-    #: "" for the thread that began the request.
+    #: The name of the thread; "" for the thread that began the request.
     thread: str = ""
 
 

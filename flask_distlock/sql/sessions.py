@@ -106,7 +106,7 @@ class Sessions:
                 self.dropped.update(one.grant for one in current_grants() if one.running)
 
     def after_begin(self, session: Session, transaction: SessionTransaction, connection: Connection) -> None:
-        # The beginning of a savepoint is inside a transaction.
+        # SQLAlchemy calls this for savepoints, too, whose transaction was begun before.
         if transaction.parent is None:
             self.changes.begin(transaction, connection)
             if self.fences.open:
@@ -115,7 +115,7 @@ class Sessions:
     def before_commit(self, session: Session) -> None:
         if (required := required_lock.get()) is not None:
             required.refuse()
-        # Nothing is written yet, and nothing will be if this raises: commit() of the view does.
+        # An error here prevents COMMIT: commit() of the view raises it, and nothing is written.
         try:
             session.info[_HELD] = check_held()
             if self.fences.open:

@@ -71,7 +71,7 @@ class Inspector:
         for entry in have:
             with self._tree.opened(WANTED, make=True) as folder, suppress(FileExistsError):
                 create(f"{name_of(entry.contender)}~{entry.proof}", folder)
-            # A process that listens looks for requests when it gets this.
+            # A process that gets this also looks for requested releases.
             notifications.send(self._tree, entry.contender, notifications.BROKEN)
         return bool(have)
 

@@ -10,15 +10,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from distlock import clock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Mode, Queued
 from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchRecord, LatchState
-
-if TYPE_CHECKING:
-    from distlock.backends.memory.backend import MemoryBackend
 
 #: The type of a function that is called with the key of a latch that was opened or deleted.
 Notify = Callable[[str], None]
@@ -29,12 +26,22 @@ WINDOW = 0.5
 POLL = 1.0
 
 
+class Contender(Protocol):
+    """What the service needs of a backend: its name, and to notify it."""
+
+    process: str
+
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None: ...
+    def lost(self, key: str, token: str) -> None: ...
+    def release_requested(self, key: str, token: str) -> None: ...
+
+
 @dataclass
 class RequestEntry:
     """A request of one backend. *seen*: the time of its latest poll."""
 
     request: LockRequest
-    backend: MemoryBackend
+    backend: Contender
     seen: float
 
 
@@ -236,7 +243,7 @@ class MemoryService:
         self.status = StatusTable(now)
         self.latches = LatchTable(now)
 
-    def request(self, request: LockRequest, backend: MemoryBackend) -> Acquired | Queued | Busy:
+    def request(self, request: LockRequest, backend: Contender) -> Acquired | Queued | Busy:
         with self._record(request.key) as record:
             now = self.now()
             mine = record.waiting(request.token)
@@ -257,7 +264,7 @@ class MemoryService:
                 return Busy()
             if mine is None:
                 record.queue.append(RequestEntry(request, backend, now))
-            # Poll again when the window of an unacknowledged hand-off ends.
+            # Poll again when the first hold may end, such as a hand-off that is not acknowledged.
             ends = min((hold.ends for hold in record.holds), default=now)
             return Queued(min(POLL, max(0.0, ends - now) + 0.01))
 
@@ -359,7 +366,7 @@ class MemoryService:
                 hold.notify_wanted()
             return bool(record.holds)
 
-    def leave(self, backend: MemoryBackend) -> None:
+    def leave(self, backend: Contender) -> None:
         """Remove a closed backend from all queues. End the holds that it has not acknowledged."""
         with self.mutex:
             self.status.forget(backend.process)

@@ -51,7 +51,7 @@ def examine(send: Send, most_connections: int, in_cluster: bool, listens: bool) 
         )
     yield from _place(info)
     yield from _format(send)
-    yield _eviction(info, send)
+    yield _check_eviction(info, send)
     yield from _memory(info)
     yield _persistence(info, send)
     yield from _clock(send)
@@ -128,17 +128,19 @@ def _format(send: Send) -> Iterator[Finding]:
                 )
 
 
-def _eviction(info: dict[str, str], send: Send) -> Finding:
+def _check_eviction(info: dict[str, str], send: Send) -> Finding:
     policy = info.get("maxmemory_policy") or config_of(send, "maxmemory-policy")
     if policy is None:
-        return Finding("warning", "eviction", "The server does not tell its maxmemory-policy.", _EVICTION)
+        return Finding(
+            "warning", "eviction", "The server does not tell its maxmemory-policy.", _EVICTION_REMEDY
+        )
     if policy != "noeviction":
         said = f"maxmemory-policy is {policy}: when its memory is full the server may throw locks away."
-        return Finding("warning", "eviction", said, _EVICTION)
+        return Finding("warning", "eviction", said, _EVICTION_REMEDY)
     return Finding("ok", "eviction", "maxmemory-policy is noeviction.")
 
 
-_EVICTION = "Set maxmemory-policy noeviction, or give the locks a server of their own."
+_EVICTION_REMEDY = "Set maxmemory-policy noeviction, or give the locks a server of their own."
 
 
 def _memory(info: dict[str, str]) -> Iterator[Finding]:

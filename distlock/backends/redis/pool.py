@@ -104,7 +104,7 @@ class Pool:
             if self._waiting:
                 self._wake()
             if fresh:
-                self._note_replaced()
+                self._count_reconnection()
             return replies
         raise self._failed(failure, fresh)
 
@@ -270,8 +270,8 @@ class Pool:
         with self._mutex:
             self._broken += 1
 
-    def _note_replaced(self) -> None:
-        """Note that a new connection has served a call. It may replace a broken one."""
+    def _count_reconnection(self) -> None:
+        """Count a reconnection, for metrics, if a new connection that works replaces a broken one."""
         with self._mutex:
             replaces = self._broken > 0
             self._broken -= replaces

@@ -184,7 +184,10 @@ class Subscription:
         self.wait, self.stay_until = self._reader.wait, self._reader.stay_until
 
     def ensure_started(self, deadline: float) -> None:
-        """Subscribe, and wait until *deadline* for the first attempt. Raises `BackendUnavailable`."""
+        """Start the thread that subscribes. Wait until *deadline* for its first attempt, successful or not.
+
+        Raises `BackendUnavailable` if no thread can be started.
+        """
         with self._mutex:
             if not self._closing.is_set and self._thread is None:
                 thread = backend_thread(self.name, self._run)

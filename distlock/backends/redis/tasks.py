@@ -37,7 +37,7 @@ Understand = Callable[[object], Any]
 #: With `_PENDING` replies on an idle connection, replies that have come are read before the next call. At
 #: most `_MOST_PENDING` may be pending after that.
 _PENDING, _MOST_PENDING = 64, 1024
-#: Seconds for which a busy event loop may be late after the deadline of a call.
+#: Seconds after the deadline of a call until its event loop counts as hung.
 _GRACE = 1.0
 
 
@@ -180,7 +180,7 @@ class Pipeline:
             self._loop.add_writer(self._file, self._writable)
 
     def _readable(self) -> None:
-        """Read the replies that have come. The loop calls this."""
+        """Read the replies that have come. The loop calls this, and `_expire` before it fails calls."""
         connection = self._connection
         if connection is None:
             return

@@ -24,9 +24,8 @@ from distlock.backends.zookeeper.failures import Broken, unavailable
 from distlock.backends.zookeeper.inspection import QueueInspector, ZooKeeperStatus
 from distlock.backends.zookeeper.latches import ZooKeeperLatches
 from distlock.backends.zookeeper.leftovers import Leftovers, LockNodes, ZooKeeperReleases
-from distlock.backends.zookeeper.nodes import Node
 from distlock.backends.zookeeper.session import ZooKeeperSession, make_nodes
-from distlock.backends.zookeeper.waiting import Foreign, Waiters, Watcher
+from distlock.backends.zookeeper.waiting import Foreign, Node, Waiters, Watcher
 
 
 class Contenders:

@@ -15,17 +15,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distlock.backends.base import PERMIT, READ, Acquired, LockRequest
+from distlock.backends.base import PERMIT, READ, LockRequest
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.names import encode
-
-if TYPE_CHECKING:
-    from distlock.backends.zookeeper.waiting import Acknowledgement, NodeWatch
 
 #: The folder of the locks, with the number of the format.
 FOLDER = "distlock-1"
@@ -137,54 +133,6 @@ def reading_number_of(czxid: int) -> int:
     """Return a reader's fence: the last one of its node, because it may have been a writer before."""
     span = 1 << SPAN_BITS
     return first_number_of(czxid, span) + span - 1
-
-
-@dataclass(slots=True, eq=False)
-class Node:
-    """One of our nodes in the queue for a lock."""
-
-    request: LockRequest
-    #: The path of the lock's node, and the name of this node below it.
-    parent: str
-    name: str
-    #: The id of its session, with which the node ends.
-    owner: int
-    #: The transaction that made the node.
-    czxid: int
-    #: When the engine last requested or renewed the node's hold.
-    seen: float
-    #: Whether the node has the lock. Other contenders may not delete it then.
-    held: bool = False
-    #: The queue just before the node was made.
-    earlier: Sequence[str] = ()
-    #: Contenders before us that need not acknowledge the lock any more; None until we wait.
-    clear: set[str] | None = None
-    #: Contenders that have been handed the lock and not acknowledged it, and since when.
-    suspects: dict[str, float] = field(default_factory=dict)
-    #: The latest watch, the number of the connection that has it, and whether it says that we may enter.
-    watch: NodeWatch | None = None
-    watched: int = 0
-    called: bool = False
-    #: A writer before us that was downgraded, so that it keeps no readers out.
-    opened: str = ""
-    #: The acknowledgement that was sent before the waiter's next request, if any.
-    acknowledgement: Acknowledgement | None = None
-
-    @property
-    def path(self) -> str:
-        return f"{self.parent}/{self.name}"
-
-    def lapsed(self, now: float) -> bool:
-        """Return whether the node has to go, because the engine has not asked for it for a lifetime."""
-        life = self.request.ttl if self.held else max(self.request.ttl, 4 * POLL)
-        return now > self.seen + life
-
-    def hold(self, request: LockRequest, followed: bool = False, other_limit: int = 0) -> Acquired:
-        """Mark the node as held. Return the answer to *request*, whose mode may differ from the node's."""
-        self.held = True
-        if request.mode == READ:
-            return Acquired(reading_number_of(self.czxid), request.ttl, followed)
-        return Acquired(first_number_of(self.czxid, request.span), request.ttl, other_limit=other_limit)
 
 
 #: The part of a name that marks readers and permits: the text before the number.

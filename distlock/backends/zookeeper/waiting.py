@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,12 +29,11 @@ from kazoo.protocol.serialization import Delete, Exists, GetChildren, GetChildre
 from kazoo.protocol.states import EventType, WatchedEvent
 
 from distlock import clock
-from distlock.backends.base import READ, Queued, Sink
+from distlock.backends.base import READ, Acquired, LockRequest, Queued, Sink
 from distlock.backends.zookeeper import nodes
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.client import ZooKeeperClient
 from distlock.backends.zookeeper.exchanges import Deadline, Exchanges, ZooKeeperReply
-from distlock.backends.zookeeper.nodes import Node
 from distlock.backends.zookeeper.session import ZooKeeperSession
 from distlock.errors import BackendUnavailable, shown_as
 
@@ -43,6 +42,55 @@ _NOBODY = {0, -(2**63)}
 
 
 @shown_as(BackendUnavailable)
+@dataclass(slots=True, eq=False)
+class Node:
+    """One of our nodes in the queue for a lock."""
+
+    request: LockRequest
+    #: The path of the lock's node, and the name of this node below it.
+    parent: str
+    name: str
+    #: The id of its session, with which the node ends.
+    owner: int
+    #: The transaction that made the node.
+    czxid: int
+    #: When the engine last requested or renewed the node's hold.
+    seen: float
+    #: Whether the node has the lock. Other contenders may not delete it then.
+    held: bool = False
+    #: The queue just before the node was made.
+    earlier: Sequence[str] = ()
+    #: Contenders before us that need not acknowledge the lock any more; None until we wait.
+    clear: set[str] | None = None
+    #: Contenders that have been handed the lock and not acknowledged it, and since when.
+    suspects: dict[str, float] = field(default_factory=dict)
+    #: The latest watch, the number of the connection that has it, and whether it says that we may enter.
+    watch: NodeWatch | None = None
+    watched: int = 0
+    called: bool = False
+    #: A writer before us that was downgraded, so that it keeps no readers out.
+    opened: str = ""
+    #: The acknowledgement that was sent before the waiter's next request, if any.
+    acknowledgement: Acknowledgement | None = None
+
+    @property
+    def path(self) -> str:
+        return f"{self.parent}/{self.name}"
+
+    def lapsed(self, now: float) -> bool:
+        """Return whether the node has to go, because the engine has not asked for it for a lifetime."""
+        life = self.request.ttl if self.held else max(self.request.ttl, 4 * nodes.POLL)
+        return now > self.seen + life
+
+    def hold(self, request: LockRequest, followed: bool = False, other_limit: int = 0) -> Acquired:
+        """Mark the node as held. Return the answer to *request*, whose mode may differ from the node's."""
+        self.held = True
+        if request.mode == READ:
+            return Acquired(nodes.reading_number_of(self.czxid), request.ttl, followed)
+        number = nodes.first_number_of(self.czxid, request.span)
+        return Acquired(number, request.ttl, other_limit=other_limit)
+
+
 class Foreign(BackendUnavailable):
     """The lock's node has a child that is no contender, or one that will never leave the queue."""
 
@@ -128,9 +176,10 @@ class Waiters:
     def wait(
         self, node: Node, before: Sequence[str], rivals: Sequence[str], deadline: Deadline
     ) -> Exchanges[Queued | None]:
-        """Watch for the moment when *node* may enter behind *before*, of which *rivals* keep it out.
+        """Watch for the moment when *node* may enter. Return how long to wait before the next poll.
 
-        Return None if the queue has changed. Raises `Foreign` if one of *before* will never go.
+        *before*: the nodes before it. *rivals*: those of *before* that keep it out. Return None if the queue
+        has changed. Raises `Foreign` if one of *before* will never go.
         """
         node.called, node.acknowledgement = False, None
         if node.clear is None:
@@ -156,7 +205,7 @@ class Waiters:
         return Queued(pause)
 
     def lets_in(self, node: Node, rivals: Sequence[str], deadline: Deadline) -> Exchanges[bool]:
-        """Return whether only a writer that was downgraded is among *rivals*, before the reader *node*."""
+        """Return whether *node* reads, and its only rival is a downgraded writer: then `opened` names it."""
         if len(rivals) != 1 or not nodes.is_reader(node.name):
             return False
         asked = [GetData(f"{node.parent}/{rivals[0]}", None)]

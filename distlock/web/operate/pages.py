@@ -256,8 +256,9 @@ class Line:
     #: The holder, or of several the one that has held it longest; None: nobody has held it for long.
     holder: Party | None = None
     mode: Mode = EXCLUSIVE
-    #: How many callers read, or how many permits are out, and the limit of permits; 0: the lock is exclusive.
+    #: The number of readers, or of permits that are out; 0: the lock is exclusive.
     holding: int = 0
+    #: The limit of permits; 0: it is no semaphore, or the limit is unknown.
     limit: int = 0
     #: A latch's original and remaining count.
     total: int | None = None

@@ -260,7 +260,7 @@ def _meaningless(where: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, st
 
 
 def _example(backend: str | None) -> str:
-    """Return an example of LOCATION for *backend*; only its scheme if it needs no more."""
+    """Return an example of LOCATION for *backend*. That is only the scheme, if it needs no more."""
     home = home_of(backend) if backend else None
     return (home and home.example) or "redis://localhost:6379/0"
 

@@ -83,7 +83,7 @@ class _ThisProcess:
 
 
 class RowAcquirer:
-    """Acquires rows. Its grants lock nothing before a transaction passes the fence with them."""
+    """The acquirer of locks that are rows. A grant locks nothing before a transaction passes the fence."""
 
     def __init__(self, settings: AliasSettings, look: Look | None = None) -> None:
         """*look*: see `Look`; None: nobody can look at the rows."""
