@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from django.db import models
 
-from distlock.fence.row import TABLE
+from distlock.fence.stamps import TABLE
 
 
 class FenceRow(models.Model):

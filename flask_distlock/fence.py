@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table
 
-from distlock.fence.row import TABLE
+from distlock.fence.stamps import TABLE
 
 
 def fence_table(metadata: MetaData) -> Table:

@@ -122,7 +122,7 @@ def test_circles_elsewhere_are_of_types_only(package: str) -> None:
 
 PLANTED = {
     "up": ("distlock/locks/lock.py", "from distlock.web.guard import Guard"),
-    "up, in a function": ("distlock/fence/row.py", "def late():\n    import distlock.web.guard"),
+    "up, in a function": ("distlock/fence/stamps.py", "def late():\n    import distlock.web.guard"),
     "up, for types": (
         "distlock/grants/grant.py",
         "if TYPE_CHECKING:\n    from django_distlock.conf import settings",

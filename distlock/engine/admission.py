@@ -28,7 +28,7 @@ SHARE = 0.8
 FEW = 8
 #: How many grants it takes to call one of them a stall: the first grants of a slow queue are all long.
 COMPARABLE = 3
-#: How many gaps between grants are remembered of a name. More grants are expected to take proportionally long.
+#: How many gaps between grants are remembered of a name. More grants are expected to take in proportion.
 MANY = 128
 #: Seconds after which a name that nobody waits for is unknown again: what was slow then may be fast now.
 FORGOTTEN = 30.0

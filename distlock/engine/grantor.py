@@ -181,7 +181,8 @@ class Grantor:
 
         The caller has locked the fence row before it read *number* there. So *number* is from an earlier
         holder, or the lock would have been lost. It is done once for each hold: a second, larger number is
-        from a later holder, so it returns False then, as for a lost hold or an ended grant. All readers of a hold get the raised fence.
+        from a later holder. All readers of a hold get the raised fence. Return False for a second number, a
+        lost hold and an ended grant.
         """
         if self.section.reentered():
             raise refusal()

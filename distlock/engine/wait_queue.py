@@ -349,7 +349,7 @@ class WaitQueue:
         return waiter
 
     def _hold_of_owner(self, owner: Owner) -> Hold | None:
-        """Return the hold under which *owner* reads or writes: in the queue, *owner* would wait for itself."""
+        """Return the hold under which *owner* reads or writes: in the queue it would wait for itself."""
         for hold in self.holds:
             for grant in hold.grants:
                 waiter = hold.waiter_of(grant)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from distlock.engine.commands import Commands
 from distlock.errors import NotHeld
-from distlock.fence.row import Overtaken, ReadStamp, Stamp, stamps_of
+from distlock.fence.stamps import Overtaken, ReadStamp, Stamp, stamps_of
 from distlock.grants.grant import Fence, Grant, GrantWrapper
 from distlock.terms import READ
 

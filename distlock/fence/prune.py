@@ -17,7 +17,7 @@ from typing import TypeVar
 from distlock.backends.inspectable import Finding
 from distlock.clock import now
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.fence.row import TABLE, floor_of
+from distlock.fence.stamps import TABLE, floor_of
 from distlock.fence.statements import DELETE, UPDATE, Connection, Rows, statements_for
 from distlock.fence.trouble import no_table, refuse_table, trouble
 from distlock.grants.grant import Fence

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
 from distlock.errors import ConfigurationError
-from distlock.fence.row import TABLE, key_of
+from distlock.fence.stamps import TABLE, key_of
 from distlock.fence.statements import NUMBER, Connection, Rows
 from distlock.terms import READ
 

@@ -15,7 +15,7 @@ from distlock.errors import BackendUnavailable, ConfigurationError, LockLost, Lo
 from distlock.fence import statements as sql
 from distlock.fence.commit_mark import TRANSACTION_ID, Mark, of_savepoint, of_transaction
 from distlock.fence.issuing import RowGrant
-from distlock.fence.row import Overtaken, ReadStamp, Stamp, floor_of, stamps_of
+from distlock.fence.stamps import Overtaken, ReadStamp, Stamp, floor_of, stamps_of
 from distlock.fence.statements import Connection, Rows, Statements, refuse_shared_rows, statements_for
 from distlock.fence.trouble import has_failed, limit, refuse_table, trouble
 from distlock.grants.current import was_asked_for

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from distlock.errors import ConfigurationError, LockError
-from distlock.fence.row import TABLE
+from distlock.fence.stamps import TABLE
 
 Trouble = Literal["busy", "again", "no table", "old table", "replica", "away"]
 

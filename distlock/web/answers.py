@@ -23,7 +23,7 @@ from distlock.errors import (
     OutcomeUnknown,
     TooManyWaiters,
 )
-from distlock.fence.row import OldEpoch
+from distlock.fence.stamps import OldEpoch
 from distlock.web.names.converters import Malformed
 
 logger = logging.getLogger("distlock")

@@ -17,7 +17,7 @@ from django.core.signals import request_started
 from django.db import connections
 
 from distlock.errors import ConfigurationError, LockError
-from distlock.fence.row import TABLE
+from distlock.fence.stamps import TABLE
 from distlock.fence.statements import refuse_shared_rows
 from distlock.terms import READ
 from distlock.web.decorator import Guarded, guards_of

@@ -22,7 +22,7 @@ from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence.commit_mark import EndedEarly, Mark, commits_in_message, takes_several
 from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
-from distlock.fence.row import RolledBack
+from distlock.fence.stamps import RolledBack
 from distlock.fence.statements import Connection
 from distlock.fence.transaction import Begin, begin_fenced, unless_unused
 from distlock.fence.trouble import ends_transaction

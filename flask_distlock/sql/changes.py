@@ -12,7 +12,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction
 
-from distlock.fence.row import TABLE
+from distlock.fence.stamps import TABLE
 from flask_distlock.private import is_savepoint
 
 #: An execution option of statements that the guard itself sends: whether they may change rows.

@@ -21,7 +21,7 @@ from distlock.fence import transaction as fenced_transaction
 from distlock.fence.commit_mark import Mark, commits_in_message, of_savepoint, takes_several
 from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
-from distlock.fence.row import RolledBack
+from distlock.fence.stamps import RolledBack
 from distlock.fence.statements import statements_for
 from distlock.fence.trouble import ends_transaction, is_failed
 from distlock.grants.grant import Grant

@@ -12,7 +12,7 @@ from django.db import connections
 from sqlalchemy import Engine, MetaData, create_engine, event, make_url, text
 
 from demo_shop import ledger
-from distlock.fence.row import Stamp
+from distlock.fence.stamps import Stamp
 from distlock.grants.grant import Fence
 from flask_distlock.fence import fence_table
 from tests.databases import Databases

@@ -16,7 +16,7 @@ import distlock
 from distlock import Fence, Grant, Locks
 from distlock.backends.memory import MemoryBackend
 from distlock.errors import BackendUnavailable, LockLost
-from distlock.fence.row import OldEpoch, Overtaken
+from distlock.fence.stamps import OldEpoch, Overtaken
 from distlock.testing.waits import engine_of
 from distlock.web.answers import log_level
 from flask_distlock.fence import fence_table

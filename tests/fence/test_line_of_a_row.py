@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence import statements
-from distlock.fence.row import Overtaken, floor_of
+from distlock.fence.stamps import Overtaken, floor_of
 from distlock.fence.transaction import OvertakenReader
 from distlock.grants.grant import Grant
 from distlock.locks.client import Locks

@@ -15,7 +15,7 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.fence.row import OldEpoch, Overtaken
+from distlock.fence.stamps import OldEpoch, Overtaken
 from distlock.grants.grant import Fence, Grant
 from distlock.web.settings.dummy import DummyGrant, DummyLocks
 from flask_distlock.sql.fence_row import fenced

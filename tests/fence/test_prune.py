@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from distlock.errors import ConfigurationError
 from distlock.fence.prune import BATCH
-from distlock.fence.row import OldEpoch, Overtaken, floor_of, key_of
+from distlock.fence.stamps import OldEpoch, Overtaken, floor_of, key_of
 from distlock.fence.trouble import trouble
 from distlock.grants.grant import Fence
 from distlock.web.settings.dummy import DummyLocks

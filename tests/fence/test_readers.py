@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from distlock import multi_lock
 from distlock.errors import ConfigurationError, LockLost, LockTimeout
-from distlock.fence.row import OldEpoch, Overtaken
+from distlock.fence.stamps import OldEpoch, Overtaken
 from distlock.fence.transaction import OvertakenReader
 from distlock.grants.grant import Fence, Grant
 from distlock.terms import PERMIT, READ, Mode

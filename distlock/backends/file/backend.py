@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from distlock import clock
 from distlock.backends.base import READ, Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
+from distlock.backends.file.contender import Presence
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.entries import other_limit, spot_of
-from distlock.backends.file.presence import Presence
 from distlock.backends.file.queues import HIGHEST_FLOOR
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.trusted_directories import refuse_unusable

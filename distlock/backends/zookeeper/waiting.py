@@ -41,7 +41,6 @@ from distlock.errors import BackendUnavailable, shown_as
 _NOBODY = {0, -(2**63)}
 
 
-@shown_as(BackendUnavailable)
 @dataclass(slots=True, eq=False)
 class Node:
     """One of our nodes in the queue for a lock."""
@@ -91,6 +90,7 @@ class Node:
         return Acquired(number, request.ttl, other_limit=other_limit)
 
 
+@shown_as(BackendUnavailable)
 class Foreign(BackendUnavailable):
     """The lock's node has a child that is no contender, or one that will never leave the queue."""
 

@@ -15,7 +15,7 @@ import pytest
 
 from distlock.backends.inspectable import KeyState
 from distlock.fence import row_locks
-from distlock.fence.row import key_of
+from distlock.fence.stamps import key_of
 from distlock.fence.statements import statements_for
 from tests.backends.database.conftest import STOCK, Instance, sell_out
 from tests.databases import Databases, on
