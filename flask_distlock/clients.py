@@ -74,6 +74,10 @@ class BlockGrant(GrantWrapper):
 
     __slots__ = ("_block", "_ended", "_whole")
 
+    # Two blocks may share one kept lock. Each reports its own loss, so the two are not equal.
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     def __init__(self, grant: Grant, block: SessionBlock | EnteredBlock, whole: Self | None = None) -> None:
         super().__init__(grant)
         self._block = block
@@ -162,12 +166,12 @@ _NO_RLOCK = (
 class _OutsideSession(AcquirerWrapper):
     """Acquires locks of *inner*, but raises inside a transaction of the session."""
 
-    def __init__(self, inner: Acquirer, transactions: GuardTransactions) -> None:
+    def __init__(self, inner: Acquirer, transactions: Callable[[], GuardTransactions]) -> None:
         super().__init__(inner)
         self._transactions = transactions
 
     def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
-        self._transactions.refuse_open(names, nested=inside_guard())
+        self._transactions().refuse_open(names, nested=inside_guard())
         with block_waiting(self.namespace, names, seconds, terms.mode) as most:
             return (yield from self._inner.acquire(names, parker, most, terms))
 
@@ -203,7 +207,7 @@ def looking(bind: str | None) -> Iterator[Connection]:
         yield row
 
 
-def row_client(guards: Locks, transactions: GuardTransactions, bind: str | None) -> RowLocks:
+def row_client(guards: Locks, transactions: Callable[[], GuardTransactions], bind: str | None) -> RowLocks:
     """Return the client ``locks["alias"]`` for a lock that is a row of the bind *bind*.
 
     *guards*: the client of the same alias that guards use. The ``with`` block of a lock is a transaction of
@@ -211,6 +215,6 @@ def row_client(guards: Locks, transactions: GuardTransactions, bind: str | None)
     """
 
     def begin(grant: Grant, left: Callable[[], float]) -> AbstractContextManager[object]:
-        return transactions.begin(grant, bind, left)
+        return transactions().begin(grant, bind, left)
 
     return RowLocks(_OutsideSession(guards.acquirer, transactions), guards.timeout, begin, _NO_RLOCK)

@@ -135,8 +135,7 @@ class DistLock(DefaultAlias):
         state.watch(current_app)
         if settings.row_is_lock:
             # The lock ends with the block's transaction, so it can't outlive the block.
-            transactions = state.transactions(BLOCK, False, None)
-            return row_client(guards, transactions, bind_of(settings.fence))
+            return row_client(guards, lambda: state.transactions(BLOCK, False, None), bind_of(settings.fence))
         return Locks(SessionAcquirer(guards.acquirer, state), guards.timeout)
 
     @takes(LockOptions)

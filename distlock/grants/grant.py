@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
-from weakref import WeakSet
 
 from distlock.engine.commands import Commands, arun, run
 from distlock.errors import ConfigurationError
@@ -33,7 +32,7 @@ class Grant(ABC):
             print(grant.fence.number)   # larger than that of every earlier grant of the name
     """
 
-    __slots__ = ("__weakref__", "timeout")
+    __slots__ = ("__weakref__", "_vouched", "timeout")
 
     #: The timeout of its acquisition, seconds; -1: no limit.
     timeout: float
@@ -94,7 +93,7 @@ class Grant(ABC):
     @property
     def committed(self) -> bool:
         """Whether a fenced transaction was committed under it, which stands even if the lock is lost."""
-        return self in _committed
+        return getattr(self, "_vouched", False)
 
     @abstractmethod
     def remaining(self) -> float:
@@ -147,7 +146,7 @@ class Grant(ABC):
 
     def _vouch(self) -> None:
         """Note that a fenced transaction was committed under it: see `committed`."""
-        _committed.add(self)
+        self._vouched = True
 
     def _is_followed(self) -> bool:
         """Return whether the next local waiter could share this grant in a batch now."""
@@ -205,9 +204,6 @@ class Grant(ABC):
 
 #: Called in a separate thread with a grant whose release somebody has requested.
 OnReleaseRequested = Callable[[Grant], object]
-
-#: The grants under which a fenced transaction was committed.
-_committed: WeakSet[Grant] = WeakSet()
 
 
 class GrantWrapper(Grant):

@@ -305,7 +305,7 @@ class Locks:
     ) -> tuple[tuple[str, ...], float | None, Terms]:
         known = HoldOptions if method == "semaphore" else LockOptions
         if unknown := options.keys() - known.__annotations__.keys():
-            refuse_unknown(method, unknown, inspect.signature(getattr(Locks, method)).parameters)
+            refuse_unknown(method, unknown, inspect.signature(getattr(self, method)).parameters)
         if not names:
             raise TypeError(f"{method}() needs at least one name, for example {method}('product_1').")
         # Each name once, and in one order for all callers, so that they never deadlock.

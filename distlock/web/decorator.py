@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar, Unpack
+from weakref import WeakKeyDictionary
 
 from distlock.errors import ConfigurationError
 from distlock.web.guard_options import GuardOptions, Methods, Words, refuse_async
@@ -65,8 +66,8 @@ class Guarded:
         self.below: Guarded | None = None
         #: Whether another guard has it as `below`.
         self.is_below = False
-        #: Whether it locks a request, by the view and the HTTP method. A face keeps here what it has found.
-        self.locks_at: dict[tuple[object, str], bool | None] = {}
+        #: Whether it locks a request, by view and then by HTTP method. A face keeps here what it has found.
+        self.locks_at: WeakKeyDictionary[Any, dict[str, bool | None]] = WeakKeyDictionary()
         #: The views whose streamed responses were logged.
         self.streams_told: set[str] = set()
 

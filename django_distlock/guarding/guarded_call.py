@@ -67,7 +67,7 @@ def run(
             return body()
 
     session = None if http is None else session_under(guarded, http, uppers)
-    refreshes = conf.refreshes_user()
+    refreshes = http is not None and conf.refreshes_user()
 
     def compare_first(grant: Grant) -> None:
         try:

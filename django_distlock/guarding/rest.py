@@ -26,7 +26,12 @@ from django_distlock.guarding.guarded_call import run
 from django_distlock.guarding.placement import Standing, async_in_rest
 from django_distlock.guarding.request import answer_to, keep_body
 from django_distlock.guarding.transactions import SyncTransactions, take_over
-from django_distlock.private_of_others import call_handler_through, dispatch_through, handle_exceptions_by
+from django_distlock.private_of_others import (
+    call_handler_through,
+    dispatch_through,
+    django_request,
+    handle_exceptions_by,
+)
 
 #: The attribute of a request with its guards until dispatch() of the view begins, the outermost first.
 _GUARDS = "_distlock_guards"
@@ -246,7 +251,7 @@ def _guard_handler(
                     return body()
             return body()
         with refusing(guarded, view):
-            standing = Standing("handler", rest_request, request, view, is_method)
+            standing = Standing("handler", rest_request, django_request(rest_request), view, is_method)
             seen = (view, *given) if is_method else given
             # run() may set `compare_first`, for this call only.
             return run(guarded, copy(transactions), body, standing, seen, kwargs)

@@ -98,12 +98,7 @@ def locked_as_view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, An
     if not has_request_context() or request.endpoint is None:
         return None
     view = private.views_of(current_app).get(request.endpoint)
-    place = view, request.method
-    try:
-        locks = guarded.locks_at[place]
-    except KeyError:
-        locks = None if view is None else _locks(guarded, view, request.method)
-        guarded.locks_at[place] = locks
+    locks = None if view is None else _known(guarded, view, request.method)
     if locks is None and view is not None and args and isinstance(args[0], View) and class_of(view) is None:
         # A class with its own as_view() may make views that don't refer to it.
         here = guarded in guards_of(type(args[0]).dispatch_request)
@@ -111,6 +106,19 @@ def locked_as_view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, An
     if locks and guarded.when is not None:
         return bool(guarded.when(request, **kwargs))
     return locks
+
+
+def _known(guarded: Guarded, view: Callable[..., Any], method: str) -> bool | None:
+    """Return what `_locks` returns. Remember it for the usual methods, as long as *view* is in use."""
+    try:
+        known = guarded.locks_at.setdefault(view, {})
+    except TypeError:  # no weak reference to *view*
+        return _locks(guarded, view, method)
+    if method not in known:
+        if method.lower() not in private.METHOD_NAMES:
+            return _locks(guarded, view, method)
+        known[method] = _locks(guarded, view, method)
+    return known[method]
 
 
 def _locks(guarded: Guarded, view: Callable[..., Any], method: str) -> bool | None:

@@ -68,6 +68,10 @@ class KeptLock(Kept):
     #: Why a COMMIT was refused, or None.
     refused: LockLost | None = field(default=None, init=False)
     rest: ExitStack = field(default_factory=ExitStack, init=False)
+    #: Whether the transaction belongs to a test around the request.
+    joined: bool = False
+    #: Called at the end of the request.
+    at_end: Callable[[], object] = field(default_factory=lambda: lambda: None, init=False)
 
     @property
     def with_request(self) -> bool:
@@ -91,20 +95,14 @@ class KeptLock(Kept):
 
     def end(self) -> None:
         """Roll back the open transaction and release the lock, at the end of the request."""
+        self.at_end()
         with self.rest, self.fencing:
             try:
-                if self.session is not None and self.session.in_transaction():
-                    self._roll_back(self.session)
+                if self.session is not None and (self.changed or not self.joined):
+                    self.session.rollback()
             except Exception:
                 # The connection is broken, and the transaction has ended with it.
                 logger.exception("db.session could not be rolled back at the end of the request.")
-
-    def _roll_back(self, session: Session) -> None:
-        from flask_distlock.sql.changes import joins
-
-        # The transaction may belong to a test around the request.
-        if self.changed or not joins(session):
-            session.rollback()
 
     def problem(self) -> LockError | None:
         """Return the error that replaces the response, or None if the call's work was committed."""

@@ -30,10 +30,6 @@ from flask_distlock.sql.fence_row import Fenced, Fences, Left, fenced
 #: The events of SQLAlchemy that `Sessions` has methods for.
 _EVENTS = ("after_begin", "before_commit", "after_commit")
 
-#: The keys in the ``info`` of a session for the locks that wait for its transaction, the innermost first, and
-#: for the grants under which it is about to commit.
-_KEPT, _HELD = "distlock_kept", "distlock_held"
-
 
 class Sessions:
     """The sessions that one ``db.session`` makes. Several apps may share it."""
@@ -48,6 +44,10 @@ class Sessions:
         self.dropped: WeakSet[Grant] = WeakSet()
         #: Sessions with changes whose app context is being torn down.
         self._leaving: WeakSet[Session] = WeakSet()
+        #: The locks that each session keeps in its request.
+        self.kept: WeakKeyDictionary[Session, list[KeptLock]] = WeakKeyDictionary()
+        #: The grants under which each session is about to commit.
+        self._held: WeakKeyDictionary[Session, Sequence[CurrentGrant]] = WeakKeyDictionary()
         #: The transaction that was open when the view of a request began, and the statements sent in it.
         self._before_view: WeakKeyDictionary[Request, tuple[SessionTransaction | None, Work]] = (
             WeakKeyDictionary()
@@ -117,16 +117,16 @@ class Sessions:
             required.refuse()
         # An error here prevents COMMIT: commit() of the view raises it, and nothing is written.
         try:
-            session.info[_HELD] = check_held()
+            self._held[session] = check_held()
             if self.fences.open:
                 self.fences.refuse_commit(session, self.changes.known)
         except LockLost as error:
-            for kept in session.info.get(_KEPT, ()):
+            for kept in self.kept.get(session, ()):
                 kept.refused = error
             raise
 
     def after_commit(self, session: Session) -> None:
-        held = session.info.pop(_HELD, ())
+        held = self._held.pop(session, ())
         if session.in_nested_transaction():
             return
         self._leaving.discard(session)
@@ -136,8 +136,14 @@ class Sessions:
                 self.committed.add(one.grant)
         if self.fences.open:
             self.fences.committed(session)
-        for kept in session.info.get(_KEPT, ()):
+        for kept in self.kept.get(session, ()):
             kept.committed = True
+
+    def transaction_ended(self, session: Session, transaction: SessionTransaction) -> None:
+        """Release the locks that wait for the end of *transaction*, an outermost one of *session*."""
+        if transaction.parent is None:
+            for kept in tuple(self.kept.get(session, ())):
+                kept.transaction_ended()
 
     def _is_current(self, session: Session) -> bool:
         return session is self.current()
@@ -157,12 +163,6 @@ def sessions_of(session: scoped_session[Session]) -> Sessions:
             found.follow()
             setattr(session, _SESSIONS, found)
     return found
-
-
-def _transaction_ended(session: Session, transaction: SessionTransaction) -> None:
-    if transaction.parent is None:
-        for kept in tuple(session.info.get(_KEPT, ())):
-            kept.transaction_ended()
 
 
 def refuse_opened(
@@ -304,13 +304,14 @@ class SessionTransactions:
             changed=self._changed,
             committed_inside=current.grant in self.sessions.committed,
             until_transaction=not by_request,
+            joined=session is not None and joins(session),
         )
         if session is not None:
-            locks = session.info.setdefault(_KEPT, [])
+            locks = self.sessions.kept.setdefault(session, [])
             locks.append(kept)
-            kept.rest.callback(locks.remove, kept)
+            kept.at_end = lambda: locks.remove(kept)
             if not by_request:
-                event.listen(session, "after_transaction_end", _transaction_ended)
+                event.listen(session, "after_transaction_end", self.sessions.transaction_ended)
         return request.keep(current, kept)
 
     def _leave_to_request(self, session: Session) -> bool:

@@ -17,7 +17,7 @@ import pytest
 
 from distlock.backends.file.latches import LatchFiles
 from distlock.backends.file.record_locks import RecordLocks
-from distlock.testing import conformance, fixtures
+from distlock.testing import conformance, fixtures, waits
 from distlock.testing.conformance import processes
 
 def the_dead_live_on(patch):
@@ -37,6 +37,7 @@ def plant(monkeypatch):
         # It makes callers wait: not for long.
         monkeypatch.setattr(processes, "PATIENCE", 3.0)
         monkeypatch.setattr(fixtures, "PATIENCE", 3.0)
+        monkeypatch.setattr(waits, "PATIENCE", 3.0)
         globals()[bug](monkeypatch)
 
 class TestKilled(conformance.KilledConformance):

@@ -231,9 +231,14 @@ class FileBackend:
         try:
             try:
                 presence.locks.heal()
-                return call(presence)
-            finally:
-                presence.end()
+                result = call(presence)
+            except BaseException:
+                # The error of the call matters more than one of its end.
+                with suppress(OSError):
+                    presence.end()
+                raise
+            presence.end()
+            return result
         except OSError as error:
             raise self._directory.explain(error) from error
 

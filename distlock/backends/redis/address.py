@@ -211,7 +211,9 @@ class ClusterAddress:
     """Some nodes of a cluster: ``redis+cluster://[user:password@]host[:port][,host…][?…]``."""
 
     def __init__(self, url: str) -> None:
-        scheme, self._login, hosts, more = _several(url)
+        # As urlsplit() does: a line of a file ends with a newline.
+        bare = url.translate({9: None, 10: None, 13: None}).removesuffix("#")
+        scheme, self._login, hosts, more = _several(bare)
         if scheme not in ("redis+cluster", "rediss+cluster"):
             self._refuse("?", "Write redis+cluster://host:port,host:port, or rediss+cluster:// for TLS.")
         # An unquoted special character in the password ends the host part early.

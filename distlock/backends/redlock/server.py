@@ -83,7 +83,8 @@ class Server:
         self._begin()
 
     def _begin(self) -> None:
-        self._mutex = threading.Lock()
+        #: Re-entrant, because a finaliser may take it in the thread that owns it.
+        self._mutex = threading.RLock()
         self._workers: dict[int, _Worker] = {}
         #: The last failure; None: the last call succeeded.
         self._failure: BackendUnavailable | None = None

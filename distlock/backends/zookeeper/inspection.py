@@ -91,9 +91,9 @@ class QueueInspector:
         parent = nodes.lock_path(self._base, key)
         while names := run(self.queue(key, deadline)):
             first = [GetData(f"{parent}/{name}", None) for name in names[:_SOME]]
-            for place, answer in enumerate(self._session.ask(first, deadline, NoNodeError)):
+            for place, answer in enumerate(self._session.ask(first, deadline, KazooException)):
                 if not isinstance(answer, NoNodeError):
-                    return _state_of(names[place:], answer)
+                    return _state_of(names[place:], self._session.checked(answer))
             if clock.now() >= deadline:
                 moving = KazooTimeoutError(f"the queue below {parent} moves faster than it can be read")
                 raise unavailable(self._session.address, moving)
@@ -143,9 +143,9 @@ class QueueInspector:
         parent = nodes.lock_path(self._base, key)
         names = state.names[: state.holders]
         requests = [GetData(f"{parent}/{name}", None) for name in names]
-        found = self._session.ask(requests, deadline, NoNodeError)
+        found = self._session.ask(requests, deadline, KazooException)
         for name, said in zip(names, found, strict=True):
-            if not isinstance(said, NoNodeError) and _number(name, said) == number:
+            if not isinstance(said, NoNodeError) and _number(name, self._session.checked(said)) == number:
                 # Sent once: a repetition after a broken connection can't tell who deleted the node.
                 deletion = [Delete(f"{parent}/{name}", -1)]
                 (answer,) = run(self._session.exchanging(deletion, deadline, NoNodeError))

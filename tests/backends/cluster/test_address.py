@@ -38,3 +38,8 @@ def test_a_password_that_is_not_encoded_is_not_shown(user: str, password: str) -
     with pytest.raises(ConfigurationError, match="write %40 for @") as refused:
         distlock.connect(f"redis+cluster://{user}{password}@{HOSTS}")
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("end", ["/\n", "/0\n", "/0#", "\r\n"])
+def test_the_end_of_a_line_in_a_file_of_settings_is_ignored(end: str) -> None:
+    distlock.connect(f"redis+cluster://{HOSTS}{end}")

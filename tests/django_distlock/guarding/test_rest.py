@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -264,3 +265,19 @@ def test_a_dispatch_of_ones_own_that_goes_on_is_locked(serve: Serve, asked: list
 
     assert serve(lock(Counted).as_view()).post("/product/1").data == "sold"
     assert asked == ["granted"]
+
+
+def test_a_view_that_passes_another_request_on_reads_its_body(serve: Serve) -> None:
+    class Copying(APIView):
+        authentication_classes = ()
+        permission_classes = ()
+
+        def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+            return super().initialize_request(copy.copy(request), *args, **kwargs)
+
+        def post(self, request: Request, id: int) -> Response:
+            return Response(request.data)
+
+    client = serve(distributed_lock("product_<int:id>")(Copying).as_view())
+    response = client.post("/product/1", {"count": 7}, content_type="application/json")
+    assert (response.status_code, response.json()) == (200, {"count": 7})

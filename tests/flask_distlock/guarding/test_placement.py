@@ -5,12 +5,14 @@ import gc
 import inspect
 import logging
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from flask import Flask
 from flask.views import MethodView
+from werkzeug.routing import Rule
 
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock, distributed_lock
@@ -269,3 +271,39 @@ def test_a_site_that_handles_all_errors_is_told_in_the_log(
     assert app.test_client().get("/").text == "never mind"
     (line,) = (record for record in caplog.records if "answers no request" in record.message)
     assert line.levelno == logging.CRITICAL
+
+
+def test_a_guarded_helper_keeps_no_app_alive() -> None:
+    @distributed_lock("helper")
+    def helper() -> str:
+        return "done"
+
+    def served() -> weakref.ref[Flask]:
+        app = Flask("shop")
+        app.config["DISTLOCK"] = "memory://"
+        locks = DistLock(app)
+        app.add_url_rule("/", view_func=lambda: helper() + app.name, endpoint="index")
+        assert app.test_client().get("/").text == "doneshop"
+        with app.app_context():
+            locks["default"].close()
+        return weakref.ref(app)
+
+    apps = [served() for _ in range(3)]
+    gc.collect()
+    assert [app() for app in apps] == [None] * 3
+
+
+def test_methods_that_a_client_invents_are_not_remembered() -> None:
+    @distributed_lock("helper")
+    def helper() -> str:
+        return "done"
+
+    app = Flask("shop")
+    app.config["DISTLOCK"] = "memory://"
+    DistLock(app)
+    app.url_map.add(Rule("/", endpoint="any"))
+    app.endpoint("any")(lambda: helper())
+    for number in range(30):
+        assert app.test_client().open("/", method=f"M{number}").text == "done"
+    remembered = helper.__distlock__.locks_at.values()  # type: ignore[attr-defined]
+    assert not any(remembered)
