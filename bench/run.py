@@ -83,7 +83,7 @@ class BenchRun:
 
     @property
     def about(self) -> dict[str, str]:
-        """What the figures depend on, and how long each finished row took."""
+        """The circumstances of the figures, and the time that each finished row took."""
         rows = ", ".join(f"{row} {seconds:.0f}" for row, seconds in self.took.items())
         lasted = {"took": f"{sum(self.took.values()) / 60:.1f} min; in seconds: {rows}"} if rows else {}
         return {**self.setting, **lasted}

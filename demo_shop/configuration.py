@@ -29,7 +29,7 @@ class Configuration:
     instance: str = "shop"
     #: ``sqlite:////absolute/path``, ``postgresql://user@host/name`` or ``mysql://user@host/name``.
     database: str = f"sqlite:///{VAR / 'shop.sqlite3'}"
-    #: What keeps buyers apart: a key of `demo_shop.guards.GUARDS`.
+    #: The guard that keeps buyers apart: a key of `demo_shop.guards.GUARDS`.
     guard: str = "none"
     #: Where the distributed lock lives: ``LOCATION`` of ``DISTLOCK``, or ``database``.
     lock: str = (VAR / "locks").as_uri()

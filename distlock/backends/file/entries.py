@@ -26,7 +26,7 @@ _PERMITS = re.compile(r"-([0-9]{1,19})of([0-9]{1,19})")
 
 
 class Wants(NamedTuple):
-    """What an entry requests: the mode, and the permits."""
+    """The mode and the permits that an entry requests."""
 
     #: The text behind the proof in the file's name.
     text: str
@@ -190,7 +190,7 @@ def _permitted(line: list[QueueEntry]) -> Iterator[QueueEntry]:
     room = True
     for entry in line:
         if not entry.held:
-            # Nobody overtakes a waiter, not even one who wants fewer permits.
+            # A caller that wants fewer permits does not overtake a waiter, either.
             room = room and out + entry.wants.permits <= entry.wants.limit
             if not room:
                 continue

@@ -44,7 +44,7 @@ class Tree:
         self._directory = directory
         self._mkdir = mkdir
         self._opened: dict[int, _Opened] = {}
-        #: What the last successful check saw: the user, and the status of each directory.
+        #: The user and the status of each directory at the last successful check.
         self._good: tuple[int, Sequence[tuple[float, ...]]] | None = None
         self._group: int | None = None
         self._base = self._keep(_walk(directory, mkdir), directory.path)

@@ -27,7 +27,7 @@ POLL = 1.0
 
 
 class Contender(Protocol):
-    """What the service needs of a backend: its name, and to notify it."""
+    """A backend as the service sees it: it has a name, and can be notified."""
 
     process: str
 
