@@ -1,4 +1,7 @@
-"""The lock of one guard: with ``ON_BACKEND_DOWN``, the fence's row while the lock service is away."""
+"""The lock of one guarded call.
+
+With ``"ON_BACKEND_DOWN": "run"`` the fence's row is the lock while the lock service does not answer.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ logger = logging.getLogger("distlock")
 class GuardLock:
     """The lock that one call of a guard takes.
 
-    Its end never raises for a lost lock, because the view's answer stands after COMMIT. A ``with`` around it
-    on one of its names does not refuse it: a site's test may hold the lock, and look how its guarded view
-    answers in the same thread.
+    Its release never raises for a lost lock: after COMMIT the view's answer is valid. Unlike other locks, it
+    waits for a name that a ``with`` block around it holds, although that is a self-deadlock: a site's test
+    may hold the lock, and call the guarded view in the same thread to see how it answers.
 
     Args:
         client: The client whose lock service has the lock.
@@ -53,7 +56,7 @@ class GuardLock:
             timeout = client.timeout
         if timeout == -1:
             timeout = math.inf
-        #: In the one order for everybody.
+        #: Sorted: all callers acquire names in the same order, so that they don't deadlock.
         self._names = tuple(sorted(set(names)))
         self._terms = terms or namespace.terms
         in_rings = around and self._terms.mode != PERMIT
@@ -63,21 +66,21 @@ class GuardLock:
         self._acquirer: Acquirer = client.acquirer
 
     def fall_back_on(self, standby: Locks) -> None:
-        """Lock rows of *standby* while the lock service does not answer."""
+        """Lock rows of *standby* instead if the lock service does not answer."""
         self._namespaces.append(standby.namespace)
         self._acquirer = _RowMeanwhile(self._acquirer, standby.acquirer, self.left)
 
     def tell_waits(self, tell: OnContended) -> None:
-        """Have *tell* called when it has to wait."""
+        """Call *tell* if the caller has to wait."""
         self._acquirer = Contended(self._acquirer, tell)
 
     def end_with(self, other: GuardLock) -> None:
-        """Wait no longer than *other*, whose time runs already."""
+        """Shorten the wait to end no later than that of *other*, whose time runs already."""
         self._deadline = min(self._deadline, other._deadline)
         self._wait = max(0.0, min(self._wait, self.left()))
 
     def left(self) -> float:
-        """Return the rest of the timeout, seconds."""
+        """Return how many seconds of the timeout are left; it may be negative."""
         return self._deadline - now()
 
     def refuse_awaited(self) -> None:
@@ -130,13 +133,13 @@ class GuardLock:
         return blocks.timed_out(self._namespaces[0], self._names, self._wait, stopped_loop)
 
     def _abandon(self, parker: Parker, error: BaseException) -> None:
-        """Leave nothing of a wait behind that was interrupted or refused."""
+        """Remove everything of the caller with *parker*, whose acquisition ended in *error*."""
         for namespace in self._namespaces:
             namespace.abandon(self._names, parker, error)
 
 
 class _RowMeanwhile(AcquirerWrapper):
-    """An acquirer that asks *rows* while the lock service of *inner* does not answer.
+    """An acquirer that acquires from *rows* if the lock service of *inner* does not answer.
 
     *left*: returns the seconds that the caller may still wait.
     """

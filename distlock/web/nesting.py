@@ -1,9 +1,9 @@
-"""Guards inside guards with other names: callers that hold one lock and wait for another may deadlock.
+"""Keeps nested guards from deadlocks: their callers hold one lock while they wait for another.
 
-Each guard takes its names in one order, which is the same in all processes. In each circle of waiting callers
-at least one asks against this order. Inside one process the circle is seen, and the caller that would close
-it is refused at once. Between processes, a caller that asks against the order waits only for half of its
-time-out, so that the others go on.
+All names have one order, which is the same in all processes. If callers wait for each other in a circle, at
+least one of them asks against the order: for a name that comes before one that it holds. Inside one process,
+the caller that would close a circle is refused at once. Circles of several processes are not seen, so a
+caller that asks against the order waits only for half of its time-out. Then the other callers can go on.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from distlock.terms import EXCLUSIVE, PERMIT, READ, Mode
 
 logger = logging.getLogger("distlock")
 
-#: The locks of one name.
+#: One lock: the identity of its namespace, and its name.
 Key = tuple[object, str]
 
-#: The most pairs of nested names that are remembered as logged: clients may choose names.
+#: The most warnings about nested names. Each is logged once, but clients may choose names.
 _MOST = 1000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _RequestWaiter:
     holds: frozenset[Key]
-    #: Those of `holds` that it holds for reading.
+    #: The locks in `holds` that the caller holds for reading.
     reads: frozenset[Key]
     wants: frozenset[Key]
     only_reads: bool
@@ -52,7 +52,7 @@ _books = threading.RLock()
 def patience(
     namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant], seconds: float
 ) -> float:
-    """Return how many of the *seconds* of the time-out to wait for *names* while *around* is held."""
+    """Return how long to wait for *names*: *seconds*, or half of that if *around* has a later name."""
     if seconds > 0 and _against_the_order(namespace, names, around) is not None:
         return seconds / 2
     return seconds
@@ -66,11 +66,12 @@ def waiting(
     mode: Mode = EXCLUSIVE,
     in_order: bool = False,
 ) -> Iterator[None]:
-    """Register the wait for *names*, in the block, while *around* is held.
+    """Register, during the block, that the caller waits for *names* and holds *around*.
 
     Raises `LockTimeout` if that would close a circle of callers that wait for each other. A caller that waits
-    for a permit is in no circle, because it waits for no certain holder. *in_order*: the site has chosen this
-    order, as in a stack of guards.
+    for a permit is in no circle, because it waits for no certain holder. Logs a warning, once for the same
+    guards, if the caller asks against the order, unless *in_order*: the site has chosen the order, as in a
+    stack of guards.
     """
     if mode == PERMIT:
         yield
@@ -105,7 +106,7 @@ def waiting(
 
 @contextmanager
 def block_waiting(namespace: Namespace, names: Sequence[str], seconds: float, mode: Mode) -> Iterator[float]:
-    """Do what `waiting` does, for a ``with`` block inside a guard. The block gets how many seconds to wait.
+    """Do what `waiting` does, for a lock that guarded code acquires itself. Yield the seconds to wait for it.
 
     A caller that does not wait (*seconds* is 0) is in no circle.
     """
@@ -132,7 +133,7 @@ def _closes_circle(me: _RequestWaiter) -> bool:
 def _against_the_order(
     namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant]
 ) -> CurrentGrant | None:
-    """Return a grant of *around* with a name that comes after one of *names* in the order."""
+    """Return a grant of *around* with a name that comes after one of *names* in the order, else None."""
     wanted = min(_rank(namespace, name) for name in names)
     for one in around:
         if any(_rank(one.namespace, name) > wanted for name in one.grant.names):
@@ -141,7 +142,7 @@ def _against_the_order(
 
 
 def _tell_once(namespace: Namespace, names: Sequence[str], outer: CurrentGrant) -> None:
-    # Names that differ only in their numbers are of the same guards.
+    # Names that differ only in their numbers come from the same guards.
     kind = tuple(re.sub(r"\d+", "0", name) for name in (*outer.grant.names, "", *names))
     with _books:
         if kind in _told or len(_told) >= _MOST:

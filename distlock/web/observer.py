@@ -16,7 +16,7 @@ from distlock.operate.looking import Party
 
 
 class Observer(Protocol):
-    """Observes one guard. It must not raise: the view's answer would be lost, and the lock stay held."""
+    """Observes one guard. Its methods must not raise: the error would take the place of the view's answer."""
 
     def acquired(self, grant: Grant, waited: float) -> None:
         """The lock was granted after *waited* seconds."""
@@ -25,7 +25,7 @@ class Observer(Protocol):
         """The guard has to wait. *holder*: the holder as far as this process knows; None: it knows none."""
 
     def refused(self, names: Sequence[str], error: LockError, waited: float) -> None:
-        """The lock was not granted: *error* says why."""
+        """The lock was not granted, after *waited* seconds. *error* says why."""
 
     def released(self, grant: Grant, held: float) -> None:
         """The lock was released after *held* seconds; also if it had been lost before."""
@@ -35,7 +35,7 @@ Send = Callable[..., object]
 
 
 class Signals:
-    """The observer that sends signals about one guard in one call. *about*: further keywords for each."""
+    """An observer that sends signals about one call of a guard. *about*: arguments of every signal."""
 
     def __init__(self, acquired: Send, contended: Send, refused: Send, released: Send, **about: Any) -> None:
         self._acquired = acquired
@@ -58,7 +58,7 @@ class Signals:
 
 
 class Watch:
-    """Measures the times of one guard in one call, and tells its observer."""
+    """Measures the times of one call of a guard, and notifies its observer."""
 
     def __init__(self, observer: Observer, names: Sequence[str]) -> None:
         self._observer = observer
@@ -67,16 +67,16 @@ class Watch:
         self._grant: Grant | None = None
 
     def contended(self, holder: Party | None) -> None:
-        """Tell that the guard has to wait: see `distlock.listening.OnContended`."""
+        """Notify the observer that the guard has to wait: see `distlock.listening.OnContended`."""
         self._observer.contended(self._names, holder)
 
     def granted(self, grant: Grant) -> None:
-        """Tell that *grant* was granted. A row is granted with its transaction: see `begun`."""
+        """Notify the observer of *grant*, unless its lock is a row, which `begun` reports."""
         if not grant.held_by_transaction:
             self._acquired(grant)
 
     def begun(self, grant: Grant) -> None:
-        """Tell that the transaction under *grant* has begun."""
+        """Notify the observer of *grant* if its lock is a row, because its transaction has begun only now."""
         if self._grant is None:
             self._acquired(grant)
 
@@ -88,7 +88,10 @@ class Watch:
 
 @contextmanager
 def watching(observer: Observer | None, names: Sequence[str]) -> Iterator[Watch | None]:
-    """Tell *observer* of the lock that is taken in the block. The block gets a `Watch`; None: no observer."""
+    """Notify *observer* if the lock is refused in the block, and of its release at the end of the block.
+
+    Yield the `Watch` that the block has to call about a wait and the grant; None: there is no observer.
+    """
     if observer is None:
         yield None
         return
@@ -135,7 +138,7 @@ HEADER = "Server-Timing"
 
 
 class Stopwatch:
-    """The observer that measures how long one guard waited and held, seconds."""
+    """An observer that measures how many seconds one guard waited for its lock, and held it."""
 
     def __init__(self) -> None:
         self.waited: float | None = None
@@ -153,7 +156,7 @@ class Stopwatch:
         self.held = held
 
     def header(self, existing: str = "") -> str:
-        """Return the value of ``Server-Timing``, after *existing*; "" if nothing was measured.
+        """Return *existing*, a value of ``Server-Timing``, with the measured times appended.
 
         Nothing is measured if an outer guard held all names already.
         """
@@ -172,7 +175,7 @@ class Headers(Protocol):
 
 
 def add_header(stopwatches: Iterable[Stopwatch], headers: Headers) -> None:
-    """Add what *stopwatches*, those of one request, have measured to *headers*."""
+    """Add the times of *stopwatches*, one for each guard of a request, to *headers*."""
     for stopwatch in stopwatches:
         if value := stopwatch.header(headers.get(HEADER, "")):
             headers[HEADER] = value

@@ -1,4 +1,4 @@
-"""Merges two states of a session, for both faces."""
+"""Merges stored changes into a session that was loaded earlier, for Django and Flask."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from copy import deepcopy
 from typing import Any
 
-#: The setting that switches off that sessions are read again under the lock.
+#: The setting that says whether guards read sessions again under the lock; True by default.
 REFRESH_SESSION = "DISTLOCK_REFRESH_SESSION"
 
 _MISSING = object()
@@ -19,7 +19,7 @@ def merge(
     *,
     ours_first: bool = False,
 ) -> None:
-    """Bring the changes from *before* to *fresh* into *content*. *before* is None: bring all of *fresh*.
+    """Apply the changes from *before* to *fresh* to *content*. If *before* is None, make it equal to *fresh*.
 
     Lists, dicts and sets are changed in place, because other code may refer to them. *ours_first*: a key that
     *content* has changed since *before* stays as it is, even if *fresh* has changed it, too.
@@ -34,7 +34,10 @@ def merge(
 
 
 def _put(holder: MutableMapping[Any, Any], key: object, value: Any) -> None:
-    """Set *key* of *holder* to *value*. A dict, list or set that is there is changed in place."""
+    """Set *key* of *holder* to *value*, or remove it for `_MISSING`.
+
+    A dict, list or set is changed in place if *value* has the same type.
+    """
     there = holder.get(key, _MISSING)
     if value is _MISSING:
         holder.pop(key, None)

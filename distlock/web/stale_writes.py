@@ -1,8 +1,8 @@
-"""What the detectors of stale writes share: the site's lines, the outermost lock, the warning, the switch.
+"""The parts that the detectors of stale writes for Django and for SQLAlchemy share.
 
-A write is stale if its row was loaded before the outermost lock and is saved under the lock: what another
-request has written in between is overwritten, or was not looked at. The detectors are on in debug mode and in
-`distlock.testing.race`.
+A write is stale if its row was loaded before the outermost lock and is saved under the lock: it overwrites
+what another request has written in between, or does not consider it. By default the detectors are on in debug
+mode and in `distlock.testing.race`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from distlock.terms import PERMIT
 
 logger = logging.getLogger("distlock")
 
-#: The setting of both frameworks.
+#: The name of the setting, in both frameworks: see `mode_of`.
 SETTING = "DISTLOCK_STALE_WRITES"
 
 Mode = Literal["warn", "raise", "off"]
@@ -58,14 +58,14 @@ _STANDARD = sysconfig.get_path("stdlib")
 _OWN = str(Path(__file__).parents[2])
 _OURS = tuple(f"{_OWN}/{package}/" for package in ("distlock", "django_distlock", "flask_distlock"))
 _INSTALLED = ("/site-packages/", "/dist-packages/")
-#: The code that calls views and middlewares. Lines further out are of the server or of a test.
+#: The code that calls views and middlewares. Frames outside of it belong to the server or to a test.
 _CALLERS = (
     "/django/core/handlers/",
     "/django/test/client.py",
     "/flask/app.py",
     "/werkzeug/serving.py",
 )
-#: Packages that load and save rows for other code, and are passed over.
+#: Packages that load and save rows for other code. The search for a line skips them.
 _MAPPERS = ("/django/db/", "/django/dispatch/", "/sqlalchemy/", "/flask_sqlalchemy/")
 
 #: Code that runs, in this thread, what a coroutine awaits.
@@ -75,9 +75,9 @@ Awaiting = Callable[[], Iterator[FrameType]]
 
 
 def this_place(awaiting: Awaiting | None = None) -> CodeLine:
-    """Return the innermost running line of the site's own code; if there is none, that of a library.
+    """Return the innermost line on the stack that is the site's own; if there is none, that of a library.
 
-    *awaiting*: continues the search if this thread works for a coroutine.
+    *awaiting*: where to search if this thread works for a coroutine.
     """
     library: FrameType | None = None
     frame: FrameType | None = sys._getframe(1)
@@ -103,7 +103,7 @@ def _line_of(frame: FrameType) -> CodeLine:
 
 
 _Kind = Literal["site", "library", "caller", "bridge", "between"]
-#: The kind of a file's code, cached because each loaded row asks for it.
+#: The kind of the code in each file, cached because it is needed for each loaded row.
 _kinds: dict[str, _Kind] = {}
 
 
@@ -122,7 +122,7 @@ def _kind_of(file: str) -> _Kind:
 
 
 def this_read(awaiting: Awaiting | None = None) -> Read:
-    """Return a `Read` of this moment."""
+    """Return a `Read` with the present time and `this_place`."""
     return Read(now(), this_place(awaiting))
 
 
@@ -141,7 +141,7 @@ class Outermost:
 def outermost() -> Outermost | None:
     """Return the outermost lock around the running code, or around the code that started it; else None.
 
-    A semaphore excludes nobody, so it does not count.
+    A semaphore does not count, because several callers may be inside at once.
     """
     held = [grant for grant in blocks.held_around() if grant.mode != PERMIT]
     if not held:
@@ -150,7 +150,7 @@ def outermost() -> Outermost | None:
     return Outermost(first.names, first.since)
 
 
-# -- telling ----------------------------------------------------------------------------------------------
+# -- reports ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +185,10 @@ class _Race:
         self.told: dict[tuple[CodeLine, CodeLine], StaleWrite] = {}
 
 
-#: The latest report, so that a loop under one lock does not fill the log.
+#: The latest report: `Outermost.since` and its two lines. A loop under one lock must not fill the log.
 _last: tuple[float, CodeLine, CodeLine] | None = None
 _races: list[_Race] = []
-#: Each turns the detector of one framework on or off, as the settings and the races want it.
+#: The functions that turn each framework's detector on or off: see `add_face`.
 _faces: list[Callable[[], None]] = []
 _mutex = threading.RLock()
 
@@ -196,7 +196,8 @@ _mutex = threading.RLock()
 def tell(write: Write, *, raises: bool) -> None:
     """Raise `StaleWrite` for *write* if *raises*, else log a warning.
 
-    The same two lines are logged once under one lock, and once in a race.
+    A report is not logged if the latest one had the same lock and lines, or if a running race has met the
+    same lines before.
     """
     global _last
     if raises:
@@ -216,9 +217,10 @@ def tell(write: Write, *, raises: bool) -> None:
 
 
 def mode_of(setting: object, debug: bool) -> Mode:
-    """Return the mode for *setting*, the value of `SETTING`; None: warn in debug mode and in races.
+    """Return the mode for *setting*, the value of `SETTING`.
 
-    Raises `ConfigurationError`.
+    None: "warn" in debug mode and in races, else "off". While a race with a mode of its own runs, "off" is
+    "warn", too. Raises `ConfigurationError` for any other value.
     """
     if setting is not None and setting not in get_args(Mode):
         raise ConfigurationError(
@@ -231,17 +233,18 @@ def mode_of(setting: object, debug: bool) -> Mode:
 
 
 def add_face(update: Callable[[], None]) -> None:
-    """Have *update* called when a race begins or ends: see `mode_of`."""
+    """Call *update* whenever a race begins or ends, because that may change what `mode_of` returns."""
     with _mutex:
         _faces.append(update)
 
 
 @contextmanager
 def in_race(mode: Mode | None) -> Iterator[None]:
-    """Turn the detectors on in the block, which is a race.
+    """Run the block as a race, with the detectors on.
 
-    *mode*: "raise": the end of the block raises the first `StaleWrite`; "off": nothing is turned on; None: as
-    the settings say, else "warn".
+    *mode*: "warn": log stale writes, even if the settings say "off"; "raise": also raise the first
+    `StaleWrite` at the end of the block; "off": change nothing; None: do as the settings say, by default
+    "warn".
     """
     if mode == "off":
         yield
