@@ -1,4 +1,4 @@
-"""The locks of one process in a server whose advisory locks belong to sessions."""
+"""The backend for a database server whose advisory locks belong to sessions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from distlock.numbers import LONG, check_count, check_seconds
 
 T = TypeVar("T")
 
-#: Seconds between two polls of a waiter that has no session to wait in.
+#: Seconds between two polls of a waiter that has no session to wait in, on average.
 _NO_SESSION = 0.1
 #: Seconds between two checks whether the server has put a new waiter into its queue.
 _QUEUED_SOON = 0.001
@@ -37,9 +37,10 @@ class SQLBackend:
 
     Args:
         url: Where the server is.
-        io_timeout: The longest time of a call, in seconds.
+        io_timeout: The longest time of a call to the server, in seconds.
         ack_window: Seconds for which a hold lasts that was handed off and not acknowledged.
-        max_connections: How many sessions may wait, beside the main one.
+        max_connections: How many sessions may be open beside the main one, for waits or for holds with
+            another ttl.
         pools_sessions: Whether a proxy before the server gives each connection a session of its own until
         the connection ends.
     """
@@ -143,7 +144,7 @@ class SQLBackend:
         return self._call(release, request, deadline) or False
 
     def has_ended(self, request: LockRequest) -> bool:
-        """Return whether the session is over: see `distlock.backends.optional.SeesEnd`."""
+        """Return whether the session of *request* is over: see `distlock.backends.optional.SeesEnd`."""
         session = self._pool.of(request)
         return session is None or session.has_ended()
 
@@ -159,7 +160,7 @@ class SQLBackend:
     def _call(
         self, call: Callable[[SQLSession, float], T], request: LockRequest, deadline: float
     ) -> T | None:
-        """Return the result of *call* with the session of *request*; None if that session has ended."""
+        """Return the result of *call* with the session of *request*; None if it has none, or lost it."""
         deadline = self._by(deadline)
         with self._dialect.translating_errors():
             if (session := self._pool.of(request)) is not None:
@@ -215,7 +216,8 @@ class SQLBackend:
     def _begin(self) -> None:
         self.process = secrets.token_hex(8)
         self._pool = SessionPool(self._dialect, self._max_connections, self._io_timeout, self._ack_window)
-        # Closes the sessions of a backend that is dropped without close(). At exit, the system does.
+        # This closes the sessions of a backend that is dropped without close(). At exit, the operating system
+        # closes them.
         self._finalizer = weakref.finalize(self, self._pool.close_later)
         self._finalizer.atexit = False
 
@@ -228,7 +230,8 @@ class SQLBackend:
         if session.connection.since is None:
             session.start_waiting()
         while not session.connection.is_answered():
-            # The server may have granted the lock, and not answered yet. Then this call returns the lock.
+            # The server may have granted the lock, and not answered yet. Ask, so that this request gets the
+            # lock, and not only the next one.
             execute = self._executing(deadline)
             granted = self._dialect.has_granted(execute, session.waiting[1], session.number)
             if granted is not None or now() >= deadline:
@@ -239,7 +242,10 @@ class SQLBackend:
         return True
 
     def _hold_in(self, session: SQLSession, request: LockRequest, deadline: float) -> SessionHold | None:
-        """End the wait of *request*, if any, and return its hold. The caller is in a block of `_using`."""
+        """End the wait of *request*, if any. Return its hold; None: it has none.
+
+        The caller is in a block of `_using`.
+        """
         if session.waiting is not None and not self._end_wait(session, deadline):
             return None
         return session.holds.get(request.key)
@@ -253,8 +259,8 @@ class SQLBackend:
                 if self._dialect.cancel_wait(execute, session.waiting[1], session.number):
                     return session.finish_cancelled_wait(deadline)
             except BaseException:
-                # If the server still grants the lock, the lock ends when the server notices that the
-                # session is gone.
+                # Close the session: if the server still grants the lock, the lock ends when the server
+                # notices that the session is gone.
                 self._pool.discard(session)
                 raise
         session.finish_wait(deadline)
@@ -276,7 +282,7 @@ class SQLBackend:
         """
 
         def execute(text: str) -> list[Rows]:
-            # The number of calls is not bounded, so each has a timeout of its own.
+            # There may be any number of calls, so each has a timeout of its own.
             by = self._by(deadline)
             session = self._pool.main(by)
             with self._using(session, by):

@@ -1,4 +1,4 @@
-"""The protocol of a connection to a database, whatever the library, and its errors."""
+"""The protocol of a connection to a database server, which is the same for all libraries, and its errors."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Protocol
 
 #: The rows of one statement.
 Rows = list[list[str | None]]
-#: The event of a socket whose peer has shut its side. Without this event, on other systems than Linux, only a
-#: reset is noticed at once. Any other end is noticed by the next renewal.
+#: The poll event of a socket whose peer has closed its side; 0 on systems without it, such as macOS. There,
+#: only a reset is noticed at once; the next renewal notices any other end.
 ENDED = getattr(select, "POLLRDHUP", 0)
 
 
 def poll(fileno: int, events: int, seconds: float) -> int:
-    """Wait for *events* of a socket, for at most *seconds*. Return the events that came."""
+    """Wait up to *seconds*, and up to an hour, for *events* of a socket. Return those that came; 0: none."""
     poller = select.poll()
     poller.register(fileno, events)
     found = poller.poll(max(0, math.ceil(min(seconds, 3600.0) * 1000)))
@@ -23,7 +23,7 @@ def poll(fileno: int, events: int, seconds: float) -> int:
 
 
 class ServerError(Exception):
-    """The server answered with an error."""
+    """The server answered with an error. *code*: PostgreSQL's SQLSTATE, MySQL's number, or ""."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -31,30 +31,31 @@ class ServerError(Exception):
 
 
 class SessionLost(Exception):
-    """The session broke or ended, and its locks with it."""
+    """The session could not be opened, broke, or ended. Its locks end with it."""
 
 
 class ServerConnection(Protocol):
-    """One connection, used by one thread at a time, that never blocks beyond a deadline.
+    """One connection to a server. One thread at a time uses it.
 
-    Its methods raise `TimeoutError`, `ServerError` or `SessionLost`. After a `TimeoutError` the answer is
-    still to come.
+    Its methods raise `TimeoutError`, `ServerError` or `SessionLost`. They raise `TimeoutError` if the answer
+    has not come by *deadline*, a time by `distlock.clock.now`; MySQL's, if it has not begun. The answer is
+    then still pending.
     """
 
     #: When the unanswered statements were sent; None: no answer is pending.
     since: float | None = None
-    #: The descriptor of its socket, also when that is closed.
+    #: The descriptor of the socket. It keeps its number after a close.
     fileno: int
 
     @property
     def is_closed(self) -> bool:
-        """Return whether this side has closed it, for example because an interrupt left half an answer."""
+        """Whether the connection is closed or known to be broken. An interrupt in an answer may close it."""
 
     def call(self, statements: str, deadline: float) -> list[Rows]:
-        """Return the rows of each of the *statements*."""
+        """Send *statements*, and return the rows of each."""
         if self.since is not None:
-            # The pending answer is for a call that timed out, whose caller knows that the outcome is
-            # unknown.
+            # Read and drop the answer to an earlier call that timed out. The caller of that one knows that
+            # its outcome is unknown.
             with suppress(ServerError):
                 self.answer(deadline)
         self.send(statements)
@@ -63,12 +64,18 @@ class ServerConnection(Protocol):
     def send(self, statements: str) -> None: ...
 
     def is_answered(self) -> bool:
-        """Return whether the answer to what was sent has begun to arrive. Does not block."""
+        """Return whether the answer to the statements that were sent has begun to arrive. Does not block.
+
+        Raises `SessionLost` if the session has ended.
+        """
 
     def answer(self, deadline: float) -> list[Rows]:
-        """Return the rows of the statements that were sent. Raise the first error after reading all."""
+        """Wait for the pending answer, and return the rows of each statement.
+
+        An error of a statement is raised when the whole answer is read.
+        """
 
     def close(self) -> None: ...
 
     def forget(self) -> None:
-        """Close our copy of the socket in a forked child, without ending the parent's session."""
+        """In a forked child, close its copy of the socket without ending the parent's session."""

@@ -1,4 +1,4 @@
-"""What the databases share: locks, errors with remedies, and the protocol of a dialect."""
+"""The protocol of a dialect, which is the SQL of one database, and the errors that all dialects share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from distlock.backends.inspectable import Finding
 from distlock.backends.sql.connection import Rows, ServerConnection, ServerError, SessionLost
 from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 
-#: Executes statements in one session, and returns the rows of each.
+#: A function that executes statements in one session, and returns the rows of each.
 Execute = Callable[[str], list[Rows]]
 
 _PREPARE = (
@@ -28,7 +28,7 @@ _REMEDIES = (
 
 
 class RowMissing(ServerError):
-    """The server's row of the name is gone, or belongs to another name."""
+    """The row that was cached for a name is gone, or its id belongs to another name now."""
 
     def __init__(self) -> None:
         super().__init__("", _OLD_ROW)
@@ -36,10 +36,11 @@ class RowMissing(ServerError):
 
 @dataclass(frozen=True, slots=True)
 class ServerLock:
-    """The lock of a name, as the server knows it. Both fields are SQL."""
+    """The lock of a key, as it is written in SQL."""
 
+    #: On PostgreSQL, the number of the name's row; on MariaDB and MySQL, a digest, to be put in quotes.
     id: str
-    #: The key: the name with its prefix.
+    #: The literal of the key, which is the name with its prefix.
     name: str
 
 
@@ -52,9 +53,9 @@ class SessionStatus:
     session: int
     #: Seconds that it has waited; None: it has the lock.
     waited: float | None
-    #: The server's description of the session, for people.
+    #: A description of the session, for operators.
     description: str
-    #: The host and pid of its process; "" and 0 if the process does not tell them.
+    #: The host and pid of the session's process; "" and 0 if the server does not know them.
     host: str = ""
     pid: int = 0
 
@@ -62,18 +63,20 @@ class SessionStatus:
 class Dialect(Protocol):
     """The SQL of one database, for the server at *url*.
 
-    A method that takes *execute* runs statements in one session, and raises what `ServerConnection` does.
+    A method that takes *execute* runs statements with it, and raises what `ServerConnection` does. `take`,
+    `accept`, `release` and `raise_fence` need the session that has the lock; the others take any session.
 
-    *pools*: whether a proxy in between is known to pool whole sessions.
+    *pools*: whether the site says that a proxy before the server pools whole sessions.
     """
 
     #: The name of the database, for errors.
     database: ClassVar[str]
-    #: The exceptions of the database's library, beside those of a `ServerConnection`.
+    #: The base class of the exceptions of the database's library.
     library_errors: ClassVar[type[Exception]]
-    #: A remedy, and the codes of the errors that it mends, or parts of their texts. The first match counts.
+    #: Each has a remedy, and the codes, or parts of the texts, of the errors that it mends. The first match
+    #: counts.
     remedies: ClassVar[tuple[tuple[str, ...], ...]]
-    #: The codes of errors that don't pass, what the server lacks then, and the remedy.
+    #: By the code of an error that does not pass by itself: what the server lacks, and the remedy.
     lacking: ClassVar[dict[str, tuple[str, str]]]
     #: The entry of `lacking` for a server without our tables.
     TABLES: ClassVar[tuple[str, str]] = ("what locks need", _PREPARE)
@@ -85,14 +88,20 @@ class Dialect(Protocol):
         self.pools = pools
 
     def open(self, deadline: float, patience: float, waits: bool) -> tuple[ServerConnection, int]:
-        """Open a session, and return it with the server's id. Raise if the server can't keep locks.
+        """Open a session. Return its connection, and the id that the server has for it.
 
-        A statement may take *patience* seconds: a session is not idle during a statement, and could
-        otherwise keep the locks of a process that hangs. *waits*: the session waits, without that bound.
+        *patience*: the longest time of a statement, in seconds. Without this bound a process that hangs in a
+        statement would keep its locks, because its session is not idle. *waits*: the session is made for
+        waits, and has no such bound. Raises `ConfigurationError` or `BackendUnavailable` if the server can't
+        keep locks.
         """
 
     def lock_of(self, key: str, execute: Execute, make: bool) -> ServerLock | None:
-        """Return the lock of *key*, or None if nobody has locked it yet and *make* is False."""
+        """Return the lock of *key*.
+
+        If the lock is identified by a row of the table, and there is none yet, insert it, or return None if
+        *make* is False.
+        """
 
     def forget(self) -> None:
         """Forget cached locks, which may be wrong by now."""
@@ -100,21 +109,22 @@ class Dialect(Protocol):
     def take(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int | None:
         """Take the lock if it is free and no session waits for it.
 
-        Return the first of *span* new fence numbers; None: the lock is not free. Once it has the lock, the
-        session ends when it has been idle for *ttl* seconds. After a `ServerError` it may have the lock.
+        Return the first of *span* new fence numbers; None: the lock is not free. Once the session has the
+        lock, the server ends the session when it has been idle for *ttl* seconds. After a `ServerError` the
+        session may have the lock.
         """
 
     def accept(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int:
-        """Do the same as `take` for a lock that the session got by waiting."""
+        """Set the lease to *ttl* seconds, and return a number as `take` does, for a lock got by waiting."""
 
     def wait(self, lock: ServerLock, window: float) -> str:
         """Return the statements that wait for the lock.
 
-        If a granted lock is not accepted within *window* seconds, it ends with its session.
+        If the lock is granted, and not accepted within *window* seconds, the server ends the session.
         """
 
     def check_granted(self, answer: list[Rows]) -> None:
-        """Raise `ServerError` unless *answer*, the answer to `wait`, says that the lock is ours."""
+        """Raise `ServerError` unless *answer*, the one to `wait`, says that the lock was granted."""
 
     def release(self, execute: Execute, lock: ServerLock, last: bool) -> bool:
         """Release the lock. Return whether the session had it.
@@ -123,7 +133,7 @@ class Dialect(Protocol):
         """
 
     def raise_fence(self, execute: Execute, lock: ServerLock, have: int, number: int, span: int) -> int:
-        """Reserve *span* fence numbers above *number*. Return the first. Later ones are larger.
+        """Reserve *span* fence numbers above *number*, and return the first. Later reservations are larger.
 
         *have*: the hold's number, which is not above *number*. Raises `ConfigurationError` if the server
         can't count so far.
@@ -133,7 +143,10 @@ class Dialect(Protocol):
         """Return True if *session* has the lock, False if it waits, None if it does neither yet."""
 
     def cancel_wait(self, execute: Execute, lock: ServerLock, session: int) -> bool:
-        """End the wait of *session*. Return False, and change nothing, if it has the lock."""
+        """End the wait of *session*. Return False, and change nothing, if it has the lock.
+
+        After True it may still have the lock, if that was granted at the same moment.
+        """
 
     def is_locked(self, execute: Execute, lock: ServerLock) -> bool:
         """Return whether any session holds the lock."""
@@ -153,12 +166,12 @@ class Dialect(Protocol):
     def examine(self, execute: Execute, sessions: int) -> Iterator[Finding]:
         """Yield findings: see `distlock.backends.inspectable.Examinable`.
 
-        *sessions*: how many sessions one of our processes may open.
+        *sessions*: how many sessions one process of distlock may open.
         """
 
     @contextmanager
     def translating_errors(self) -> Iterator[None]:
-        """Turn exceptions of the block into the errors that callers get."""
+        """Turn exceptions of the block into the errors that callers get. Forget the locks at `RowMissing`."""
         try:
             yield
         except (ServerError, SessionLost, TimeoutError, self.library_errors) as error:

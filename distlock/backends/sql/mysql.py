@@ -1,4 +1,4 @@
-"""Locks in a MariaDB or MySQL server: locks of GET_LOCK, in sessions of their own.
+"""Locks in a MariaDB or MySQL server: locks of GET_LOCK, in sessions that are opened for locks only.
 
 The server's name of a lock is a digest. A table counts the fences of each name.
 """
@@ -21,9 +21,9 @@ from distlock.errors import ConfigurationError
 
 #: The first MySQL in which a session may hold several locks. Every MariaDB in use has version 10 or later.
 _OLDEST = (5, 7, 5)
-#: The handshake has only this many bits of a session's id.
+#: The handshake has a session's id modulo this number.
 _HANDSHAKE_IDS = 2**32
-#: The largest number that leaves room for later ones in the table.
+#: The largest number to which a fence may be raised. The table's bigint has room for later numbers.
 _MOST = 2**62
 _NO_SUCH_THREAD = "1094"
 
@@ -42,14 +42,14 @@ _MAKE = (
     "name text CHARACTER SET utf8mb4 NOT NULL, "
     "number bigint NOT NULL) ENGINE = InnoDB"
 )
-#: Returns a row if the table exists. Without the right to make tables, `_MAKE` fails even if it exists.
+#: Returns a row if the table exists: then `_MAKE` fails, too, for a user without the right to make tables.
 _IS_MADE = (
     "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() "  # noqa: S608
     f"AND table_name = '{_TABLE}'"
 )
-#: Asks a new session who it is. Some proxies themselves answer CONNECTION_ID() if it is asked for alone.
+#: Asks for the server's version and the session's id. Alone, CONNECTION_ID() is answered by some proxies.
 _WHO = "SELECT VERSION(), CONNECTION_ID(), @@GLOBAL.read_only; SHOW SESSION STATUS LIKE 'Ssl_cipher'"
-#: Asks for what the health check needs. Any user may.
+#: Returns what the health check needs. Any user may send it.
 _SETTINGS = (
     "SHOW VARIABLES WHERE Variable_name IN "
     "('version', 'innodb_flush_log_at_trx_commit', 'max_connections', 'wsrep_on'); "
@@ -243,7 +243,7 @@ class MySQLDialect(Dialect):
 
 
 class MySQLBackend(SQLBackend):
-    """The server at ``mysql://user:password@host:3306/database``: see `SQLBackend`.
+    """The backend for the server at ``mysql://user:password@host:3306/database``: see `SQLBackend`.
 
     The server counts in whole seconds, so *ack_window* and the lease are rounded up.
     """
@@ -252,12 +252,12 @@ class MySQLBackend(SQLBackend):
 
 
 def _literal(text: str) -> str:
-    """Return *text* as SQL that means the same in every sql_mode."""
+    """Return *text* as an SQL literal that means the same in every sql_mode."""
     return f"_utf8mb4 X'{text.encode().hex()}'"
 
 
 def _idle(seconds: float) -> str:
-    """Return the statement that ends the session after *seconds* without a statement, rounded up."""
+    """Return a statement: let the session end after *seconds*, rounded up, without another statement."""
     return f"SET SESSION wait_timeout = {math.ceil(seconds)}"
 
 
@@ -288,7 +288,7 @@ def _number_in(answer: list[Rows]) -> int:
 
 
 def _read_sessions(execute: Execute, which: str) -> Iterator[SessionStatus]:
-    """Yield the sessions at the locks whose rows of the table meet the condition *which*."""
+    """Yield the holders, then the waiters, of the locks whose rows meet the condition *which*."""
     holders, waiters = execute(f"{_HOLDERS}; {_WAITERS}".format(which=which))
     for name, session, user, host, *waits in (*holders, *waiters):
         about = f"{session} of MySQL" + (f", for {user} at {host}" if host else "")

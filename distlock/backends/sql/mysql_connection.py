@@ -57,7 +57,7 @@ class MySQLAddress:
             _refuse(f"has ssl_disabled beside {', '.join(tls)}: leave out either.")
         #: Whether the server has to speak TLS.
         self.encrypted = bool(tls)
-        #: The arguments for PyMySQL, which without parameters of TLS uses TLS if the server offers it.
+        #: The arguments for PyMySQL. If the URL has no TLS parameters, it uses TLS if the server offers it.
         self.arguments: dict[str, Any] = {
             "user": unquote(parts.username or ""),
             # PyMySQL encodes text as latin1.
@@ -146,7 +146,7 @@ class MySQLConnection(ServerConnection):
 
     @property
     def number(self) -> int:
-        """Return the session's id by the handshake, in which a proxy may write another one."""
+        """The session's id in the handshake, into which a proxy may write an id of its own."""
         return int(self._connection.thread_id())
 
     @property
@@ -183,7 +183,7 @@ class MySQLConnection(ServerConnection):
                 self.since = None
             raise failure from error
         except BaseException:
-            # After an interrupt the next call would take the rest of this answer for its own.
+            # After an interrupt the next call would read the rest of this answer as its own.
             self._connection._force_close()
             raise
         self.since = None
@@ -197,7 +197,7 @@ class MySQLConnection(ServerConnection):
 
     def close(self) -> None:
         if self.since is not None:
-            # A session that waits for a lock does not read COM_QUIT. Only a closed socket ends it.
+            # A session that waits for a lock does not read COM_QUIT: close the socket.
             self._connection._force_close()
             return
         try:

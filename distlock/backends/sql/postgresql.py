@@ -1,4 +1,4 @@
-"""Locks in a PostgreSQL server: its advisory locks, in sessions of their own.
+"""Locks in a PostgreSQL server: its advisory locks, in sessions that are opened for locks only.
 
 A table has a row for each name, whose id is the key of the advisory lock. A sequence counts the fences.
 """
@@ -42,14 +42,14 @@ _MAKE = (
     f"CREATE SEQUENCE IF NOT EXISTS {_SEQUENCE}"
 )
 
-#: Asks for what the health check needs. Any user may.
+#: Returns what the health check needs. Any user may send it.
 _SETTINGS = (
     "SELECT current_setting('server_version'), current_setting('fsync'), "
     "current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication), "
     "(SELECT sum(numbackends) FROM pg_stat_database WHERE datname IS NOT NULL), "
     "current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int"
 )
-#: Selects our locks from pg_locks, as l.
+#: A condition for pg_locks AS l: the row is one of our locks in this database.
 _OURS = (
     "l.locktype = 'advisory' "  # noqa: S608
     "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
@@ -137,8 +137,8 @@ class PostgreSQLDialect(Dialect):
                 )
             if waits:
                 # With this setting, a session that waits ends within a second after its process. A server
-                # whose operating system does not support it refuses. Then the session lasts until it gets
-                # the lock.
+                # whose operating system does not support that refuses the setting. Then the session of a
+                # process that has ended lasts until it gets the lock.
                 with suppress(ServerError):
                     connection.call("SET client_connection_check_interval = 1000", deadline)
         except BaseException:
@@ -252,7 +252,7 @@ class PostgreSQLDialect(Dialect):
 
 
 class PostgreSQLBackend(SQLBackend):
-    """The server at ``postgresql://user:password@host:5432/database``: see `SQLBackend`."""
+    """The backend for the server at ``postgresql://user:password@host:5432/database``: see `SQLBackend`."""
 
     dialect = PostgreSQLDialect
 
@@ -262,22 +262,22 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _idle(seconds: float) -> str:
-    """Return the SQL that ends the session after *seconds* without a statement; 0: never."""
+    """Return an SQL expression: let the session end after *seconds* without a statement; 0: never."""
     return f"set_config('idle_session_timeout', '{_milliseconds(seconds)}', false)"
 
 
 def _literal(text: str) -> str:
-    """Return *text* as SQL that means the same for every standard_conforming_strings."""
+    """Return *text* as an SQL literal that means the same for every standard_conforming_strings."""
     return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def _where(lock: ServerLock) -> str:
-    # The condition has the name, too, because in a table that was made anew the id is another's.
+    # Compare the name, too: if the table was made anew, the id may be that of another name.
     return f"WHERE id = {lock.id} AND name = {lock.name}"
 
 
 def _number(lock: ServerLock) -> str:
-    # A statement of its own sees what the previous holder has raised, even after a wait.
+    # This is a statement of its own, after the lock's. So it sees how far the previous holder raised *above*.
     return f"SELECT above + nextval('{_SEQUENCE}') * {_SPAN} FROM {_TABLE} {_where(lock)}"  # noqa: S608
 
 
@@ -293,7 +293,7 @@ def _state_of(pid: int) -> str:
 
 
 def _read_sessions(execute: Execute, which: str) -> Iterator[SessionStatus]:
-    """Yield the sessions at the locks whose rows of the table, as n, meet the condition *which*."""
+    """Yield the holder, then the waiters, of each lock whose row, as n, meets the condition *which*."""
     [rows] = execute(
         "SELECT n.name, l.pid, l.granted, extract(epoch FROM clock_timestamp() - l.waitstart), "  # noqa: S608
         "coalesce(a.application_name, ''), coalesce(host(a.client_addr) || ':' || a.client_port, '') "

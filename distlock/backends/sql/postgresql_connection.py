@@ -156,7 +156,7 @@ class PostgreSQLConnection(ServerConnection):
         self._connection.finish()
 
     def forget(self) -> None:
-        # finish() would end the parent's session. A PGconn that another process made does not call it.
+        # finish() would end the parent's session. psycopg does not call it in a forked child, either.
         os.close(self.fileno)
 
 

@@ -25,9 +25,9 @@ class SessionHold:
 
     request: LockRequest
     lock: ServerLock
-    #: Whether the server has confirmed that the lock is ours. Before that, this is unknown.
+    #: Whether the server has confirmed that the session has the lock. False: that is unknown.
     granted: bool = False
-    #: The first fence number; 0: not known yet.
+    #: The first fence number; 0: it is not known yet.
     number: int = 0
 
 
@@ -35,16 +35,16 @@ class SessionHold:
 class SQLSession:
     """A session that holds locks, or waits for one lock.
 
-    Attributes are written under *mutex*; *waiting* also by the pool, which assigns free sessions. A lease is
-    the server's limit for an idle session. A session is not idle while it waits, so one that waits holds
-    nothing. Methods raise what `ServerConnection` does.
+    Attributes are written under *mutex*. The pool writes *waiting* and *closed* without it. The server ends a
+    session that is idle for *ttl* seconds, which is the lease of its holds. A session is not idle while it
+    waits, so a session that waits holds no lock. Methods raise what `ServerConnection` does.
     """
 
     dialect: Dialect
     connection: ServerConnection
-    #: Seconds for which the server may be silent before the session is given up, and seconds for which a lock
-    #: lasts that was granted to a waiter and not accepted.
+    #: Seconds for which the server may be silent before a session without holds is given up.
     patience: float
+    #: Seconds for which a lock lasts that was granted to a waiter and not accepted.
     window: float
     #: Whether this is the session that never waits.
     main: bool
@@ -55,9 +55,9 @@ class SQLSession:
     holds: dict[str, SessionHold] = field(default_factory=dict)
     #: Seconds that the session may be idle while it holds a lock: the lease of its holds.
     ttl: float = 0.0
-    #: The request for which the session waits, and its lock.
+    #: The request for which the session waits, and its lock; None: it does not wait.
     waiting: tuple[LockRequest, ServerLock] | None = None
-    #: Whether its waiter was notified of an answer.
+    #: Whether the sink was notified that the server has answered the wait.
     notified: bool = False
     #: Whether the session broke or was closed. No call uses it any more.
     closed: bool = False
@@ -65,7 +65,10 @@ class SQLSession:
 
     @contextmanager
     def exclusive(self, deadline: float) -> Iterator[None]:
-        """Let no other thread use the session during the block. Close it if the block breaks it."""
+        """Let no other thread use the session during the block. Set *closed* if the block breaks it.
+
+        Raises `TimeoutError` if another thread uses it until *deadline*, and `SessionLost` if it is closed.
+        """
         if not self.mutex.acquire(timeout=max(0.0, min(deadline - now(), threading.TIMEOUT_MAX))):
             raise TimeoutError
         try:
@@ -76,7 +79,8 @@ class SQLSession:
             self.closed = True
             raise
         except TimeoutError:
-            # If the server answers again before the lease ends, the holds still exist.
+            # Keep a session with holds for as long as the lease: if the server answers before its end, the
+            # holds still exist.
             patience = self.ttl if self.holds else self.patience
             self.closed = self.connection.since is not None and now() - self.connection.since > patience
             raise
@@ -96,7 +100,10 @@ class SQLSession:
         self.connection.call("SELECT 1", deadline)
 
     def may_take(self, request: LockRequest) -> bool:
-        """Return whether *request* may `take`. The server would grant a session its own lock once more."""
+        """Return whether `take` may be called: not while the session waits, nor if it may have the lock.
+
+        The server grants a session its own lock once more, and then the lock has to be released twice.
+        """
         return self.waiting is None and request.key not in self.holds
 
     def take(self, request: LockRequest, lock: ServerLock, deadline: float) -> Acquired | None:
@@ -117,7 +124,10 @@ class SQLSession:
         self.connection.send(self.dialect.wait(self.waiting[1], self.window))
 
     def accept(self, request: LockRequest, deadline: float) -> Acquired | None:
-        """Accept the lock that *request* got by waiting. Return None if the lock is not its own any more."""
+        """Finish the wait of *request*, or confirm the hold that it has, and return the hold.
+
+        Return None, and release the lock, if it is unknown whether the session has it.
+        """
         hold = self.holds.get(request.key) or self.finish_wait(deadline)
         if not hold.granted:
             self.release(hold, deadline)
@@ -137,8 +147,8 @@ class SQLSession:
         try:
             self.dialect.check_granted(self.connection.answer(deadline))
         except ServerError:
-            # Another session ended the wait. The lock may have been granted before: end the session,
-            # and the lock with it.
+            # Another session ended the wait. The lock may have been granted before, so end the session, and
+            # the lock with it.
             self.waiting, self.closed = None, True
             raise
         return self._hold_what_came()
@@ -171,7 +181,7 @@ class SQLSession:
         return ours
 
     def raise_fence(self, hold: SessionHold, number: int, deadline: float) -> Acquired:
-        """Give *hold* a number above *number*. Later holds of its name get larger ones."""
+        """Give *hold* a number above *number*, unless it has one. Later holds of the key get larger ones."""
         if hold.number > number:
             self.ping(deadline)
         else:
@@ -192,7 +202,7 @@ class SQLSession:
             self.release(hold, deadline)
             raise
 
-    # -- from anywhere -------------------------------------------------------------------------------
+    # -- called without `exclusive`, in any thread ---------------------------------------------------
 
     def has_ended(self) -> bool:
         """Return whether the session is known to be over. Looks only at its socket, and does not block."""

@@ -1,6 +1,8 @@
-"""The sessions of one process: a main session, which takes locks and asks, and others, which wait.
+"""The sessions of one process.
 
-A thread listens to all sessions. It notifies waiters, and closes sessions that ended or are not needed.
+The main session never waits: it takes free locks, and makes all queries. Each other session waits for one
+lock and then holds it, or holds locks with another ttl than the main session's. A thread listens to all
+sessions. It notifies waiters, and closes sessions that ended or are not needed.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class SessionPool:
 
     Args:
         dialect: The SQL of the database.
-        most: How many sessions may wait.
+        most: How many sessions may be open beside the main one.
         patience: Seconds for which a server may be silent before a session is given up.
         window: Seconds for which a lock lasts that was granted to a waiter and not accepted.
     """
@@ -40,7 +42,7 @@ class SessionPool:
     _patience: float
     _window: float
     sink: Sink | None = None
-    #: Guards the list, and the assignment of free sessions to waiters.
+    #: Guards changes of the list, and the assignment of free sessions to waiters.
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _all: list[SQLSession] = field(default_factory=list)
     _opening: threading.Lock = field(default_factory=threading.Lock)
@@ -49,7 +51,7 @@ class SessionPool:
     _broken: bool = False
 
     def notify(self, sink: Sink) -> None:
-        """Notify *sink* from now on, by a weak reference, because the listener's thread must not keep it."""
+        """Notify *sink* from now on. The reference is weak: the listener's thread must not keep it alive."""
         self.sink = WeakSink(sink)
 
     def of(self, request: LockRequest) -> SQLSession | None:
@@ -74,7 +76,7 @@ class SessionPool:
             return main
         with self._mutex:
             others = [session for session in self._all if session.waiting is None and not session.closed]
-        # If no other session can be opened, all holds of the main one get its longest ttl.
+        # If no other session can be opened, all holds of the main session get the longest of their ttls.
         return (
             next((one for one in others if one.holds and one.ttl == request.ttl), None)
             or next((one for one in others if one.is_free()), None)
@@ -99,14 +101,14 @@ class SessionPool:
         return None
 
     def discard(self, session: SQLSession) -> None:
-        """Close *session*, in a block of its `exclusive`. Does not notify the sink."""
+        """Close *session* without notifying the sink. The caller is in a block of its `exclusive`."""
         session.closed = True
         with self._mutex, suppress(ValueError):
             self._all.remove(session)
         session.connection.close()
 
     def lose(self, session: SQLSession) -> None:
-        """Remove *session*, which broke. Notify the sink of its lost holds, and of its waiter."""
+        """Remove *session*, which broke. Report its holds as lost to the sink, and notify its waiter."""
         session.closed = True
         with self._mutex:
             if session not in self._all:
@@ -146,7 +148,7 @@ class SessionPool:
         return list(self._all)
 
     def dismiss(self, listener: SessionListener) -> bool:
-        """Return whether *listener* may end, because there is no session to listen to."""
+        """Return whether *listener* may end: no session is open, or the pool has dropped this listener."""
         with self._mutex:
             if self._listener is listener and self._all:
                 return False
@@ -160,7 +162,7 @@ class SessionPool:
             listener.close_later()
 
     def close_connections(self) -> None:
-        """Close all connections, in the listener, when no other thread uses them."""
+        """Close all connections. The listener calls this after `close_later`: no other thread uses them."""
         for session in self._all:
             session.connection.close()
 
@@ -171,7 +173,8 @@ class SessionPool:
             self._broken = False
         if listener is not None:
             listener.stop()
-        # The main session cancels waits, because a server does not notice the end of a client that waits.
+        # Close the main session last. It cancels the waits of the others, because a server does not notice
+        # the end of a client that waits.
         taken.sort(key=lambda session: not session.main)
         main = taken[0] if taken and taken[0].main else None
         for session in reversed(taken):
@@ -202,7 +205,7 @@ class SessionPool:
         return next((session for session in self._all if session.main and not session.closed), None)
 
     def _open_another(self, deadline: float) -> SQLSession | None:
-        """Open one more session, if neither our limit nor the server's is reached."""
+        """Open one more session. Return None if our limit is reached, or the server refuses."""
         with self._opening_alone(deadline), suppress(SessionLost, ServerError):
             if len(self._all) <= self._most:
                 return self._open(deadline, main=False)
@@ -210,7 +213,7 @@ class SessionPool:
 
     @contextmanager
     def _opening_alone(self, deadline: float) -> Iterator[None]:
-        """Let no other thread open a session during the block."""
+        """Let no other thread open a session during the block. Raises `TimeoutError`."""
         if not self._opening.acquire(timeout=max(0.0, deadline - now())):
             raise TimeoutError
         try:
@@ -246,7 +249,7 @@ class SessionListener:
         os.set_blocking(self._wakes, False)
         os.set_blocking(self._waker, False)
         self._stopped = self._closes_all = False
-        #: Guards the pipe. Reentrant, because a garbage collection may call `wake` while a thread has it.
+        #: Guards the pipe. Reentrant, because a garbage collection may call `wake` in a thread that holds it.
         self._mutex = threading.RLock()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="distlock-sessions", daemon=True)
@@ -276,7 +279,7 @@ class SessionListener:
         self.wake()
 
     def forget(self) -> None:
-        """Close the pipe when no thread runs: at its end, or in a forked child."""
+        """Close the pipe, when the thread ends or could not be started, or in a forked child."""
         self._closed = True
         os.close(self._wakes)
         os.close(self._waker)
@@ -295,7 +298,7 @@ class SessionListener:
                 self.forget()
 
     def _listen(self, sessions: dict[int, SQLSession]) -> None:
-        """Wait for events of *sessions*, by descriptor, and handle them."""
+        """Wait up to half of `KEPT` for events of *sessions*, by descriptor, and handle them."""
         poller = select.poll()
         poller.register(self._wakes, select.POLLIN)
         for fileno, session in sessions.items():
