@@ -23,8 +23,8 @@ def listener(kind: str, alias: str = "default", registry: CollectorRegistry | No
     prometheus_client; or ``"opentelemetry"``, for the OpenTelemetry SDK that the process has set up. *alias*:
     the label of this client. *registry*: a registry of prometheus_client; None: its default registry.
 
-    Raises `ConfigurationError` for another *kind*, for a *registry* with OpenTelemetry, and if the extra
-    ``metrics`` is not installed.
+    Raises `ConfigurationError` for another *kind*, for a *registry* with OpenTelemetry or that is no
+    ``CollectorRegistry``, and if the extra ``metrics`` is not installed.
 
     Example::
 
