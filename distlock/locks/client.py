@@ -20,14 +20,14 @@ from distlock.operate.looking import Listed, LockState
 from distlock.suggestions import refuse_unknown
 from distlock.terms import PERMIT, READ, Kind, Terms, calling_code
 
-#: How many locks `alist` reads in one call of a thread.
+#: How many entries `alist` reads in each call in a worker thread.
 _AT_ONCE = 100
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class HoldOptions(TypedDict, total=False):
-    """The options of a semaphore. `Locks.lock` says what they mean."""
+    """The options of semaphores and of locks. `Locks.lock` says what they mean."""
 
     timeout: float | None
     ttl: float | None
@@ -35,16 +35,16 @@ class HoldOptions(TypedDict, total=False):
 
 
 class LockOptions(HoldOptions, total=False):
-    """The options of a lock of any kind."""
+    """The options that all locks share, and semaphores do not."""
 
     on_release_requested: OnReleaseRequested | None
 
 
 def takes(options: type, **defaults: object) -> Callable[[F], F]:
-    """Decorate a function that takes ``**options``: `help` shows each of them.
+    """Return a decorator that makes `help` show each option of a function with ``**options``.
 
-    *options*: the TypedDict of the annotation, which type checkers and editors read by themselves.
-    *defaults*: what help shows as their defaults; None where it is not given.
+    *options*: the TypedDict with which the function annotates its ``**options``. *defaults*: the default that
+    `help` shows for each option; None for all others.
     """
 
     def decorate(function: F) -> F:
@@ -66,10 +66,17 @@ def takes(options: type, **defaults: object) -> Callable[[F], F]:
 
 
 class Locks:
-    """Locks of one lock service under one prefix. Threads, tasks and forked children share it."""
+    """A client: makes locks of one lock service under one prefix. Threads and tasks may share it.
+
+    A forked child may use it, too, but has none of the locks that its parent holds.
+    """
 
     def __init__(self, acquirer: Acquirer, timeout: float, at_end: AtEnd | None = None) -> None:
-        """*acquirer*: what takes the names. *timeout*: the longest wait, seconds; -1: no limit."""
+        """Make a client of the namespace of *acquirer*.
+
+        *timeout*: the longest wait of locks without their own, seconds; -1: no limit. *at_end*: called at the
+        end of each ``with`` block that releases a lock.
+        """
         self.acquirer = acquirer
         self.namespace = acquirer.namespace
         self.prefix = self.namespace.prefix
@@ -78,9 +85,9 @@ class Locks:
 
     @takes(LockOptions)
     def lock(self, *names: str, on_push: bool = False, **options: Unpack[LockOptions]) -> Lock:
-        """Return a lock of *names*. The lock service is not asked before the lock is entered.
+        """Return a lock of *names*. This call does not ask the lock service.
 
-        All of the names are acquired or none, in the same order in every process.
+        Entering the lock acquires all of the names or none, in the same order in every process.
 
         *names*: one or several, each text of 1 to 255 characters.
         *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit. None: the
@@ -95,13 +102,15 @@ class Locks:
         of the names.
 
         Returns a `Lock`, for ``with``, ``async with`` or `Lock.acquire`. Raises `InvalidName`; TypeError
-        without a name or for an unknown argument; `ConfigurationError` for a wrong *ttl* or *max_hold*;
-        ValueError or OverflowError for a wrong *timeout*.
+        without a name or for an unknown argument; `ConfigurationError` for an invalid *ttl* or *max_hold*,
+        and for *on_release_requested* if the lock service can't do it; TypeError, ValueError or OverflowError
+        for an invalid *timeout*.
 
-        The ``with`` block gets a `Grant`. To enter it raises `LockTimeout` if the lock stays taken;
-        `TooManyWaiters` if the wait would most likely be in vain; `BackendUnavailable`; `Reentered` in a
-        signal handler that has interrupted distlock; `ConfigurationError` inside a ``with`` or a guard on the
-        same name, which would be a deadlock. Its end raises `LostInside` if the lock was lost.
+        The ``with`` block gets a `Grant`. Entering the block raises `LockTimeout` if the lock stays taken;
+        `TooManyWaiters` if the wait would most likely be in vain, or the client's limit of waiters is
+        reached; `BackendUnavailable`; `Reentered` in a signal handler that has interrupted distlock;
+        `ConfigurationError` inside a ``with`` or a guard on the same name, which would be a deadlock. The end
+        of the block raises `LostInside` if the lock was lost.
 
         Example::
 
@@ -119,7 +128,8 @@ class Locks:
         *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `RLock` says what counts
         as the owner.
 
-        Raises what `lock` raises. Only its owner may release it: elsewhere `RLock.release` raises `NotHeld`.
+        Raises what `lock` raises. In any other thread or task than the owner, `RLock.release` raises
+        `NotHeld`.
 
         Example::
 
@@ -131,13 +141,13 @@ class Locks:
 
     @takes(LockOptions)
     def write_lock(self, *names: str, **options: Unpack[LockOptions]) -> Lock:
-        """Return an exclusive lock, as `lock` does; its name in a pair with `read_lock`.
+        """Return an exclusive lock, as `lock` does: the counterpart of `read_lock`.
 
-        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. Its `Grant.downgrade`
-        lets others read.
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `Grant.downgrade` turns
+        the lock into a read lock.
 
-        Raises what `lock` raises; `ConfigurationError` where the caller reads one of the *names*: it would
-        wait for itself.
+        Raises what `lock` raises. Acquiring the lock raises `ConfigurationError` if the caller has a read
+        lock of one of the *names*, because it would wait for itself.
 
         Example::
 
@@ -150,8 +160,8 @@ class Locks:
     def read_lock(self, *names: str, **options: Unpack[LockOptions]) -> ReadLock:
         """Return a lock of *names* that any number of readers share, and that keeps writers out.
 
-        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `ReadLock` says who may
-        read at once.
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*: as for `lock`. `ReadLock` says which
+        callers read without waiting for writers.
 
         Raises what `lock` raises; `ConfigurationError` if the backend has no locks that readers share.
 
@@ -171,12 +181,13 @@ class Locks:
     ) -> Semaphore:
         """Return a semaphore: *limit* permits of *name*, over all processes, first come, first served.
 
-        *name*: it has nothing to do with a lock of that name. *limit*: how many permits there are, 1 or more.
-        *permits*: how many of them this one takes at once. *timeout*, *ttl*, *max_hold*: as for `lock`; the
-        permits of a process that was killed come back when their *ttl* is over.
+        *name*: text of 1 to 255 characters. A lock of the same name is independent of the semaphore.
+        *limit*: how many permits there are, 1 to 1,000,000. *permits*: how many permits each acquisition
+        takes, 1 to *limit*. *timeout*, *ttl*, *max_hold*: as for `lock`; the permits of a process that was
+        killed come back when their *ttl* is over.
 
-        Raises what `lock` raises; `ConfigurationError` for a *limit* or *permits* that can't be, and if the
-        backend has no semaphores. Its grants have no fence.
+        Raises what `lock` raises; `ConfigurationError` for an invalid *limit* or *permits*, and if the
+        backend has no semaphores. The grants of a semaphore have no fence.
 
         Example::
 
@@ -198,19 +209,21 @@ class Locks:
         timeout: float | None = None,
         **unknown: Never,
     ) -> Latch:
-        """A latch: some wait until others have counted it down from *count* to 0. Nothing is asked yet.
+        """Return a latch: callers wait until other callers have counted it down from *count* to 0.
 
-        *name*: text of 1 to 255 characters. A lock of that name is something else.
-        *count*: how often it is counted down until it is open, 0 or more. For `Latch.make`; elsewhere it may
-        be left out, or else has to be the same.
-        *ttl*: for how long it lives after `Latch.make`, and after each count, seconds, more than 0. Then it
-        is gone, open or not. It is for `Latch.make`, too.
-        *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit but its life.
+        This call does not ask the lock service.
+
+        *name*: text of 1 to 255 characters. A lock of the same name is independent of the latch.
+        *count*: what has to be counted down until the latch is open, 0 or more. `Latch.make` needs it. If you
+        give it for other methods, it has to be the count with which the latch was made.
+        *ttl*: how long the latch lives after `Latch.make`, and after each count, seconds, more than 0 and at
+        most 1,000,000,000. Then it is gone, open or not. Only `Latch.make` uses this.
+        *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: until the latch is gone.
         None: the client's.
 
-        Returns a `Latch`. Raises `InvalidName`; TypeError for an unknown argument; `ConfigurationError` for a
-        *count* or *ttl* that can't be, and where the lock service has no latches; ValueError or OverflowError
-        for a *timeout* that can't be.
+        Returns a `Latch`. Raises `InvalidName`; TypeError for an unknown argument; `ConfigurationError` for
+        an invalid *count* or *ttl*, and if the lock service has no latches; TypeError, ValueError or
+        OverflowError for an invalid *timeout*.
 
         Example::
 
@@ -234,15 +247,15 @@ class Locks:
 
     # -- looking at locks ------------------------------------------------------------------------
     #
-    # The calls for asyncio run in a thread: nobody waits for a lock in them, and what is slow there keeps
-    # no task from releasing a lock.
+    # The asyncio versions run in the threads of `asyncio.to_thread`. None of them waits for a lock there. A
+    # slow call delays no acquisition or release, because those use other threads.
 
     def inspect(self, name: str, kind: Kind = "lock") -> LockState:
-        """The holder of *name*, since when, and those that wait for it, in order: a picture of one moment.
+        """Return who holds *name*, since when, and who waits for it, in order, at one moment.
 
         *kind*: what has the name, "lock", "semaphore" or "latch". Asks the lock service, and changes nothing.
-        Raises `InvalidName`; `BackendUnavailable`; `ConfigurationError` for another *kind*, and where the
-        lock service does not show it.
+        Raises `InvalidName`; `BackendUnavailable`; `ConfigurationError` for another *kind*, and if the lock
+        service does not show who holds a lock.
 
         Example::
 
@@ -255,13 +268,13 @@ class Locks:
         return await asyncio.to_thread(self.inspect, name, kind)
 
     def list(self, before: str = "") -> Iterator[Listed]:
-        """Yield what all processes have held or waited for, for longer than about three seconds.
+        """Yield what processes have held or waited for, for longer than about three seconds.
 
-        First locks, then semaphores, then latches, each with its kind. *before*: what the names
-        begin with. Each process says of itself what it has, every few seconds; where the lock service knows
-        that, it is what is so just now.
-        It is read in small parts while you go through it, so it is no picture of one moment.
-        Raises `BackendUnavailable`; `ConfigurationError` where the lock service does not show it.
+        First come locks, then semaphores, then latches. *before*: what the names begin with. Each process
+        publishes every few seconds what it holds and waits for; if the lock service knows this by itself, the
+        list is up to date. Entries are read in small parts while you iterate, so the list does not show one
+        moment.
+        Raises `BackendUnavailable`; `ConfigurationError` if the lock service does not show who holds a lock.
 
         Example::
 
@@ -278,12 +291,12 @@ class Locks:
                 yield one
 
     def request_release(self, name: str) -> bool:
-        """Ask the holder of *name*, in any process, to give it back. Returns whether anybody holds it.
+        """Ask the holder of *name*, in any process, to release it. Returns whether anybody holds it.
 
-        Nothing is taken by force, and it does not wait. The holder sees `Grant.release_requested`, and what
-        it gave as *on_release_requested* is called: at once, or within some seconds, as the page of its
-        backend says. A later grant of the name knows nothing of it. Raises `InvalidName`;
-        `BackendUnavailable`; `ConfigurationError` where the lock service can't do it.
+        This call does not wait for the release, and does not force it. In the process of the holder,
+        `Grant.release_requested` becomes True, and the lock's *on_release_requested* is called: at once, or
+        within some seconds, as the page of its backend says. A later grant of the name is not affected.
+        Raises `InvalidName`; `BackendUnavailable`; `ConfigurationError` if the lock service can't do it.
 
         Example::
 
@@ -293,11 +306,11 @@ class Locks:
         return self.namespace.request_release(check_name(name))
 
     async def arequest_release(self, name: str) -> bool:
-        """`request_release`, for asyncio. One that is cancelled may have asked, or may still ask."""
+        """`request_release`, for asyncio. After a cancellation, the request may still reach the holder."""
         return await asyncio.to_thread(self.request_release, name)
 
     def close(self) -> None:
-        """Give everything back and drop threads and connections. The client may be used again."""
+        """Release everything, end the threads and close the connections. The client may be used again."""
         self.namespace.close()
 
     def _checked(

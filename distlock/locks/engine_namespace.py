@@ -1,4 +1,4 @@
-"""The names that an engine gets from a lock service, under one prefix."""
+"""A namespace whose names an engine acquires from a lock service."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from distlock.terms import EXCLUSIVE, LATCH, LOCK, PERMIT, SEMAPHORE, Kind, Term
 
 
 class EngineNamespace(Namespace):
-    """Names that *engine* gets from a lock service."""
+    """The names under *prefix* that *engine* acquires from its lock service."""
 
     def __init__(self, engine: Engine, prefix: str) -> None:
         super().__init__(prefix, engine.options)
@@ -62,10 +62,10 @@ class EngineNamespace(Namespace):
             return self
         if (found := self._others.get(kind)) is not None:
             return found
-        # No prefix has a slash.
+        # No lock has such a key, because no prefix has a slash.
         made = EngineNamespace(self.engine, f"{self.prefix}/{kind}")
         made._kind, made.has_owners = kind, False
-        # One step: threads that come at the same time get the same one.
+        # setdefault() is one step, so that threads at the same time get the same namespace.
         return self._others.setdefault(kind, made)
 
     def acquire(
@@ -81,7 +81,7 @@ class EngineNamespace(Namespace):
         self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
     ) -> Commands[MultiGrant | None]:
         if terms.mode == EXCLUSIVE:
-            # Refuse before waiting for any name: later the refusal of one would come late, or never.
+            # Refuse an upgrade before the first wait: later the refusal would come late, or never.
             self.refuse_upgrade(names, parker.owner)
         now = self.engine.now
         deadline = now() + seconds
@@ -133,7 +133,7 @@ class EngineNamespace(Namespace):
             self.refuse_lacking("latch", "latch()")
             assert isinstance(backend, Latches)
             with self.books:
-                # The engine notifies one of them only.
+                # Make only one: the engine notifies only the latest.
                 if self._latches is None:
                     waits = LatchWaits(backend, self.engine.publish_soon)
                     self.engine.sink.latch_waits = self._latches = waits
@@ -143,13 +143,13 @@ class EngineNamespace(Namespace):
     def close(self) -> None:
         if self._latches is not None:
             if self.engine.section.reentered():
-                # The thread of the latches may wait for the mutex that this one has.
+                # The thread of the latches may wait for the engine's mutex, which the running thread has.
                 threading.Thread(target=self.close, name="distlock-close").start()
                 return
             self._latches.close()
         self.engine.close(super().close)
 
-    # -- for those who look at its locks ---------------------------------------------------------
+    # -- inspecting locks ------------------------------------------------------------------------
 
     def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
         key = self._before + name
@@ -159,7 +159,10 @@ class EngineNamespace(Namespace):
         return state, self.engine.row(key), self.engine.inspection.process
 
     def _with_waiters(self, state: KeyState, key: str) -> KeyState:
-        """Return *state* with the waiters that processes publish, the oldest first: there is no queue."""
+        """Return *state* with the waiters that processes publish, the longest wait first.
+
+        A lock service that is not fair has no queue to show.
+        """
         told = [
             (seen.row.waiting_since, seen)
             for seen in self.engine.inspection.announced(key)
@@ -180,7 +183,10 @@ class EngineNamespace(Namespace):
                 yield row.key[start:], replace(seen, row=row)
 
     def _still_true(self, seen: SeenProcess) -> StatusRow | None:
-        """Return what still holds of what a silent process published last. The lock service knows."""
+        """Return the last row of a silent process, without what the lock service contradicts.
+
+        Return None if nothing of the row is true any more.
+        """
         if (row := seen.row) is None:
             return None
         state = self.engine.inspection.inspect(row.key)

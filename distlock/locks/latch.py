@@ -1,4 +1,4 @@
-"""A latch: callers wait until others have counted it down to 0, as Java's ``CountDownLatch``."""
+"""A latch: callers wait until other callers have counted it down to 0, as with Java's ``CountDownLatch``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from distlock.terms import calling_code
 
 #: Seconds between two attempts at a call that got no answer.
 _AGAIN = 0.1
-#: How long calls are tried if the client has no time-out, seconds.
+#: Seconds for which such a call is repeated if the latch has no time-out.
 _PATIENCE = 5.0
 
 
@@ -32,10 +32,10 @@ class Latch:
     def __init__(
         self, waits: LatchWaits, prefix: str, name: str, total: int | None, ttl: float, timeout: float
     ) -> None:
-        """*total*: the count to make it with; None: other code makes it. *timeout*: as for `wait`."""
+        """Take what `Locks.latch` has checked. *total* is its count, *timeout* in seconds, -1: no limit."""
         self._waits = waits
         self._latches = waits.latches
-        # No lock has such a key, because no prefix has a '/'.
+        # No lock has such a key, because no prefix has a slash.
         self._key = f"{prefix}/latch:{name}"
         self.name = name
         self.total = total
@@ -47,11 +47,11 @@ class Latch:
         return f"<Latch {self.name!r}>"
 
     def make(self) -> bool:
-        """Make the latch, unless it is there. Returns whether this call has made it.
+        """Make the latch, unless it exists. Returns whether this call has made it.
 
-        Raises `ConfigurationError` where it was made with another count, and where this object was given
-        none; `BackendUnavailable`. A call that raised may be repeated. A call whose answer was lost repeats
-        itself: if the latch was deleted meanwhile, or its ttl is over, it makes the latch again. Example::
+        Raises `ConfigurationError` if the latch exists with another count, or if this object has no count;
+        `BackendUnavailable`. A call that raised may be repeated. A call whose answer was lost repeats itself:
+        if the latch was deleted meanwhile, or its ttl is over, that makes the latch again. Example::
 
             locks.latch("import_7", 3, ttl=600).make()
         """
@@ -62,17 +62,19 @@ class Latch:
         return await arun(self._make(TaskParker()))
 
     def count_down(self, by: int = 1, part: str | None = None) -> int:
-        """Count down. Returns what is left, which is never less than 0.
+        """Count down. Returns the remaining count, which is never less than 0.
 
-        *by*: by how much, 1 or more. *part*: what is done, for one that may say so twice, as a task that is
-        repeated after a crash: the same part counts once, by what was said first. None: each call counts.
+        *by*: by how much, 1 or more. *part*: a name for the work that is done, for callers that may report it
+        twice, such as a task that is repeated after a crash. The same part counts once, with the *by* of the
+        first call. None: each call counts.
 
-        It looks which latch is there first, and counts that one: where the answer is lost, and meanwhile the
-        latch is deleted or its ttl over and the next made, the next is not counted.
+        The call first looks up which latch exists, and counts down only that one. So a repetition after a
+        lost answer never counts down a later latch of the same name.
 
-        Raises `LatchNotFound`; `BackendUnavailable` where the lock service did not answer for as long as the
-        client's time-out. Then nobody knows whether it has counted, and with a *part* it may be repeated.
-        Example::
+        Raises `LatchNotFound`; `ConfigurationError` for an invalid *by*, or if the latch was made with
+        another count; TypeError for a *part* that is no text; `BackendUnavailable` if the lock service did
+        not answer within the latch's time-out (5 seconds if it has none). Then it is unknown whether the call
+        has counted; with a *part* you may repeat it. Example::
 
             left = locks.latch("import_7").count_down(part="products.csv")
         """
@@ -83,11 +85,12 @@ class Latch:
         return await arun(self._count_down(TaskParker(), by, part))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the latch is open. False: it was not, for *timeout* seconds.
+        """Wait until the latch is open. Returns False if it does not open within *timeout* seconds.
 
-        *timeout*: 0 looks once; -1 is no limit but the life of the latch; None is the client's. Raises
-        `LatchNotFound` where there is none, or it is gone meanwhile: that never counts as open. Raises
-        `BackendUnavailable`; ValueError and OverflowError as `threading.Event.wait` does. Example::
+        *timeout*: 0: look once. -1: wait until the latch opens or is gone. None: the latch's. Raises
+        `LatchNotFound` if there is no latch, or it goes during the wait, which never counts as open;
+        `ConfigurationError` if it was made with another count; `BackendUnavailable`; TypeError, ValueError
+        or OverflowError for an invalid *timeout*. Example::
 
             if not locks.latch("import_7").wait(600):
                 raise TimeoutError("The import takes too long.")
@@ -99,12 +102,12 @@ class Latch:
         return await arun(self._wait(TaskParker(), timeout))
 
     def delete(self) -> bool:
-        """Delete the latch, open or not: it is needed no longer, and shall not live for its ttl.
+        """Delete the latch, open or not, before its ttl is over.
 
-        Those that wait for it or come to it later get `LatchNotFound`, as for one whose ttl is over: delete
-        it when all have passed. It looks which one is there first, and deletes no later one. Returns whether
-        this call has deleted it; one whose answer was lost may return False although it has deleted it.
-        Raises `BackendUnavailable`; the call may be repeated. Example::
+        Callers that wait for the latch, now or later, get `LatchNotFound`: delete it when all of them have
+        passed. The call first looks up which latch exists, and never deletes a later one. Returns whether
+        this call has deleted the latch. After a lost answer it may return False although it has. Raises
+        `BackendUnavailable`; then the call may be repeated. Example::
 
             locks.latch("import_7").delete()
         """
@@ -115,7 +118,10 @@ class Latch:
         return await arun(self._delete(TaskParker()))
 
     def count(self) -> int:
-        """Return the remaining count; 0 if it is open. Raises `LatchNotFound`, `BackendUnavailable`."""
+        """Return the remaining count; 0 if the latch is open.
+
+        Raises `LatchNotFound`; `BackendUnavailable`; `ConfigurationError` if it was made with another count.
+        """
         return run(self._count()).left
 
     async def acount(self) -> int:
@@ -131,7 +137,8 @@ class Latch:
         token, attempts, until = secrets.token_hex(16), itertools.count(1), self._until()
 
         def make() -> Call:
-            # Each attempt has a maker of its own: the latch that an earlier one made may be gone by now.
+            # Each attempt has its own maker: the latch of an earlier attempt may be gone, and a second latch
+            # of the same maker would pass for the first.
             maker = f"{token}-{next(attempts)}"
             return Call(self._latches.make_latch, self._key, self.total, self.ttl, maker, until=until)
 
@@ -162,7 +169,7 @@ class Latch:
         )
 
     def _find(self, parker: Parker, until: float) -> Commands[LatchState | None]:
-        """Return the latch that exists now, which is the one that the call is about; None: there is none."""
+        """Return the state of the latch that exists now, which the caller's method is about, else None."""
         look = self._latches.look_at_latches
         (state,) = yield from self._insist(parker, lambda: Call(look, [self._key], False, until=until), until)
         return state  # type: ignore[no-any-return]
@@ -187,7 +194,7 @@ class Latch:
         return clock.now() + (_PATIENCE if self.timeout == -1 else max(self.timeout, _AGAIN))
 
     def _insist(self, parker: Parker, attempt: Callable[[], Call], until: float) -> Commands[Any]:
-        """Repeat the call that *attempt* makes until it is answered, or until *until*."""
+        """Repeat the call that *attempt* returns until it is answered. Raise its error after *until*."""
         while True:
             try:
                 answer = yield attempt()
@@ -218,14 +225,17 @@ class Latch:
 
 
 def check_total(count: object) -> int:
-    """Return *count* if a latch can have it; 0: it is open at once. Raises `ConfigurationError`."""
+    """Return *count* if it is a whole number from 0 to `LONG`, else raise `ConfigurationError`."""
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= LONG:
         raise ConfigurationError(f"count={count!r} has to be a whole number, 0 or more.")
     return count
 
 
 def _digest(part: str) -> str:
-    """Return a digest of *part*. Clients may choose *part*, and the lock service gets text of one length."""
+    """Return a digest of *part*, so that the lock service gets text of a fixed length, whatever a user sends.
+
+    Raises TypeError if *part* is no text.
+    """
     if not isinstance(part, str):
         raise TypeError(f"A part is a str, not {type(part).__name__}: write str(value).")
     return hashlib.blake2b(part.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

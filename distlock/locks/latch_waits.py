@@ -1,8 +1,8 @@
 """The callers of one process that wait for the latches of one client.
 
-Each of them sleeps at its parker. One thread looks at the latches for all of them: when a waiter comes, when
-the lock service notifies it, and every `POLL` seconds, in case a notification was missed. It ends when nobody
-waits any more.
+Each caller sleeps at its parker. One thread looks at the latches for all callers: when a waiter comes, when
+the lock service notifies the client, and every `POLL` seconds, in case a notification was missed. The thread
+ends when nobody waits any more.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ AGAIN = 0.25
 LAST_WORDS = 0.25
 #: How long the thread stays without waiters, seconds.
 LINGER = 1.0
-#: A waiter that has not left so many seconds after its timeout is forgotten: its event loop stands still.
+#: A waiter that has not left this many seconds after its time-out is forgotten: its event loop is blocked.
 STALLED = 2.0
 
 _CLOSED = "The client was closed meanwhile, and waits for no latch. It may be used again."
 
 
 class LatchGone(Exception):
-    """The latch does not exist, or was deleted."""
+    """The latch does not exist, or was gone before it opened: deleted, or its ttl was over."""
 
 
 class _Waiter:
@@ -48,14 +48,15 @@ class _Waiter:
 
     def __init__(self, parker: Parker, until: float, where: str | CodeType | None) -> None:
         self.parker = parker
-        #: When it came, and the code that waits: see `distlock.terms.Terms`.
+        #: When it came, on `distlock.clock.now`.
         self.came = clock.now()
+        #: The code that waits: see `distlock.terms.Terms`.
         self.where = where
-        #: When its time is over, on `distlock.clock.now`.
+        #: When its time-out is over, on `distlock.clock.now`.
         self.until = until
         #: Whether the latch was looked at since this waiter came.
         self.seen = False
-        #: The life of the latch that it waits for, as first seen. The next latch of that name has its own.
+        #: The `LatchState.life` of the latch, as first seen. A later latch of the same name has another one.
         self.life: str | None = None
         #: The open latch, or the error for a latch that will not open. None: it still waits.
         self.outcome: LatchState | Exception | None = None
@@ -81,20 +82,23 @@ class _Watched:
 
 
 class LatchWaits:
-    """The waiters of one client. The lock service notifies it from any thread."""
+    """The waiters of one client, and the thread that looks at their latches.
+
+    The backend calls `notified` and `missed_notifications` from any thread.
+    """
 
     def __init__(self, latches: Latches, lasts: Callable[[], None] = lambda: None) -> None:
-        """*lasts*: called now and then while there are rows to publish: see `rows`."""
+        """Look by *latches*. *lasts*: called after each look while there are `rows` to publish."""
         self.latches = latches
         self._lasts = lasts
         self.after_fork()
         forget_in_children(self)
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child, because the waiters are the parent's."""
+        """Forget all waiters in a forked child: they are the parent's."""
         self._mutex = reentrance.mutex()
         self._watched: dict[str, _Watched] = {}
-        #: The keys notified since the last look; None: any key may have been.
+        #: The keys notified since the last look. None stands for all keys: notifications were missed.
         self._hints: deque[str | None] = deque()
         self._called = ThreadParker()
         self._thread: threading.Thread | None = None
@@ -110,7 +114,10 @@ class LatchWaits:
         self._called.wake()
 
     def rows(self, at_epoch: float) -> list[StatusRow]:
-        """Return the waits to publish: see `distlock.engine.status.row_of`, also for *at_epoch*."""
+        """Return a row to publish for each latch that a caller has waited for at least `MOMENT` seconds.
+
+        *at_epoch*: added to `clock.now()`, it gives seconds since 1970.
+        """
         now, rows = clock.now(), []
         for key, watched in self._watched.copy().items():
             eldest = min(watched.waiters.copy(), key=lambda one: one.came, default=None)
@@ -123,9 +130,9 @@ class LatchWaits:
     def wait(
         self, key: str, parker: Parker, until: float, where: str | CodeType | None = None
     ) -> Commands[LatchState | None]:
-        """Wait until the latch *key* is open. Return it, or None if it has not opened by *until*.
+        """Wait until the latch *key* is open. Return its state, or None if it has not opened by *until*.
 
-        *where*: the code that waits. Raises `LatchGone`; `BackendUnavailable` if its state is not known.
+        *where*: the code that waits. Raises `LatchGone`; `BackendUnavailable` if the state is unknown.
         """
         waiter = _Waiter(parker, until, where)
         try:
@@ -138,18 +145,21 @@ class LatchWaits:
                     break
                 yield Park(parker, left)
         finally:
-            # Without the mutex: this may run as a finaliser in the thread that owns it.
+            # Do not take the mutex: this may run as a finaliser in the thread that owns the mutex.
             if (entered := self._watched.get(key)) is not None:
                 entered.waiters.discard(waiter)
         if isinstance(waiter.outcome, Exception):
-            # Others raise it, too, each with a traceback of its own.
+            # Raise a copy, because other waiters raise the same error, each with its own traceback.
             raise copy.copy(waiter.outcome) from waiter.outcome.__cause__
         if waiter.outcome is None and (watched.trouble is not None or not waiter.seen):
             raise BackendUnavailable(str(watched.trouble or "The lock service has not answered in time."))
         return waiter.outcome
 
     def close(self) -> None:
-        """End all waits. The calls of the lock service bound the time that it takes."""
+        """End all waits with `BackendUnavailable`, and wait for the thread, which may be in a backend call.
+
+        If this thread has the mutex or is in a backend call itself, another thread does it.
+        """
         if self._mutex._is_owned() or reentrance.is_calling():
             threading.Thread(target=self.close, name="distlock-close").start()
             return
@@ -171,7 +181,7 @@ class LatchWaits:
             if self._thread is None or not self._thread.is_alive():
                 self._start()
             watched.waiters.add(waiter)
-            # Each waiter needs a look: for a latch that opened before it came, no notification follows.
+            # Each new waiter needs a look, because for a latch that is open already, no notification follows.
             watched.due = -math.inf
         self._called.wake()
         return watched
@@ -210,7 +220,7 @@ class LatchWaits:
         try:
             self._lasts()
         except Exception as error:
-            # No thread could be started to publish them. That must not stop this one.
+            # No thread could be started to publish the rows. That must not stop this thread.
             logger.debug("The waiters for latches are published later: %s", error)
 
     def _forget_who_left(self) -> None:
@@ -223,7 +233,7 @@ class LatchWaits:
                 del self._watched[key]
 
     def _due(self) -> tuple[dict[str, set[_Waiter]], float]:
-        """Return which latches to look at now, for whom, and in how many seconds to look again."""
+        """Return the latches to look at now with their waiters, and the seconds until the next look."""
         while self._hints:
             hinted = self._hints.popleft()
             for key in [hinted] if hinted is not None else list(self._watched):
@@ -246,7 +256,7 @@ class LatchWaits:
             failure = error
         with self._mutex:
             for (key, waiters), state in zip(due.items(), states, strict=True):
-                # `close` may have removed it.
+                # `close` may have removed the latch.
                 watched = self._watched.get(key, _Watched())
                 if failure is None:
                     _tell(watched, waiters, state)
@@ -255,7 +265,10 @@ class LatchWaits:
 
 
 def _tell(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) -> None:
-    """Apply *state*, which was read after *waiters* had come."""
+    """End the waits that *state* ends, and plan the next look.
+
+    *state* was read after *waiters* had come.
+    """
     watched.trouble = None
     for waiter in waiters:
         waiter.seen = True
@@ -275,9 +288,9 @@ def _tell(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) ->
 
 
 def _tell_failure(watched: _Watched, waiters: set[_Waiter], failure: Exception) -> None:
-    """Apply a look that failed.
+    """Plan another look after *failure*, or end the waits of *waiters* with it.
 
-    The lock service may be back in a moment; but nobody waits for longer than the latch can live.
+    While the latch is known to live, `BackendUnavailable` ends no wait: the lock service may be back soon.
     """
     now = clock.now()
     if isinstance(failure, BackendUnavailable):

@@ -24,9 +24,10 @@ logger = logging.getLogger("distlock")
 
 
 class Lock:
-    """What `Locks.lock` returns. It is cheap: make one where you need it. Threads and tasks may share it."""
+    """A lock of `Locks.lock`. It is cheap: make one where you need it. Threads and tasks may share it."""
 
-    #: Whether the end of the ``with`` block raises an error for a lost lock. A COMMIT checks the lock itself.
+    #: Whether the end of the ``with`` block raises an error for a lost lock. If the lock is a row of a
+    #: database, the COMMIT does.
     tells_loss = True
 
     def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, terms: Terms) -> None:
@@ -38,7 +39,7 @@ class Lock:
         self._longest = math.inf if self.timeout == -1 else self.timeout
         self._namespace = client.namespace
         #: The entries that have a grant. A thread may be interrupted anywhere, so each change of this list or
-        #: the next one is one step, or is made under the mutex.
+        #: of `_entered` is one step, or is made under the mutex `Namespace.books`.
         self._granted: list[Entry] = []
         #: The ``with`` blocks that are running, the oldest first.
         self._entered: list[Entry] = []
@@ -56,8 +57,10 @@ class Lock:
         """Wait for the lock. Return the `Grant`, or None if the lock stays taken, or most likely would.
 
         *blocking*: False asks once, and does not wait. *timeout*: the longest wait, seconds; 0: ask once;
-        -1: no limit; None: the lock's. Raises `BackendUnavailable`; `TooManyWaiters` at a fixed limit;
-        `Reentered` in a handler; ValueError and OverflowError as `threading.Lock` does. Example::
+        -1: no limit; None: the lock's. Raises `BackendUnavailable`; `TooManyWaiters` at a fixed limit of
+        waiters; `Reentered` in a signal handler that has interrupted distlock; `ConfigurationError` if the
+        caller has a read lock of one of the names; ValueError and OverflowError as `threading.Lock` does.
+        Example::
 
             if grant := locks.lock("product_1").acquire(timeout=0):
                 grant.release()
@@ -118,7 +121,7 @@ class Lock:
             raise
 
     def locked(self) -> bool:
-        """Return whether anybody, here or elsewhere, holds one of the names. Asks the lock service."""
+        """Return whether anybody, in any process, holds one of the names. Asks the lock service."""
         return any(self._namespace.locked(name) for name in self.names)
 
     async def alocked(self) -> bool:
@@ -126,7 +129,7 @@ class Lock:
         return await asyncio.to_thread(self.locked)
 
     def owned(self) -> bool:
-        """Return whether this object holds the lock, and has not lost it. Does not ask the lock service."""
+        """Return whether this object holds the lock and has not lost it. Does not ask the lock service."""
         return any(entry.is_open for entry in self._granted)
 
     def __enter__(self) -> Grant:
@@ -181,7 +184,7 @@ class Lock:
         return Entry(self._namespace, self.names, parker)
 
     def _wanted(self, entry: Entry) -> tuple[str, ...]:
-        """Return the names for which the lock service has to be asked."""
+        """Return the names that *entry* has to acquire."""
         return self.names
 
     def _refuse_own(self, entry: Entry) -> None:
@@ -191,15 +194,15 @@ class Lock:
         )
 
     def _enters_kept(self) -> bool:
-        """Return whether the client belongs to a framework, which enters again what its request keeps."""
+        """Return whether the client is a framework's, which enters again the locks that its request keeps."""
         return self.client.acquirer is not self._namespace
 
     def _enter(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
-        """Acquire the lock for *entry*. `_noted` takes the result."""
+        """Acquire the lock for *entry*. Pass the result to `_noted`."""
         return self.client.acquirer.acquire(self.names, entry.parker, seconds, self.terms)
 
     def _noted(self, entry: Entry, grant: Grant | None) -> Grant | None:
-        """Note that *entry* has *grant*, and return it."""
+        """Note that *entry* has *grant*, unless it is None. Return *grant*."""
         if grant is not None:
             grant.timeout = self.timeout
             entry.grant = grant
@@ -216,18 +219,18 @@ class Lock:
             stopped_loop = isinstance(block.parker, ThreadParker) and in_event_loop()
             raise self_deadlock.timed_out(self._namespace, self.names, self.timeout, stopped_loop)
         block.frame = frame
-        self._entered.append(block)  # one step
+        self._entered.append(block)
         self_deadlock.begin(block)
         return grant
 
     def _abandon(self, entry: Entry, error: BaseException) -> None:
-        """Remove *entry*, which was interrupted or refused, and all that the engine has of it."""
+        """Remove *entry*, whose acquisition failed with *error*, from this object and from the engine."""
         if entry in self._entered:
             self._entered.remove(entry)
         entry.namespace.abandon(self.names, entry.parker, error)
 
     def _warn_of_own_fault(self, seconds: float) -> None:
-        """Log a caller that has waited in vain because of its own code."""
+        """Log a warning if the caller waited in vain because its own code holds the lock."""
         if fault := self_deadlock.own_fault(self._namespace, self.names):
             logger.warning("The lock %s was still held after %g seconds, %s", self._shown(), seconds, fault)
 
@@ -264,13 +267,14 @@ class Lock:
 
     def _ending(self, frame: FrameType) -> Entry | None:
         """Return the ``with`` block that *frame* ends; None if nothing is left of it."""
-        entered = self._entered.copy()  # to copy is one step
+        # copy() is one step: other threads change the list.
+        entered = self._entered.copy()
         if len(entered) == 1 and entered[0].frame is frame:
             return entered[0]
         return self_deadlock.ending(entered, frame)
 
     def _leave(self, block: Entry) -> Commands[None]:
-        """Release what *block* holds, after the `at_end` of its client."""
+        """Call the client's `at_end` if the end of *block* releases a lock. Then release it."""
         at_end = self.client.at_end
         if at_end is None or not self._gives_back(block):
             return self._release(block)
@@ -294,7 +298,8 @@ class Lock:
     def _grant_of(self, block: Entry) -> Grant | None:
         """Return the grant that the end of *block* releases.
 
-        It is the latest of its owner, because the body may have released the lock and acquired it again.
+        It is the latest grant of the owner of *block*, because the body may have released the lock and
+        acquired it again.
         """
         with self._namespace.books:
             others = [entry for entry in self._entered if entry is not block]
@@ -312,7 +317,7 @@ class Lock:
     def _break_off(self, block: Entry | None, error: BaseException, frame: FrameType) -> None:
         """Have the maintenance thread finish the end of *block*, which *error* interrupted."""
         if block is None:
-            # Nothing has changed yet. Other code may own the block.
+            # The interrupt came before the block was found. Do not end the block of another owner.
             block = self._ending(frame)
             if block is None or (block.frame is not frame and block.owner != current_owner()):
                 return
@@ -321,12 +326,16 @@ class Lock:
         self._forget(block)
 
     def _hand_back(self, entry: Entry, error: BaseException) -> None:
-        """Release what is left of *entry* without I/O, because *error* interrupted its release."""
+        """Have the maintenance thread release *entry*, because *error* interrupted the caller. No I/O."""
         if entry.grant is not None:
             entry.grant._abandon(error)
 
     def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
-        """Raise `LostInside` for a lost lock, or `NotHeld` if *block* is gone, unless the body has raised."""
+        """Raise the error of a ``with`` block that has ended, unless its body has raised one.
+
+        That is the error of `at_end`; `NotHeld` if *block* is None; `LostInside` if the lock was lost and no
+        fenced transaction was committed under it.
+        """
         if exc_info and exc_info[0] is not None:
             return
         if block is not None and block.trouble is not None:
@@ -349,8 +358,9 @@ class Lock:
 class ReadLock(Lock):
     """A lock of `Locks.read_lock`. Each acquisition has a grant of its own.
 
-    A thread or task that reads or writes a name reads it again at once, past a writer that waits. Else each
-    of the two would wait for the other. So does a ``with`` inside one of another client of the namespace.
+    A thread or task that has already locked a name for reading or writing reads it again without waiting,
+    even if a writer waits: else the reader and the writer would wait for each other. This is also true of a
+    ``with`` inside another ``with`` whose client is another one for the same locks.
     """
 
     def _refuse_own(self, entry: Entry) -> None:
@@ -369,15 +379,15 @@ class ReadLock(Lock):
     def _enter(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
         if entry.namespace is self._namespace:
             return super()._enter(entry, seconds)
-        # This owner has the names through another client of this process, and reads through that one again. A
+        # This owner has the names through another client of this process. Read through that client again: a
         # request of this client would queue behind writers that wait for the owner itself.
         return entry.namespace.acquire(self.names, entry.parker, seconds, self.terms)
 
 
 class Semaphore(Lock):
-    """A semaphore of `Locks.semaphore`, as `threading.Semaphore` but for all processes. It has no owner.
+    """A semaphore of `Locks.semaphore`, like `threading.Semaphore`, but for all processes. It has no owner.
 
-    A ``with`` inside another one takes a further permit, and `locked` says whether any permit is out.
+    A ``with`` inside another one takes further permits. `locked` returns whether any permit is in use.
     """
 
     def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, terms: Terms) -> None:
@@ -385,4 +395,4 @@ class Semaphore(Lock):
         self._namespace = client.namespace.semaphores
 
     def _refuse_own(self, entry: Entry) -> None:
-        """Code may have several permits."""
+        """Refuse nothing: a caller may take permits more than once."""

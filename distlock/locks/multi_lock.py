@@ -1,7 +1,7 @@
-"""Several locks as one, also of several clients: all of them are taken, or none.
+"""Several locks as one, which may belong to several clients: all of them are acquired, or none.
 
-It is like Curator's InterProcessMultiLock and Redisson's MultiLock, with two differences. All callers take
-the locks in the same order, so that they never deadlock; and the time-out is for all locks together.
+This is like Curator's InterProcessMultiLock and Redisson's MultiLock, with two differences. All callers
+acquire the locks in the same order, so that they never deadlock; and the time-out is for all locks together.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from distlock.numbers import check_timeout
 from distlock.owner import in_event_loop
 from distlock.terms import EXCLUSIVE
 
-#: Each lock with its ``with`` block that ends; None: nothing is left of the block.
+#: Each lock with its ``with`` block that ends; None: the block has been forgotten.
 Ended = list[tuple[Lock, Entry | None]]
 
 
 def multi_lock(*locks: Lock, timeout: float | None = None) -> MultiLock:
-    """One lock of several *locks*, which may be of several clients: all of them are taken, or none.
+    """Return one lock of several *locks*, of one or several clients: all of them are acquired, or none.
 
-    *locks*: what `Locks.lock` and `Locks.rlock` return; their ttl and max_hold stay their own. *timeout*: the
-    longest wait for all together, seconds. 0: each lock service is asked once. -1: no limit. None: the
-    shortest of the locks' own.
+    *locks*: what the methods of `Locks` return, except latches; each keeps its ttl and max_hold. *timeout*:
+    the longest wait for all together, seconds. 0: each lock service is asked once. -1: no limit. None: the
+    shortest time-out of *locks*.
 
-    They are taken in the order of prefix, name and lock service, whatever order you write, and released in
-    reverse. Of two lock services that have the same prefix and name, as while a site moves from one to the
-    other, the lock that you write first passes the fence. Returns a `MultiLock`. Raises `ConfigurationError`
-    for the same lock twice, and for the same prefix and name on two lock services whose order is unknown;
-    TypeError for what is no lock, and without any; ValueError and OverflowError for a *timeout* that can't
-    be.
+    The locks are acquired in the order of prefix, name and lock service, whatever order you write, and
+    released in reverse. If two of them have the same prefix and name on two lock services, as while a site
+    moves from one to the other, the fence of the one that you write first counts. Returns a `MultiLock`.
+    Raises `ConfigurationError` for the same lock twice, and for the same prefix and name on two lock services
+    whose order is unknown; TypeError for anything that is no lock, and without *locks*; TypeError, ValueError
+    and OverflowError for an invalid *timeout*.
 
     Example::
 
@@ -91,7 +91,7 @@ class MultiLock:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in the order in which they are taken."""
+        """The names, in the order in which they are acquired."""
         return tuple(name for one in self._parts for name in one.names)
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> JointGrant | None:
@@ -119,7 +119,7 @@ class MultiLock:
             raise
 
     def release(self) -> None:
-        """Release what `acquire` of this object granted. Raises `NotHeld` if it holds nothing."""
+        """Release what `acquire` of this object granted. Raises `NotHeld` if one of the locks is not held."""
         held = [one._last() for one in self._parts]
         try:
             run(self._give_back(held))
@@ -137,7 +137,7 @@ class MultiLock:
             raise
 
     def locked(self) -> bool:
-        """Return whether anybody holds one of the names just now. Asks the lock services."""
+        """Return whether anybody, in any process, holds one of the names. Asks the lock services."""
         return any(one.locked() for one in self._parts)
 
     async def alocked(self) -> bool:
@@ -145,7 +145,7 @@ class MultiLock:
         return await asyncio.to_thread(self.locked)
 
     def owned(self) -> bool:
-        """Return whether this object holds the locks, and has not lost one. Does not ask a lock service."""
+        """Return whether this object holds all locks and has lost none. Does not ask a lock service."""
         return all(one.owned() for one in self._parts)
 
     def __enter__(self) -> JointGrant:
@@ -218,7 +218,7 @@ class MultiLock:
             else:
                 return self._joined(taken)
         except LockError:
-            # One lock service failed. Those of the other locks still answer.
+            # One lock service failed or refused. The others still answer, so release their locks now.
             yield from MultiGrant(taken)._release(until)
             raise
         yield from MultiGrant(taken)._release(until)
@@ -264,7 +264,7 @@ class MultiLock:
             one._hand_back(entry, error)
 
     def _ending(self, frame: FrameType) -> Ended:
-        """Return the ``with`` block of each lock that *frame* ends, the last lock first. Changes nothing."""
+        """Return each lock, the last one first, with its ``with`` block that *frame* ends."""
         return [(one, one._ending(frame)) for one in reversed(self._parts)]
 
     def _leave(self, ended: Ended) -> Commands[None]:
@@ -274,7 +274,7 @@ class MultiLock:
                 one._forget(block)
 
     def _break_off(self, ended: Ended | None, error: BaseException, frame: FrameType) -> None:
-        """Have the maintenance thread finish the end of the block, which *error* interrupted."""
+        """Have the maintenance thread release what *error* prevented `_leave` from releasing."""
         if ended is None:
             ended = self._ending(frame)
         for one, block in ended:
@@ -293,7 +293,10 @@ def _order(one: Lock) -> tuple[str, str, str]:
 
 
 def _refuse_equal(one: Lock, other: Lock) -> None:
-    """Raise `ConfigurationError` unless the two are of lock services with a known order."""
+    """Raise `ConfigurationError` unless *one* and *other* are on two lock services with a known order.
+
+    They have the same prefix and name.
+    """
     prefix, name, service = _order(one)
     if not service or service == _order(other)[2]:
         raise ConfigurationError(

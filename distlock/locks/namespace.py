@@ -1,4 +1,4 @@
-"""A namespace: the names under one prefix of one lock service. In it one name is one lock."""
+"""A namespace: the names under one prefix of one lock service. In a namespace, one name is one lock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from distlock.operate.typed import Typed
 from distlock.owner import Owner
 from distlock.terms import EXCLUSIVE, PERMIT, Mode, Terms
 
-#: The commands of an acquisition. They return the grant, or None if it took too long.
+#: The commands of an acquisition. They return the grant, or None if the names stay taken.
 Acquisition = Commands[Grant | None]
 
 
@@ -34,10 +34,10 @@ class Acquirer(Protocol):
 
     @property
     def namespace(self) -> Namespace:
-        """The namespace of the names."""
+        """The namespace to which the names belong."""
 
     def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
-        """Acquire all of *names*, in the order given.
+        """Acquire all of *names*, in the order given, or none.
 
         *parker*: where the caller sleeps; it identifies the caller. *seconds*: the longest wait; 0: ask
         once. *terms*: the options of the locks. Raises `LockError`.
@@ -45,7 +45,7 @@ class Acquirer(Protocol):
 
 
 class AcquirerWrapper:
-    """*inner*, for clients that do more around an acquisition."""
+    """Base class of acquirers that acquire by *inner*, and do more before or after that."""
 
     def __init__(self, inner: Acquirer) -> None:
         self.namespace = inner.namespace
@@ -58,7 +58,7 @@ AtEnd = Callable[[tuple[str, ...]], Commands[LockError | None]]
 
 
 class Client(Protocol):
-    """What a lock uses of its client, a `distlock.Locks`."""
+    """The attributes of `distlock.Locks` that its locks use."""
 
     acquirer: Acquirer
     namespace: Namespace
@@ -70,18 +70,19 @@ class Client(Protocol):
 class Namespace(InspectedNamespace, ABC):
     """The names under *prefix*, and the state that its clients share.
 
-    It is the plain `Acquirer`. *terms*: the options of locks that give none.
+    It is an `Acquirer` itself. *terms*: the options of locks that give none.
     """
 
-    #: Whether a lock excludes anybody. Dummy locks don't.
+    #: Whether its locks exclude anybody. Those of the backend ``dummy`` do not.
     keeps_out = True
-    #: Whether a holder that asks for the same name again would wait for itself. Holders of permits don't.
+    #: Whether a holder that asks for the same name again would wait for itself. False for semaphores and
+    #: latches.
     has_owners = True
-    #: Whether there is a lock service, which may not answer.
+    #: Whether there is a lock service, which may be unavailable. False if the locks are rows of a database.
     may_be_away = True
     #: Namespaces with equal identities have the same locks. None: it is not known.
     identity: object = None
-    #: How an operator types a command for it; None: no other process can see its locks.
+    #: The command line with which an operator reaches its locks; None: other processes can't see them.
     typed: Typed | None = None
 
     def __init__(self, prefix: str, terms: Terms) -> None:
@@ -94,7 +95,8 @@ class Namespace(InspectedNamespace, ABC):
         forget_in_children(self)
 
     def _make_books(self) -> None:
-        #: Guards the entries of `Lock` and `RLock`. Reentrant, because a signal handler may use them, too.
+        #: The mutex of the entries of `Lock` and `RLock`. It is reentrant, because a signal handler may use
+        #: locks, too.
         self.books = threading.RLock()
 
     @property
@@ -102,19 +104,22 @@ class Namespace(InspectedNamespace, ABC):
         return self
 
     def is_same(self, other: Namespace) -> bool:
-        """Return whether *other* has the same locks, as two aliases of one lock service may."""
+        """Return whether *other* has the same locks, as is possible with two aliases of one lock service."""
         return self is other or (self.identity is not None and self.identity == other.identity)
 
     def refuse_lacking(self, capability: str, wish: str) -> None:
-        """Raise `ConfigurationError` unless its lock service can do it: see `distlock.backends.base`."""
+        """Raise `ConfigurationError` unless its lock service has *capability*, a field of `Capabilities`.
+
+        *wish*: the user's call that needs the capability, for the error.
+        """
 
     @property
     def semaphores(self) -> Namespace:
-        """The namespace of its semaphores: a semaphore and a lock of one name are two things."""
+        """The namespace of its semaphores: a semaphore and a lock of the same name are independent."""
         return self
 
     def of(self, mode: Mode) -> Namespace:
-        """Return the namespace of names that are locked in *mode*."""
+        """Return the namespace for locks of *mode*: that of its semaphores, or itself."""
         return self.semaphores if mode == PERMIT else self
 
     @abstractmethod
@@ -122,13 +127,13 @@ class Namespace(InspectedNamespace, ABC):
         """See `Acquirer`."""
 
     def refuse_upgrade(self, names: tuple[str, ...], owner: Owner) -> None:
-        """Raise `ConfigurationError` if *owner* reads one of *names*, and so can't write it."""
+        """Raise `ConfigurationError` if *owner* reads one of *names*, and so would wait for itself."""
 
     def refuse_overload(self, names: Iterable[str], seconds: float) -> None:
-        """Raise `TooManyWaiters` if a caller that would wait *seconds* for *names* would be refused now."""
+        """Raise `TooManyWaiters` if `acquire` would raise it now for *names* with a wait of *seconds*."""
 
     def abandon(self, names: tuple[str, ...], parker: Parker, error: BaseException) -> None:
-        """Remove everything of the caller with *parker*, which *error* interrupted."""
+        """Undo the acquisition of *names* by the caller with *parker*, which ended with *error*. No I/O."""
 
     def is_holder(self, name: str, owner: Owner) -> bool:
         """Return whether *owner*, a thread or task of this process, is known to hold *name*."""
@@ -136,10 +141,10 @@ class Namespace(InspectedNamespace, ABC):
 
     @abstractmethod
     def grants(self) -> list[Grant]:
-        """Return the current grant of each name in this process, without asking the lock service."""
+        """Return the grants of this process that are neither released nor lost. Does no I/O."""
 
     def locked(self, name: str) -> bool:
-        """Return whether anybody, here or elsewhere, holds *name*. Asks the lock service."""
+        """Return whether anybody, in any process, holds *name*. Asks the lock service."""
         return False
 
     @property
@@ -152,11 +157,11 @@ class Namespace(InspectedNamespace, ABC):
         return iter(())
 
     def unmade(self) -> Finding | None:
-        """Return a warning if the first lock is still to make something in the lock service."""
+        """Return a warning if the lock service lacks something that the first lock will make, else None."""
         return None
 
     def prepare(self) -> str:
-        """Make what its lock service needs before the first lock. Return what is there, in a sentence."""
+        """Make what the lock service needs before the first lock. Return a sentence: what exists now."""
         return "Nothing has to be made: locks can be taken."
 
     def close(self) -> None:
@@ -164,11 +169,12 @@ class Namespace(InspectedNamespace, ABC):
         self.inside.clear()
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child: what the parent holds stays the parent's."""
+        """Forget all locks in a forked child: what the parent holds stays the parent's."""
         self._make_books()
         self.inside.clear()
 
 
+#: The namespaces by id.
 _all: WeakValueDictionary[int, Namespace] = WeakValueDictionary()
 
 
@@ -180,13 +186,14 @@ def namespaces() -> list[Namespace]:
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """How often the owner of a re-entrant lock has acquired one name."""
+    """One name of a re-entrant lock that its owner has acquired, and how often."""
 
+    #: The grant of this name.
     grant: Grant
-    #: The grant of all names that were acquired together with it.
+    #: The grant of all names that were acquired together with this name.
     whole: Grant
     count: int = 1
-    #: The entry of an outer block, whose lock was lost before this one was acquired.
+    #: The entry of an outer block for this name, whose lock was lost before the name was acquired again.
     before: Entered | None = None
 
     @property
@@ -195,11 +202,11 @@ class Entered:
 
     @property
     def is_written(self) -> bool:
-        """Whether it is held for writing, and was not downgraded."""
+        """Whether the name is held, and was not downgraded to a read lock."""
         return self.is_held and self.grant.mode == EXCLUSIVE
 
     def unreleased(self) -> Entered | None:
-        """Return this entry, or the next one further out, whose grant is not released."""
+        """Return the innermost entry whose grant is not released: this one or an outer one, else None."""
         one: Entered | None = self
         while one is not None and one.grant.released:
             one = one.before
@@ -207,7 +214,7 @@ class Entered:
 
 
 def together(entered: list[Entered]) -> Grant:
-    """Return one grant for all of *entered*: if possible, the one with which they were acquired."""
+    """Return one grant for all of *entered*: that of their acquisition, if it has no other name."""
     whole = entered[0].whole
     if len(whole.names) == len(entered) and all(one.whole is whole for one in entered):
         return whole
@@ -217,5 +224,5 @@ def together(entered: list[Entered]) -> Grant:
 #: The entries of one owner, by name. It is replaced, never changed, so that no interrupt finds it halfway.
 Names = Mapping[str, Entered]
 
-#: The entries by owner. The namespace keeps them, because two lock objects of one name are the same lock.
+#: The entries by owner. The namespace has them, because two lock objects of one name are the same lock.
 Inside = dict[Owner, Names]

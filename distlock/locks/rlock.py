@@ -1,4 +1,4 @@
-"""A re-entrant lock, as `threading.RLock`: its owner may take it again, and no other may release it."""
+"""A re-entrant lock, like `threading.RLock`: only its owner may take it again, and release it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from distlock.terms import Terms
 class RLock(Lock):
     """A lock of `Locks.rlock`. The owner is the running thread, or the running task in it.
 
-    A task made by `asyncio.gather` is another owner than its parent. Re-entrance is by name: of several
-    names only those are asked for that their owner is not inside yet. Taking the others again costs no round
-    trip, and gives the same grant.
+    A task made by `asyncio.gather` is another owner than its parent. Re-entrance is by name: entering the
+    lock acquires only the names that the owner does not hold yet. To enter a held name again costs no round
+    trip, and its grant stays the same.
     """
 
     def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, terms: Terms) -> None:
@@ -30,7 +30,7 @@ class RLock(Lock):
         self._inside = client.namespace.inside
 
     def owned(self) -> bool:
-        """Return whether the caller is inside, and the lock is not lost."""
+        """Return whether the caller has entered all of the names, and none is released or lost."""
         mine = self._inside.get(current_owner(), {})
         return all(name in mine and mine[name].is_held for name in self.names)
 
@@ -65,7 +65,7 @@ class RLock(Lock):
         return entry.grant
 
     def _noted(self, entry: Entry, grant: Grant | None) -> Grant | None:
-        """Return *grant*: `_enter` has noted it, together with what its owner had before."""
+        """Return *grant*. `_enter` has noted it already."""
         return grant
 
     def _abandon(self, entry: Entry, error: BaseException) -> None:
@@ -81,7 +81,7 @@ class RLock(Lock):
     # -- leaving ---------------------------------------------------------------------------------
 
     def _last(self) -> Entry:
-        """The running thread or task, if it is inside: anybody else may not release the lock."""
+        """Return an entry of the caller, for `_give_back`. Raise `NotHeld` unless the caller is the owner."""
         parker = ThreadParker()
         mine = self._inside.get(parker.owner, {})
         if any(name not in mine for name in self.names):
@@ -98,13 +98,13 @@ class RLock(Lock):
         self._note(entry.owner, after)
 
     def _once_less(self, owner: Owner) -> tuple[Names, Grant | None]:
-        """Return what *owner* is inside of after leaving once, and what that releases."""
+        """Return what *owner* is inside of after it leaves once, and the grant to release; None: no grant."""
         after = dict(self._inside.get(owner, {}))
         over = []
         for name in self.names:
             entered = after.get(name)
             if entered is None:
-                continue  # The client was closed inside, or the body has released it.
+                continue  # The client was closed inside the block, or the body has released the name.
             if entered.count > 1:
                 after[name] = replace(entered, count=entered.count - 1)
                 continue
@@ -135,7 +135,7 @@ class RLock(Lock):
             self._note(entry.owner, after)
 
     def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
-        # The lock was given back all the same: no other code would ever do it.
+        # The lock is released all the same, because no other code would do that.
         if block is not None and block.owner != current_owner():
             names = self._shown()
             raise NotHeld(
@@ -152,7 +152,7 @@ class RLock(Lock):
         return all(name in mine for name in self.names)
 
     def _release_save(self) -> Names:
-        """Leave as often as the caller has entered. Returns what `_acquire_restore` needs."""
+        """Release the lock, however often the caller has entered it. Return what `_acquire_restore` needs."""
         entry = self._last()
         saved = {name: entry.before[name] for name in self.names}
         grant = together([*saved.values()])
@@ -166,7 +166,7 @@ class RLock(Lock):
         return saved
 
     def _acquire_restore(self, saved: Names) -> None:
-        """Take it again, as often as it was entered before; without a limit, as `threading.RLock` does."""
+        """Acquire the lock again, with the recursion counts of *saved*. The wait has no limit."""
         entry = self._entry(ThreadParker())
         try:
             run(self._enter(entry, math.inf))
@@ -178,7 +178,7 @@ class RLock(Lock):
         except BaseException as error:
             self._abandon(entry, error)
             raise
-        # The blocks around have another grant than they began with.
+        # The owner's ``with`` blocks have a new grant now.
         for block in self._entered:
             if block.owner == entry.owner:
                 block.grant = entry.grant

@@ -36,12 +36,13 @@ class Entry:
     names: tuple[str, ...]
     #: The caller's parker, by which the engine knows the entry.
     parker: Parker
-    #: The owner's earlier entry in the same `RLock`.
+    #: For an `RLock`, the names that its owner has entered already (`namespace.Names`), as of the call that
+    #: enters or leaves.
     before: Any = None
     grant: Grant | None = None
     #: The frame whose code entered the block. A generator has another frame than the code that drives it.
     frame: FrameType | None = None
-    #: The error that `AtEnd` has returned. It is raised unless the block has raised one itself.
+    #: The error that `AtEnd` returned. It is raised unless the body of the block has raised one.
     trouble: Exception | None = None
 
     @property
@@ -50,7 +51,7 @@ class Entry:
 
     @property
     def reads(self) -> bool:
-        """Whether it holds a read lock."""
+        """Whether its grant is that of a read lock."""
         return self.grant is not None and self.grant.mode == READ
 
     @property
@@ -58,18 +59,20 @@ class Entry:
         return self.grant is not None and not self.grant.released and not self.grant.lost
 
 
-#: How long to wait for the event loop of the other task, seconds.
+#: `awaits_this` waits for the event loop of a task this many seconds, and at most this share of the caller's
+#: time-out.
 _PATIENCE = 1.0
-#: And at most this share of the caller's time-out.
 _SHARE = 0.1
 
+#: A mark by which `awaits_this` recognises the context of the running thread.
 _here: ContextVar[object] = ContextVar("distlock_here")
 
 
 def awaits_this(task: asyncio.Task[Any], seconds: float) -> bool:
-    """Return whether *task*, which runs in another thread, awaits what this thread does.
+    """Return whether *task*, whose event loop runs in another thread, awaits the code of this thread.
 
-    Return False if that is not known in time. *seconds*: how long the caller would wait for the lock.
+    Return False if the event loop does not respond in time. *seconds*: how long the caller would wait for the
+    lock.
     """
     suspended = Lock()
     suspended.acquire()
@@ -80,6 +83,7 @@ def awaits_this(task: asyncio.Task[Any], seconds: float) -> bool:
         return False
     if not suspended.acquire(timeout=min(_PATIENCE, _SHARE * seconds)):
         return False
+    # A coroutine that awaits a thread, as in `asyncio.to_thread`, has the thread's context in a variable.
     mark = object()
     before = _here.set(mark)
     try:
@@ -98,7 +102,10 @@ def _innermost(task: asyncio.Task[Any]) -> object:
 
 
 def _variables(coroutine: object) -> list[object]:
-    """Return the variables of *coroutine*. Its `f_locals` would keep them alive while the coroutine runs."""
+    """Return the values of the variables of *coroutine*.
+
+    The `f_locals` of its frame would keep the values alive while the coroutine runs.
+    """
     found = gc.get_referents(coroutine)
     # Variables that inner functions use are in cells.
     return found + gc.get_referents(*(one for one in found if type(one) is CellType))
@@ -127,11 +134,12 @@ def begin(block: Entry) -> None:
 
 
 def ending(entered: Sequence[Entry], frame: FrameType) -> Entry | None:
-    """Return the block of *entered*, the oldest first, that the caller leaves in *frame*, else None.
+    """Return the block that the caller leaves in *frame*. Return None if *entered* is empty.
 
-    A ``with`` statement enters and leaves its block in one frame, even if another thread or task closes its
-    generator. Other callers of `__exit__`, such as `ExitStack`, are known by their owner only. Then a block
-    whose lock was released or lost is returned before others, under which code may still run.
+    *entered*: the blocks that run, the oldest first. A ``with`` statement enters and leaves its block in one
+    frame, even if another thread or task closes its generator. Other callers of `__exit__`, such as
+    `ExitStack`, have another frame: then it is the owner's latest block, or the oldest block if the owner has
+    none. Of these, a block whose lock was released or lost comes first: code may still run under the others.
     """
     for block in reversed(entered):
         if block.frame is frame:
@@ -143,7 +151,7 @@ def ending(entered: Sequence[Entry], frame: FrameType) -> Entry | None:
 
 
 def end(block: Entry) -> None:
-    """Note that the code has left *block*, possibly in another context than the one in which it entered."""
+    """Note that the code has left *block*, maybe in another context than the one in which it entered."""
     # A frame keeps the variables of its code alive.
     block.frame = None
     if (around := blocks_around.get()) == (block,):
@@ -154,7 +162,10 @@ def end(block: Entry) -> None:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Ignore the ``with`` blocks around a request: they belong to a test, which plays another user."""
+    """Ignore the ``with`` blocks around a request: they are a test's, which calls the site in its own thread.
+
+    The test and the request stand for two processes, so a lock of the test is no self-deadlock.
+    """
     before = blocks_around.set(())
     try:
         yield
@@ -163,7 +174,7 @@ def apart() -> Iterator[None]:
 
 
 def is_any_around() -> bool:
-    """Return whether a guard, a request or a ``with`` block may hold a lock around the running code."""
+    """Return whether a guard, a request or a ``with`` block around the running code may hold a lock."""
     return bool(blocks_around.get() or guards_around.get()) or request_around.get() is not None
 
 
@@ -177,9 +188,9 @@ def refuse_own(
 ) -> None:
     """Raise `ConfigurationError` if the running code would wait for one of *names*, which it holds itself.
 
-    *reads*: it asks for a read lock, which does not wait for its own read locks, or for the write lock of
-    the same client. *seconds*: how long it would wait. *enters_kept*: whether its client may enter again what
-    the request keeps.
+    *reads*: the code asks for a read lock, which waits neither for its other read locks nor for its write
+    lock of the same client. *seconds*: how long it would wait. *enters_kept*: whether the client enters again
+    a lock that the request keeps.
     """
     if reads:
         owner = current_owner()
@@ -216,8 +227,8 @@ def refuse_awaited(
     """Raise `ConfigurationError` if a task holds one of *names* and waits for the running thread.
 
     *reads*: the caller asks for a read lock, which does not wait for other read locks. *seconds*: how long it
-    would wait; a caller that does not wait is never refused. *around*: the ``with`` blocks to look at, beside
-    the guards.
+    would wait; a caller that does not wait is never refused. *around*: the ``with`` blocks whose locks to
+    check, besides those of the guards.
     """
     guards = inherited()
     if not seconds or not (guards or around) or not (namespace.keeps_out and namespace.has_owners):
@@ -240,8 +251,8 @@ def refuse_awaited(
 def read_again(namespace: Namespace, names: Sequence[str], *, enters_kept: bool = False) -> Namespace | None:
     """Return the namespace of another client in which the running code holds all *names*, else None.
 
-    There it may read them again without waiting. *enters_kept*: whether its client itself may enter again
-    what the request keeps.
+    By that namespace the code may read *names* again without waiting. *enters_kept*: whether the code's own
+    client enters again a lock that the request keeps. Then such locks are not searched.
     """
     owner = current_owner()
     for guard in current_grants():
@@ -249,7 +260,8 @@ def read_again(namespace: Namespace, names: Sequence[str], *, enters_kept: bool 
             continue
         if enters_kept and not guard.running:
             continue
-        # Not just the owner of the guard: the view may run in another thread.
+        # The running owner has to be the holder. The owner of a kept grant may be another one, because hooks
+        # and the view may run in different threads.
         if all(guard.namespace.is_holder(name, owner) for name in names):
             return guard.namespace
     for one in reversed(blocks_around.get()):
@@ -261,7 +273,7 @@ def read_again(namespace: Namespace, names: Sequence[str], *, enters_kept: bool 
 
 
 def own_grant(namespace: Namespace, names: Sequence[str]) -> Grant | None:
-    """Return the grant of a guard or a block around the running code with all of *names*; None: none has."""
+    """Return the grant of a guard or ``with`` block around the running code with all *names*, else None."""
     guards = [one.grant for one in current_grants() if one.running and namespace.is_same(one.namespace)]
     owner = current_owner()
     own = [one for one in blocks_around.get() if one.owner == owner and namespace.is_same(one.namespace)]
@@ -276,7 +288,7 @@ def held_around() -> list[Grant]:
 
 
 def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stopped_loop: bool) -> LockTimeout:
-    """Return the error of a caller that has waited *seconds* in vain.
+    """Return the `LockTimeout` of a caller that has waited *seconds* in vain.
 
     *stopped_loop*: the wait has blocked the event loop, so that no task could run.
     """
@@ -297,7 +309,10 @@ def timed_out(namespace: Namespace, names: Sequence[str], seconds: float, stoppe
 
 
 def _held_by(namespace: Namespace, names: Sequence[str]) -> str:
-    """Return, as text, who holds *names* and how to break a stuck lock; "" if that is unknown. No I/O."""
+    """Return text that names the holder of *names* and the command that shows how to break the lock.
+
+    Return "" if the holder is unknown. Does no I/O.
+    """
     for name in names:
         holder = known_holder(namespace, name)
         if holder is not None:
@@ -311,7 +326,7 @@ def _held_by(namespace: Namespace, names: Sequence[str]) -> str:
 
 
 def own_fault(namespace: Namespace, names: Sequence[str]) -> str | None:
-    """Return the cause and the remedy if the running code itself keeps *names* taken, else None."""
+    """Return text with the cause and the remedy if the running code itself holds *names*, else None."""
     if not namespace.has_owners:
         return None
     if _of_guard(namespace, names):
@@ -354,12 +369,12 @@ def is_held_around(namespace: Namespace, names: Sequence[str]) -> bool:
 
 
 def _of_guard(namespace: Namespace, names: Sequence[str]) -> str:
-    """Return those of *names* that a guard around the running code holds, as text."""
+    """Return, as text, those of *names* that a guard around the running code holds; "" if there are none."""
     return _of_grants(namespace, names, [one for one in current_grants() if one.running])
 
 
 def _of_request(namespace: Namespace, names: Sequence[str]) -> str:
-    """Return, as text, those of *names* that the request keeps after the call of a guard."""
+    """Return, as text, those of *names* that the request keeps after the call of a guard; "" if none."""
     return _of_grants(namespace, names, [one for one in current_grants() if not one.running])
 
 
@@ -372,7 +387,7 @@ def _of_grants(namespace: Namespace, names: Sequence[str], grants: Sequence[Curr
 
 
 def _common(namespace: Namespace, names: Sequence[str], blocks: Sequence[Entry]) -> str:
-    """Return those of *names* that one of *blocks* holds, as text."""
+    """Return, as text, those of *names* that one of *blocks* holds; "" if there are none."""
     for one in blocks:
         both = _shown(names, one.names)
         if both and one.is_open and namespace.is_same(one.namespace):
