@@ -1,4 +1,4 @@
-"""Locks in a ZooKeeper ensemble: queues of ephemeral nodes, each of which watches one before it."""
+"""Locks in a ZooKeeper ensemble: each lock has a queue of ephemeral nodes, in the order of their numbers."""
 
 from __future__ import annotations
 

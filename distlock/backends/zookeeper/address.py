@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote
 from distlock.backends.tls import TLS, Tls
 from distlock.errors import ConfigurationError
 
-#: A URL. Python's `urlsplit` does not read several hosts in brackets.
+#: The parts of a URL. Some versions of `urlsplit` refuse a list of hosts that has IPv6 addresses.
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<netloc>[^/?#]*)(?P<path>[^?#]*)(?:\?(?P<query>[^#]*))?(?P<more>.*)",
     re.DOTALL,
@@ -26,22 +26,22 @@ _WRITE = (
 
 
 class ZooKeeperAddress:
-    """The servers of one ensemble, and the node above the locks. Its repr and errors show no secret."""
+    """The parts of an ensemble's URL: servers, TLS, path and login. The repr and errors show no secret."""
 
     def __init__(self, url: str) -> None:
         parts = _URL.fullmatch(url)
-        # An unencoded special character ends a password early, and the rest would look like a path.
+        # An unencoded /, ? or # in a password ends the netloc too early: then the @ comes behind the netloc.
         if parts is None or "@" in f"{parts['path']}{parts['query']}{parts['more']}":
-            # The URL is not quoted, because it may have a password.
+            # The error does not quote the URL, which may have a password.
             raise ConfigurationError(f"The URL of ZooKeeper cannot be read. {_WRITE}")
         login, _, hosts = parts["netloc"].rpartition("@")
         #: In kazoo's form: ``host:port,host:port``.
         self.hosts = ",".join(_host(text) for text in hosts.split(","))
         given = self._given(parts["scheme"].lower(), parts["query"] or "", parts["more"])
         mechanism = given.pop("sasl", None)
-        #: The TLS settings, or None.
+        #: The TLS settings; None: the connection is not encrypted.
         self.tls = self._tls(given) if parts["scheme"].lower() == _SECURE else None
-        #: ``/path``, or empty.
+        #: The node above all nodes of distlock: ``/path``, or "".
         self.chroot = _chroot(parts["path"])
         self.shown = f"{self.hosts}{self.chroot}"
         user, colon, password = login.partition(":")
@@ -50,7 +50,7 @@ class ZooKeeperAddress:
                 f"The URL of ZooKeeper at {self.hosts} has a user without a password. {_WRITE}"
             )
         user, password = unquote(user), unquote(password)
-        #: kazoo's options for a login by SASL; None: the login, if any, is `auth`.
+        #: kazoo's options for a login by SASL; None: the login, if any, is in `auth`.
         self.sasl = None if mechanism is None else self._sasl(mechanism, user, password)
         self.auth = [("digest", f"{user}:{password}")] if login and not self.sasl else []
 
@@ -58,7 +58,7 @@ class ZooKeeperAddress:
         return f"<Address {self.shown}>"
 
     def _given(self, scheme: str, query: str, more: str) -> dict[str, str]:
-        """Return the parameters of the query."""
+        """Return the parameters in *query*. Raises `ConfigurationError` if one is wrong or *more* follows."""
         given = parse_qsl(query, keep_blank_values=True)
         for name, _ in given:
             if name not in ("sasl", *TLS):
@@ -93,7 +93,7 @@ class ZooKeeperAddress:
 def _host(text: str) -> str:
     match = _HOST.fullmatch(text)
     if match is None or not 0 < int(match["port"] or _PORT) < 65536:
-        # The part is not quoted: if the @ was forgotten, the password is in it.
+        # The error does not quote this part: if the @ was forgotten, it contains the password.
         raise ConfigurationError(f"The URL of ZooKeeper names a host that cannot be read. {_WRITE}")
     return f"{match['name']}:{match['port'] or _PORT}"
 

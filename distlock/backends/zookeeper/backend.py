@@ -28,7 +28,7 @@ from distlock.numbers import LONG, check_seconds
 
 #: The largest number of holds that one round trip renews.
 _BATCH = 500
-#: The numbers that a thousand transactions use up: a fence that is ahead by less is reached in a moment.
+#: How many fence numbers a thousand transactions use up. A fence that is ahead by less is soon reached.
 _SOON = 1000 << SPAN_BITS
 #: The ttl, in seconds, of the session for calls that come before any lock, such as an operator's.
 _ANY_TTL = 10.0
@@ -37,12 +37,15 @@ _ANY_TTL = 10.0
 class ZooKeeperBackend:
     """One process's locks in the ensemble at *url*: ``zookeeper://host1:2181,host2:2181/path``.
 
-    Each ttl has a session of its own.
+    Each ttl has a session of its own, at most eight at a time.
 
     Args:
-        url: Where the ensemble is.
+        url: The servers, with login, path and TLS settings. See `ZooKeeperAddress`.
         io_timeout: The longest time for a request, or for a connection, in seconds.
-        ack_window: Seconds after which others may remove a hold that was handed off and not acknowledged.
+        ack_window: Seconds after which a waiter may remove a hold that was handed off and not acknowledged.
+
+    Raises:
+        ConfigurationError: *url* can't be used, or a number of seconds is out of range.
     """
 
     capabilities = Capabilities(
@@ -62,11 +65,12 @@ class ZooKeeperBackend:
         ack_window = check_seconds("ack_window", ack_window, most=LONG)
         self._address = ZooKeeperAddress(url)
         self._sessions = ZooKeeperSessions(self._address, self._io_timeout, ack_window)
-        # Closes the sessions of a backend that is dropped without close(). An exit of the process does, too.
+        # Closes the sessions of a backend that is dropped without close(). At exit the engine releases the
+        # holds, and the server ends the sessions after their timeout.
         weakref.finalize(self, self._sessions.leave_alone).atexit = False
-        #: The calls of event loops that are under way, by token.
+        #: The calls that tasks have under way, by the request's token.
         self._under_way: dict[str, TaskCall] = {}
-        #: The contenders whose session has our published status.
+        #: The contenders whose session has our published status; None: nothing was published yet.
         self._publishing: Contenders | None = None
         self._begin()
 
@@ -205,9 +209,9 @@ class ZooKeeperBackend:
         deadline: float = math.inf,
         lease: float = 0.0,
     ) -> bool:
-        """See `distlock.backends.inspectable.Inspectable`.
+        """See `distlock.backends.inspectable.Announces`.
 
-        The status ends with the session, too. If a process has very many keys, not all are published:
+        The status also expires with the session. If a process has very many keys, not all are published:
         see `distlock.backends.zookeeper.inspection`.
         """
         contenders = self._publishing
@@ -275,12 +279,12 @@ class ZooKeeperBackend:
             yield Finding("ok", "session", said)
 
     def _begin(self) -> None:
-        """Take a new process id. Called by the constructor, after a close, and in a forked child."""
+        """Take a new process id, without a published status. A closed backend can be used again."""
         self.process = secrets.token_hex(8)
         self._publishing = None
 
     def _drop(self, request: LockRequest) -> None:
-        """End a task's call for *request* whose event loop hangs, so that it sends nothing any more."""
+        """End an earlier call for *request* whose event loop hangs, so that it sends nothing any more."""
         if (asked := self._under_way.get(request.token)) is not None:
             asked.drop()
 
@@ -292,7 +296,7 @@ class ZooKeeperBackend:
                     other.releases.finish(key, self._deadline())
 
     def _inspector(self, key: str) -> QueueInspector:
-        """Return the inspector, after the pending releases of *key* were carried out."""
+        """Return an inspector, after the pending releases of *key* were carried out."""
         contenders = self._any_contenders()
         self._finish(key, contenders)
         return contenders.inspector
@@ -302,7 +306,7 @@ class ZooKeeperBackend:
         return self._contenders(next(iter(self._sessions), _ANY_TTL))
 
     def _renewed_by(self) -> Deadline:
-        """Return a deadline that leaves time to renew the holds of other sessions if this one hangs."""
+        """Return the deadline for the renewals of one session. If it hangs, time is left for the others."""
         shortest = min(self._sessions) if len(self._sessions) > 1 else math.inf
         return Deadline(min(self._io_timeout, shortest / 6))
 
@@ -314,13 +318,13 @@ class ZooKeeperBackend:
 
 
 def _sent(ends: float) -> Begun:
-    """Return the finished result of a call that waits for no reply."""
+    """Return the future of a call that waits for no reply: it is done."""
     sent = Begun(asyncio.get_running_loop(), ends)
     sent.set_result(None)
     return sent
 
 
-#: The methods that tasks call without a thread, each with the method of contenders or latches behind it.
+#: The methods that tasks call without a thread, each with the method of contenders or latches that it calls.
 _BEGUN: dict[Callable[..., Any], Callable[..., Any]] = {
     ZooKeeperBackend.request: Contenders.request,
     ZooKeeperBackend.cancel: Contenders.cancel,

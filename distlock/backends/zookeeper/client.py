@@ -65,7 +65,7 @@ class _Memo:
             logger.debug(message, *_without_secrets(args))
 
     def warning(self, message: str, *args: object) -> None:
-        # kazoo logs this right after the warning that says why it reconnects.
+        # kazoo logs this message right after the warning that says why it reconnects.
         if message != "Transition to CONNECTING":
             self.last = message % args if args else message
         self.debug(message, *args)
@@ -101,13 +101,13 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
 
     @property
     def session_timeout(self) -> float:
-        """The session timeout that the server granted, seconds."""
+        """The session timeout that the server granted, seconds; 0 before the first connection."""
         granted: float = self._connection.session_timeout
         return granted
 
     @property
     def lifetime(self) -> bytes:
-        """The data of a contender: how many seconds its node may outlive its process."""
+        """The data of a contender's node: how many seconds the node may outlive its process, as text."""
         return b"%g" % self.session_timeout
 
     @property
@@ -122,9 +122,9 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
         return self._up.wait(timeout)
 
     def submit(self, requests: Sequence[Any], notify: Notify | None = None) -> list[ZooKeeperReply]:
-        """Send *requests* in one packet, after all that were submitted before.
+        """Send *requests* in one packet, after all that were submitted before. Return a reply for each.
 
-        *notify* is called with the last `ZooKeeperReply`, after all others have come.
+        kazoo's thread calls *notify* with the last reply. All others have come before.
         """
         answers = [ZooKeeperReply() for _ in requests[1:]]
         answers.append(ZooKeeperReply(notify))
@@ -176,7 +176,7 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
             raise
 
     def cut(self) -> None:
-        """Break the connection, if `stop` waits for an answer in vain."""
+        """Break the connection, so that `stop` need not wait for an answer."""
         self._connection.cut()
 
     def forget(self) -> None:
@@ -188,13 +188,13 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
 
 
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """Sockets, threads and callbacks for kazoo. Our callbacks never block, so they need no thread."""
+    """Sockets, threads and callbacks for kazoo. Our callbacks never block, so kazoo's thread calls them."""
 
     def __init__(self, io_timeout: float, tls: Tls | None) -> None:
         super().__init__()
         self._tls = tls
-        #: Seconds for one attempt to connect, and for the server's answer to it. A caller, who waits for
-        #: io_timeout, has time for a second attempt.
+        #: Seconds for one attempt to connect, and for the server's answer to it. A caller waits twice as
+        #: long, for the io_timeout, so that there is time for a second attempt.
         self.patience = io_timeout / 2
 
     def start(self) -> None:

@@ -1,7 +1,7 @@
 """kazoo's connection, but callers write to the socket themselves, and reads are large.
 
 In kazoo one thread does all I/O: a request wakes two threads, and each message costs a dozen system calls.
-Here a caller sends its requests in one packet, and kazoo's thread reads all replies that have come at once.
+Here a caller sends its requests in one packet, and one read of kazoo's thread takes all replies that came.
 kazoo's thread still connects, pings, and sends what a caller could not.
 """
 
@@ -26,17 +26,17 @@ from distlock import clock
 _PIECE = 65536
 #: Seconds to wait for another reply before returning to kazoo's loop, which sends pings.
 _MOMENT = 0.05
-#: The numbers of requests start again after this one.
+#: The largest number of a request. The next request has the number 1.
 _MOST_REQUESTS = 2**31 - 1
 #: A login by SASL has fewer steps than this.
 _STEPS = 8
 
-#: The exceptions of non-blocking sockets, plain and TLS.
+#: What a non-blocking socket raises, plain or with TLS, instead of blocking.
 NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class TlsSocket:
-    """A non-blocking TLS socket for two threads: one reads while others write.
+    """A non-blocking TLS socket: one thread may read while others write.
 
     OpenSSL allows only one thread at a time in a connection, and Python does not see to that. No call
     blocks, so the mutex is never held for long. https://docs.openssl.org/master/man7/openssl-threads/
@@ -47,14 +47,14 @@ class TlsSocket:
         self._mutex = threading.Lock()
 
     def send(self, data: bytes) -> int:
-        """Send *data* as a socket does. The next call has to begin with the bytes that were left over."""
+        """Send *data* as a socket does. The next call has to begin with the bytes that were not sent."""
         with self._mutex:
             return self._tls.send(data)
 
     def recv(self, size: int) -> bytes:
         """Receive as a socket does.
 
-        A *size* above 16 KB, the largest record, leaves nothing in OpenSSL, which `select` would not see.
+        A *size* above 16 KB, the largest record, leaves no bytes in OpenSSL: `select` would not see them.
         """
         with self._mutex:
             return self._tls.recv(size)
@@ -97,7 +97,10 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
     # -- callers' threads ------------------------------------------------------------------------
 
     def send(self, requests: Sequence[tuple[Any, Any]]) -> bool:
-        """Send pairs of request and answer in one packet. Return False if kazoo's thread has to send them."""
+        """Send *requests*, each with its reply, in one packet.
+
+        Return False, with nothing sent, if kazoo's thread has to send them.
+        """
         if not self._open:
             return False
         bodies = [_body(request) for request, _ in requests]
@@ -213,7 +216,7 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
         return taken
 
     def _read_socket(self, read_timeout: float) -> Any:
-        # Wait here for another reply, because a round of kazoo's loop takes longer than all other work.
+        # Wait for another reply here: a round of kazoo's loop takes longer than the rest of a reply's work.
         until = clock.now() + _MOMENT
         while True:
             answer = super()._read_socket(read_timeout)
@@ -225,15 +228,15 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
                     return answer
 
     def _ready(self, seconds: float) -> list[Any]:
-        """Return what becomes readable within *seconds*: the server's socket, or the wake-up pipe."""
+        """Return which of the server's socket and the wake-up pipe become readable within *seconds*."""
         found: list[Any] = self.handler.select([self._socket, self._read_sock], [], [], seconds)[0]
         return found
 
     def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
         pending = self.client._pending
         if not pending or header.xid != pending[0][2]:
-            # The reply is to no request of ours, so another process uses our session. kazoo would raise a
-            # RuntimeError in the caller.
+            # This reply answers no request of ours, so another process uses our session. kazoo would give the
+            # caller a RuntimeError, and stop.
             raise SessionExpiredError("an answer to what was not asked")
         return super()._read_response(header, buffer, offset)
 

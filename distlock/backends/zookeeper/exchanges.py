@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 class Await(NamedTuple):
-    """Wait for *answer*, for at most *seconds*. The driver sends back whether it has come."""
+    """Wait for *answer*, for at most *seconds*. The driver sends back whether the answer has come."""
 
     answer: ZooKeeperReply
     seconds: float
 
 
 class Block(NamedTuple):
-    """Call *function*, which blocks, so only a thread can."""
+    """Call *function*, which blocks. `TaskCall` does not call it, but ends with `REPEAT`."""
 
     function: Callable[[], object]
 
@@ -45,7 +45,7 @@ def run(exchanges: Exchanges[T]) -> T:
         while True:
             try:
                 said = step.answer.wait(step.seconds) if isinstance(step, Await) else bool(step.function())
-            except BaseException as error:  # the call handles it, and raises it again
+            except BaseException as error:  # the generator cleans up, and raises it again
                 step = exchanges.throw(error)
             else:
                 step = exchanges.send(said)
@@ -53,7 +53,7 @@ def run(exchanges: Exchanges[T]) -> T:
         value: T = stop.value
         return value
     finally:
-        # An interrupt may come between two steps.
+        # An interrupt may have come between two steps: the generator cleans up.
         exchanges.close()
 
 
@@ -62,7 +62,7 @@ Notify = Callable[["ZooKeeperReply"], None]
 
 
 class ZooKeeperReply:
-    """The reply to one request. A thread waits for it, or kazoo's thread calls *notify*. Thread-safe.
+    """The reply to one request. A thread waits for it, or kazoo's thread calls *notify* with it. Thread-safe.
 
     *notify* must not block. This class replaces kazoo's result, whose condition variable is slow.
     """
@@ -82,18 +82,21 @@ class ZooKeeperReply:
         return self._ready
 
     def wait(self, timeout: float) -> bool:
-        """Wait *timeout* seconds for the reply. Return whether it has come."""
+        """Wait at most *timeout* seconds for the reply. Return whether it has come."""
         if not self._ready and self._arrived.acquire(timeout=max(0.0, timeout)):
             # Wake the other waiting threads.
             self._arrived.release()
         return self._ready
 
     def on_ready(self, notify: Notify) -> None:
-        """Have *notify* called when the reply comes. See `ready` afterwards: it may have come just before."""
+        """Have *notify* called when the reply comes.
+
+        Check `ready` afterwards: *notify* is not called for a reply that came before.
+        """
         self._notify = notify
 
     def get(self) -> Any:
-        """Return the reply, or raise `error`."""
+        """Return the reply, or raise `error`. Raises `OperationTimeoutError` if there is no reply yet."""
         if not self._ready:
             raise OperationTimeoutError("no answer yet")
         if self.error is not None:
@@ -147,9 +150,9 @@ class Deadline(float):
 class TaskCall(Begun):
     """A call that an event loop has begun. kazoo's thread continues it as replies come, without the loop.
 
-    The call ends with the answer, with its deadline, or with the connection, which ends when the server has
-    been silent for the io_timeout. After its end the call sends nothing, so the engine does not wait for
-    its event loop (`distlock.engine.commands.Call.is_over`). *over* is called at the end.
+    The call ends with the answer, at *ends*, or with the connection, which ends when the server has been
+    silent for the io_timeout. After its end the call sends nothing, so the engine does not wait for its event
+    loop (`distlock.engine.commands.Call.is_over`). *over* is called at the end.
     """
 
     __slots__ = ("_awaited", "_exchanges", "_mutex", "_over", "_timer", "_when_over")
@@ -166,9 +169,9 @@ class TaskCall(Begun):
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> Begun:
-        """Send what the call sends first, and return the call."""
+        """Send the first requests of the call, and return the call."""
         with self._mutex:
-            # Another thread may have ended it already.
+            # `drop` in another thread may have ended the call already.
             if not self._over:
                 self._go_on(None)
         if not self._over:
@@ -195,7 +198,7 @@ class TaskCall(Begun):
                 self._go_on(clock.now() < self.ends)
 
     def _go_on(self, said: bool | None) -> None:
-        """Continue until the next wait. *said*: whether the answer has come; None at the beginning."""
+        """Continue until the next wait. *said*: whether the awaited answer came in time; None: begin."""
         try:
             while True:
                 step = next(self._exchanges) if said is None else self._exchanges.send(said)

@@ -65,7 +65,7 @@ class Broken(BackendUnavailable):
 
 
 def unavailable(address: ZooKeeperAddress, error: BaseException) -> BackendUnavailable:
-    """Return the error that a caller gets for *error*, to be raised ``from`` its cause."""
+    """Return the error to raise for *error*, its cause: `Broken` if *error* is one of `LOSSES`."""
     text = str(error) or type(error).__name__
     made = Broken if isinstance(error, LOSSES) else BackendUnavailable
     told = made(f"ZooKeeper at {address.shown} can't be used: {text.rstrip('.')}. {_remedy(text, error)}")
@@ -75,7 +75,7 @@ def unavailable(address: ZooKeeperAddress, error: BaseException) -> BackendUnava
 
 
 def no_session(address: ZooKeeperAddress, seconds: float, trouble: str) -> BackendUnavailable:
-    """Return the error for *seconds* without a connection; *trouble* is kazoo's latest warning."""
+    """Return the error for *seconds* without a connection. *trouble*: kazoo's latest warning; "": none."""
     cause = trouble or "it did not answer"
     return BackendUnavailable(
         f"ZooKeeper at {address.shown} opened no session within {seconds:.2g} s: {cause.rstrip('.')}. "
