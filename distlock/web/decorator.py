@@ -1,6 +1,6 @@
-"""The functions that ``@distributed_lock(...)`` decorates, and what it may not stand on.
+"""Marks the functions that ``@distributed_lock(...)`` decorates, finds the marks, and refuses misuse.
 
-Errors end with the site's own line: `options_here` finds it on the stack.
+The traceback of an error in a decorator ends with the site's own line: `options_here` finds it on the stack.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ R = TypeVar("R")
 When = Callable[..., object]
 
 #: The attribute of a decorated function that has its `Guarded`. `functools.wraps` copies it to the functions
-#: above.
+#: that decorators above return.
 _MARK = "__distlock__"
 
 #: The attribute of the decorator itself that has its options.
 _TOLD = "__distlock_told__"
 
-#: The attribute of the decorator itself that has the error for one that stands in the place of a view.
+#: The attribute of the decorator itself that has the text of the error if it takes the place of a view.
 _UNUSED = "__distlock_unused__"
 
 
 class Guarded:
     """One guarded function: the function, the options of its guard, and the names of its locks.
 
-    *methods*: the methods that are locked if the options name none and the guard writes; None: every HTTP
-    method, except on the ``dispatch`` of a class. *when*: see `When`.
+    *methods*: the HTTP methods that a guard for writing locks if its options name none; None: all, or on a
+    whole view class its usual ones. *when*: see `When`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Guarded:
         self.below: Guarded | None = None
         #: Whether another guard has it as `below`.
         self.is_below = False
-        #: Whether it locks a request, by view and then by HTTP method. A face keeps here what it has found.
+        #: Whether it locks a request, by view and then by HTTP method: the cache of `flask_distlock`.
         self.locks_at: WeakKeyDictionary[Any, dict[str, bool | None]] = WeakKeyDictionary()
         #: The views whose streamed responses were logged.
         self.streams_told: set[str] = set()
@@ -76,7 +76,7 @@ class Guarded:
         return self.methods is None or method in self.methods
 
     def refuse_methods(self) -> None:
-        """Raise `ConfigurationError` if it has methods=: this is no call of a view, and has no method."""
+        """Raise `ConfigurationError` if it has methods=, because this call is no request to a view."""
         if self.options.methods is not None:
             raise ConfigurationError(
                 f"{self.where} was not called as a view, so methods= would never lock: leave it out. {HIDDEN}"
@@ -117,7 +117,7 @@ def _behind(wrapper: Any) -> Any:
 
 
 def outermost(function: Callable[..., Any]) -> Guarded | None:
-    """Return the outermost guard of *function*, if all decorators above it use `functools.wraps`."""
+    """Return the outermost guard of *function*; None: there is none, or a decorator above hides it."""
     guard = getattr(function, _MARK, None)
     return guard if isinstance(guard, Guarded) else None
 
@@ -140,9 +140,9 @@ def around(function: Callable[..., Any], guarded: Guarded) -> list[Callable[...,
 
 
 def enclosed(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
-    """Yield the functions in the closure of *function*, as a decorator without `functools.wraps` has one."""
+    """Yield the functions in the closure of *function*. A decorator keeps there what it decorates."""
     cells = getattr(function, "__closure__", None)
-    # A stand-in for a view may have any attribute, of any type.
+    # *function* may be a test's stand-in for a view, whose attributes may have any type.
     for cell in cells if isinstance(cells, tuple) else ():
         try:
             content = cell.cell_contents
@@ -155,8 +155,8 @@ def enclosed(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 def refuse_hidden(guarded: Guarded, view: Callable[..., Any]) -> None:
     """Raise `ConfigurationError` if a decorator without `functools.wraps` hides *guarded* in *view*.
 
-    Only functions that take any arguments are searched, for those are decorators. Another function may be a
-    view that calls a guarded helper.
+    Only functions that `passes_on` accepts are searched, because decorators return them. Another function may
+    be a view that calls a guarded helper.
     """
     left, seen = list(chain(view)), set[int]()
     while left:
@@ -175,7 +175,7 @@ def refuse_hidden(guarded: Guarded, view: Callable[..., Any]) -> None:
 
 
 def passes_on(function: object) -> bool:
-    """Return whether *function*, which may be a bound method, takes any arguments.
+    """Return whether *function*, which may be a bound method, has ``*args`` or ``**kwargs``.
 
     Its code decides, because a decorator may show another signature.
     """
@@ -220,13 +220,13 @@ def options_of(decorator: object) -> GuardOptions | None:
 
 
 def unused(view: object) -> str | None:
-    """Return the error for a *view* that is a decorator without a function; None: it is none."""
+    """Return the text of the error for a *view* that is only a decorator; None: it is not."""
     problem = getattr(view, _UNUSED, None)
     return problem if isinstance(problem, str) else None
 
 
 def refuse_unguardable(function: Any) -> None:
-    """Raise `ConfigurationError` for a function that can't be called, or runs after it has returned."""
+    """Raise `ConfigurationError` for a static or class method, and for a generator, which runs too late."""
     if isinstance(function, staticmethod | classmethod):
         word, where = type(function).__name__, where_of(function.__func__)
         raise ConfigurationError(f"@distributed_lock is above @{word} on {where}: write @{word} above it.")
@@ -237,7 +237,7 @@ def refuse_unguardable(function: Any) -> None:
         )
 
 
-#: The packages that may stand between a line of the site and the raise.
+#: The packages whose frames `this_code` skips.
 _BETWEEN = frozenset({"distlock", "django_distlock", "flask_distlock", *sys.stdlib_module_names})
 
 
@@ -250,7 +250,7 @@ def this_code() -> str:
 
 
 def options_here(names: Sequence[NameSource], **words: Unpack[Words]) -> GuardOptions:
-    """Return the options of a decorator. Errors say the line of the caller's caller, which wrote it."""
+    """Return the options of a decorator. Errors name the line of the caller's caller, where it is written."""
     line = sys._getframe(2)
     try:
         return GuardOptions(names, **words)
@@ -266,7 +266,7 @@ _CALLING = ("PUSH_NULL", "PRECALL", "CALL", "CACHE", "LOAD_DEREF", "LOAD_FAST")
 
 
 def reached(cls: type, name: str) -> set[str]:
-    """Return the methods of *cls* that a call of the method *name* may call, with *name*."""
+    """Return the methods of *cls* that a call of its method *name* may call, including *name*."""
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -278,7 +278,7 @@ def reached(cls: type, name: str) -> set[str]:
             calls = set(_calls(member))
             waiting += [each for each in calls if callable(getattr(cls, each, None))]
             if one not in calls:
-                break  # It does not call the method of the next class.
+                break  # It does not call super(), so the method of the next class does not run.
     return found
 
 

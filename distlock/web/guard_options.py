@@ -1,6 +1,6 @@
 """The options of ``@distributed_lock(...)``, and their checks at import.
 
-`refuse_unable` checks them once more, with the settings, which know the backend.
+`refuse_unable` checks the mode later, when the backend is known from the settings.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from distlock.web.settings.problems import DEFAULT_ALIAS
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 
-#: Registered methods that look like a typing error of one of `METHODS`.
+#: Registered methods that look like a misspelling of one of `METHODS`.
 _LOOKALIKES = frozenset({"ORDERPATCH", "PROPPATCH", "REPORT"})
 
-#: The value of ``methods=`` for every method, even invented ones.
+#: The item of ``methods=`` that stands for every method, even an invented one.
 EVERY = "*"
 
 
 class AllBut:
-    """Every HTTP method but those in *exempt*. They can't be listed, because a client may send any word."""
+    """The set of all HTTP methods but those in *exempt*. A client may send any word as its method."""
 
     __slots__ = ("exempt",)
 
@@ -59,13 +59,13 @@ class AllBut:
 #: A set of HTTP methods.
 Methods = frozenset[str] | AllBut
 
-#: The methods that a guard locks on a function, unless it names some.
+#: All methods: what a guard locks on a function if it names none.
 EVERY_METHOD = AllBut()
 
-#: The methods that a rule locks on an unknown function, unless it names some.
+#: All methods but GET: what a rule locks on a view function if it names none.
 ALL_BUT_GET = AllBut({"GET"})
 
-#: The methods that a guard for reading locks, unless it names some.
+#: What a guard with ``mode="shared"`` locks if it names none.
 READING_METHODS = frozenset({"GET", "HEAD"})
 
 
@@ -86,10 +86,10 @@ def overlap(one: Methods, other: Methods) -> Methods:
 
 
 def check_methods(methods: Iterable[str]) -> Methods:
-    """Return *methods* of a guard, in upper case, and with HEAD if GET is among them.
+    """Return the set for ``methods=`` of a guard, in upper case, and with HEAD if GET is in it.
 
     Raises:
-        ConfigurationError: The list is empty, or a word in it is no HTTP method.
+        ConfigurationError: *methods* is a str or empty, or a word in it is no HTTP method.
     """
     if isinstance(methods, str):
         raise ConfigurationError(f"methods={methods!r} has to be a list: write methods=[{methods!r}].")
@@ -120,12 +120,15 @@ def _is_text(value: object) -> bool:
 
 
 _MODES: dict[object, Mode] = {"exclusive": EXCLUSIVE, "shared": READ}
-#: The capability that each mode needs of the backend.
+#: The capability that a mode needs of the backend. An exclusive lock needs none.
 _CAPABILITIES = {READ: "read", PERMIT: "permits"}
 
 
 def check_mode(mode: object, limit: object, fence: object, batch: int | None) -> Mode:
-    """Return the mode of a guard with these options. Raises `ConfigurationError` for contradictions."""
+    """Return the mode of a guard with these options.
+
+    Raises `ConfigurationError` for an unknown *mode*, a wrong *limit*, and contradictory options.
+    """
     if not isinstance(mode, str) or mode not in _MODES:
         raise ConfigurationError(f"mode={mode!r} has to be 'exclusive' or 'shared'.")
     found = _MODES[mode]
@@ -160,14 +163,16 @@ def refuse_unable(settings: AliasSettings, mode: Mode, wish: str) -> None:
         refuse_lacking(settings.scheme, settings.capabilities, capability, wish)
 
 
-#: The most requests in a batch. The turn of a process ends before there are more.
+#: The largest ``batch=``. It is never reached, because no request joins a batch later than
+#: `distlock.engine.hold.TURN` seconds after its first grant.
 MOST = 1000
 
 
 def check_batch(batch: object, names: Names) -> int | None:
-    """Return the option *batch* of a guard on *names*.
+    """Return *batch*, an option of a guard on *names*.
 
-    Raises `ConfigurationError` unless it is a whole number from 2 to `MOST`, and there is one name.
+    Raises `ConfigurationError` if it is not None, and no whole number from 2 to `MOST`, or if the guard has
+    several *names*.
     """
     if batch is None:
         return None
@@ -182,7 +187,7 @@ def check_batch(batch: object, names: Names) -> int | None:
 
 
 def refuse_async(function: Callable[..., Any], batch: int | None) -> None:
-    """Raise `ConfigurationError` if *function* is async and has a *batch*, whose members are threads."""
+    """Raise `ConfigurationError` if *function* is async and has a *batch*, which only threads can share."""
     if batch is not None and inspect.iscoroutinefunction(function):
         raise ConfigurationError(
             f"{where_of(function)} is async and has batch={batch}: a transaction goes round threads, and not "
@@ -191,7 +196,7 @@ def refuse_async(function: Callable[..., Any], batch: int | None) -> None:
 
 
 def no_stream(where: str) -> ConfigurationError:
-    """Return the error for a view with ``batch=`` and a response that is made after its transaction."""
+    """Return the error for a view with ``batch=`` that has returned a streamed response."""
     return ConfigurationError(
         f"{where} has batch=, and returned a streamed response, whose content is made after the shared "
         "transaction: return it whole, or leave batch= out."
@@ -204,7 +209,7 @@ def one_name(where: str, names: Sequence[str]) -> ConfigurationError:
 
 
 def one_database(where: str, databases: list[str]) -> ConfigurationError:
-    """Return the error for *where*, which has ``batch=``, and transactions in these *databases*."""
+    """Return the error for *where*, which has ``batch=``, with several *databases* or none."""
     if databases:
         shown = ", ".join(map(repr, databases))
         return ConfigurationError(
@@ -228,7 +233,7 @@ ON_CONTENDED = ("respond", "raise", "skip")
 class Words(TypedDict, total=False):
     """The options of ``@distributed_lock`` beside its names, and of a rule beside its route."""
 
-    #: Which lock service of ``DISTLOCK``.
+    #: The lock service, a key of ``DISTLOCK``.
     alias: str
     #: The longest wait, seconds; None: the alias's.
     timeout: float | None
@@ -236,16 +241,16 @@ class Words(TypedDict, total=False):
     ttl: float | None
     #: Seconds after which a holder counts as hung; None: the alias's.
     max_hold: float | None
-    #: The HTTP methods that are locked; None: those that read for ``mode="shared"``, else the usual ones of
-    #: the kind of view.
+    #: The HTTP methods that are locked; None: GET and HEAD for ``mode="shared"``, else those that are usual
+    #: for the kind of view.
     methods: Iterable[str] | None
-    #: The database that is fenced, True for the default one; None: as the alias is set.
+    #: The database that is fenced; True: the default one; False: none; None: the alias's ``FENCE``.
     fence: bool | str | None
     #: How many waiting requests of one process may share a transaction; None: each has its own.
     batch: int | None
     #: ``"exclusive"``; ``"shared"``: readers share the lock, and keep writers out.
     mode: Literal["exclusive", "shared"]
-    #: So many calls at once, as in a semaphore; None: one.
+    #: How many calls may run at once, as under a semaphore; None: one.
     limit: int | None
     #: ``"respond"``; ``"raise"``: a view raises `LockTimeout` instead of its answer; ``"skip"``: a function
     #: that is no view returns None instead of raising it.
@@ -254,12 +259,12 @@ class Words(TypedDict, total=False):
 
 WORDS = tuple(Words.__annotations__)
 
-#: The defaults of those options that are not None by default, for `help`.
+#: The options that are not None by default, with their defaults, for `help`.
 USUAL = {"alias": DEFAULT_ALIAS, "mode": "exclusive", "on_contended": "respond"}
 
 
 class GuardOptions:
-    """The arguments of one decorator, checked. All calls share it.
+    """The checked arguments of one decorator. All its calls share them.
 
     Raises `ConfigurationError` for options that can never work, TypeError for unknown ones.
     """
@@ -288,8 +293,8 @@ class GuardOptions:
         self.batch = check_batch(words.get("batch"), self.names)
         self.limit = words.get("limit")
         self.mode = check_mode(words.get("mode", "exclusive"), self.limit, fence, self.batch)
-        #: Whether the lock keeps two requests of one session apart, as far as is known: a name is of
-        #: the user, the same for all, or made by a function of the site.
+        #: Whether all requests of one session ask for the same lock, as far as is known: a name has no
+        #: placeholder but the user's key, or a function of the site makes it.
         self.serialises_session = self.mode != PERMIT and any(
             not isinstance(source, Template) or all(one.place.head == "user" for one in source.placeholders)
             for source in self.names.sources
@@ -298,12 +303,13 @@ class GuardOptions:
             raise ConfigurationError(f"on_contended={on_contended!r} has to be 'respond', 'raise' or 'skip'.")
         #: Whether a view answers 423 if the lock stays taken; else it raises `LockTimeout`.
         self.responds = on_contended == "respond"
-        #: Whether a function that is no view is not called, and returns None, if the lock stays taken.
+        #: Whether the call of a function that is no view does nothing and returns None if the lock stays
+        #: taken.
         self.skips = on_contended == "skip"
         self._on_contended = on_contended
 
     def __str__(self) -> str:
-        """Return it as the user would write it."""
+        """Return the decorator as the user would write it, without the @."""
         given = [_written(source) for source in self._sources]
         if self.alias != DEFAULT_ALIAS:
             given.append(f"alias={_written(self.alias)}")
@@ -328,14 +334,14 @@ class GuardOptions:
         return f"distributed_lock({', '.join(given)})"
 
     def locked_methods(self, usual: Methods | None) -> Methods | None:
-        """Return the methods that are locked, where such a view locks *usual*; None: every HTTP method."""
+        """Return the methods to lock on a view for which *usual* is the default; None: every HTTP method."""
         if self.methods is not None:
             return self.methods
         return READING_METHODS if self.mode == READ else usual
 
     @property
     def unused(self) -> str:
-        """The error for a decorator without its parentheses, or without a function below it."""
+        """The text of the error for a decorator without its parentheses, or without a function below it."""
         if len(self.names.sources) == 1 and not self.names.templates:
             (source,) = self._sources
             return f"{where_of(source)}: {NO_NAME}"  # type: ignore[arg-type]

@@ -37,12 +37,12 @@ class Rule:
 
     @property
     def methods(self) -> Methods:
-        """The HTTP methods that it locks on a function. On a class, those that the class has."""
+        """The HTTP methods that it locks on a view function. On a view class it may lock fewer."""
         return self.options.locked_methods(ALL_BUT_GET) or ALL_BUT_GET
 
     @property
     def reads(self) -> bool:
-        """Whether it is for readers. It leaves the methods that a rule for writers locks to that rule."""
+        """Whether it is for readers, and names no methods."""
         return self.options.mode == READ and self.options.methods is None
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ def read_rules(setting: object, *, name: str = "DISTLOCK_RULES") -> list[Rule]:
 
     Imports the predicates that are named by a dotted path. Raises `ConfigurationError` for the first problem.
     """
-    # A writer inside a reader of the same name would wait for itself.
+    # The first rule is the outermost. A writer inside a reader of the same name would wait for itself.
     return sorted(_read(setting, name), key=lambda rule: rule.reads)
 
 
@@ -71,8 +71,8 @@ def passes_by(rule: Rule, where: str, line: str) -> ConfigurationError:
 
     Args:
         rule: The rule whose view has the second route.
-        where: The route, and what it would run without the lock.
-        line: The rule to write for it.
+        where: The second route, and what it runs, as a clause.
+        line: The rule to write for the second route.
     """
     return ConfigurationError(
         f"DISTLOCK_RULES lock {rule.route!r}, and {where} without the lock: write a rule for it, too, "
@@ -81,14 +81,14 @@ def passes_by(rule: Rule, where: str, line: str) -> ConfigurationError:
 
 
 def overlaps(rules: Iterable[Rule]) -> Iterator[ConfigurationError]:
-    """Yield an error for each two of *rules* that lock the same requests of one route.
+    """Yield an error for each two of *rules* that lock the same methods of one route.
 
-    Rules with predicates are left alone. If both lock a request, the first one is the outer one.
+    Two rules that both have a ``when`` are allowed. If both lock a request, the first one is the outer one.
     """
     for one, other in combinations(rules, 2):
         both = overlap(one.methods, other.methods)
         if both == frozenset({"HEAD"}):
-            continue  # One names GET, which includes HEAD. A HEAD request takes both locks.
+            continue  # One locks GET, which includes HEAD. A HEAD request takes both locks.
         if one.route == other.route and both and not (one.when and other.when):
             yield ConfigurationError(
                 f"DISTLOCK_RULES has two rules for {one.route!r} that lock {written(both)}: name "
