@@ -70,7 +70,7 @@ def of_transaction(names: Sequence[str], number: str) -> Mark:
     A savepoint as the mark would need an id of its own, with which PostgreSQL refuses pg_export_snapshot().
     """
     same = f"pg_catalog.pg_current_xact_id_if_assigned() IS NOT DISTINCT FROM '{int(number)}'::xid8"
-    # Any error would do: PostgreSQL then skips the rest of the message.
+    # In another transaction, this divides by zero. After any error PostgreSQL skips the rest of the message.
     return Mark(names, f"SELECT 1 / ({same})::int", stays=True)
 
 
@@ -87,7 +87,10 @@ def takes_several(driver: Any) -> bool:
 
 
 def commits_in_message(driver: Any) -> bool:
-    """Return whether *driver* sends no second COMMIT after a message with one. psycopg 3 asks libpq."""
+    """Return whether commit() of *driver* sends nothing after a message that ended with COMMIT.
+
+    psycopg 3 does so: it asks libpq whether a transaction is open.
+    """
     pgconn = getattr(driver, "pgconn", None)
     # In a pipeline of psycopg, a message has only one statement.
     return pgconn is not None and hasattr(driver, "pipeline") and not pgconn.pipeline_status

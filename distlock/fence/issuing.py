@@ -27,7 +27,7 @@ class IssuedStamp(Stamp):
     def next(self, stored: Fence, holder_id: str) -> Fence:
         if holder_id == self.holder_id:
             return stored
-        # A new epoch begins at 1: if the site moves to a lock service, its numbers have to exceed these.
+        # A new epoch begins at 1: if the site moves to a lock service, the service has to exceed the numbers.
         fence = (
             Fence(self.fence.epoch, 1)
             if self.fence.epoch > stored.epoch
@@ -36,10 +36,13 @@ class IssuedStamp(Stamp):
         return self.issue(fence, stored)
 
     def issue(self, fence: Fence, stored: Fence) -> Fence:
-        """Issue *fence* to the grant. Raise `Overtaken` if the row, with *stored*, has issued another."""
+        """Issue *fence* to the grant, and return it. Raise `Overtaken` if the grant has another one already.
+
+        *stored*: the row's fence, for the error.
+        """
         mine = self.issued.setdefault(self.name, fence)
         if fence != mine:
-            # A ROLLBACK in the middle of the block has unlocked the row, and another grant has passed since.
+            # A ROLLBACK in the middle of the block unlocked the row, and another grant has passed since.
             raise Overtaken(replace(self, fence=mine), stored)
         return fence
 
@@ -59,7 +62,7 @@ class IssuedReadStamp(IssuedStamp, ReadStamp):
 
 
 class RowGrant(GrantWrapper):
-    """The grant of locks that are fence rows: while a transaction has them locked, all others wait.
+    """The grant of locks that are fence rows: while its transaction has locked them, all others wait.
 
     *local*: a grant that excludes other callers in this process. *namespace*: the prefix. *epoch*: the lowest
     epoch of its fences.
@@ -67,7 +70,7 @@ class RowGrant(GrantWrapper):
 
     __slots__ = ("_issued", "_namespace", "stamps")
 
-    #: Every transaction that locks the row makes the next number.
+    #: None: the numbers grow, because every transaction that locks the row writes the next number.
     unnumbered_by = None
     held_by_transaction = True
 
@@ -115,7 +118,7 @@ class RowGrant(GrantWrapper):
         _ = self.fences
 
     def lift(self, name: str, number: int) -> bool:
-        """Do nothing: the row itself issues the numbers."""
+        """Return False: the row itself issues the numbers, so none has to be raised."""
         return False
 
     def _downgrade(self) -> Commands[None]:

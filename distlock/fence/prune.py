@@ -1,7 +1,7 @@
 """Pruning: delete the rows of names that nobody locks any more.
 
-A stopped process may go on with a grant that is older than the deleted row. So each prune leaves a floor: new
-rows start from the largest fence that was ever deleted under their prefix.
+A process that was suspended may go on with a grant that is older than the deleted row. So each prune leaves a
+floor: new rows start from the largest fence that was ever deleted under their prefix.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Begin = Callable[[], AbstractContextManager[object]]
 #: Rows are kept for at least this many days by default.
 DAYS = 30.0
 
-#: How many rows one transaction looks at. Callers that lock one of the names wait until it ends.
+#: How many rows one transaction looks at. Callers that lock one of the names wait for that transaction.
 BATCH = 100
 
-#: Seconds that a batch may wait for another prune.
+#: Seconds that a batch may wait for other transactions, such as another prune.
 PATIENCE = 30.0
 
 # Only the table's name is interpolated. A row with an empty name is a floor.
@@ -44,7 +44,7 @@ _LIVING = f"SELECT MIN(epoch) FROM {TABLE} WHERE namespace = %s AND passed_at >=
 
 
 def told(rows: int, days: float, dry_run: bool) -> str:
-    """Return a command's sentence about *rows* that it has pruned."""
+    """Return a command's sentence about *rows* that it has pruned or, in a dry run, would prune."""
     which = f"{rows} {'row' if rows == 1 else 'rows'} of names that nobody has locked for {days:g} days"
     return f"{which} would be taken away." if dry_run else f"{which} taken away."
 
@@ -56,8 +56,8 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
     raises the floor above the fences in use.
 
     *begin*: opens a transaction of *connection*, and commits it. *make_table*: the remedy for a missing
-    table. *dry_run*: only count the rows. Raises `ConfigurationError`; `LockTimeout` if the database stays
-    locked.
+    table. *dry_run*: only count the rows. Raises `ConfigurationError` if *days* is invalid or the table is
+    missing; `LockTimeout` if other transactions keep the rows locked for `PATIENCE` seconds.
     """
     if not 0 <= days < math.inf:
         raise ConfigurationError(f"--older-than {days} has to be a number of days, 0 or more.")
@@ -77,7 +77,7 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
 
 
 def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[str, list[str]]]:
-    """Yield prunable rows in batches: a prefix, and keys of its rows."""
+    """Yield the rows to prune in batches, each as a prefix and the keys of rows."""
 
     def batch() -> tuple[Rows, dict[str, int | None]]:
         rows = connection.execute(_OLD, [last, before, BATCH])
@@ -101,7 +101,10 @@ def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[st
 
 
 def _patiently(begin: Begin, do: Callable[[float], R]) -> R:
-    """Call *do* in a transaction, with the seconds left. Try again while other transactions hinder it."""
+    """Call *do* in a transaction, with the seconds left of `PATIENCE`, and return its result.
+
+    Try again while other transactions hinder it. Raises `LockTimeout` when no time is left.
+    """
     deadline = now() + PATIENCE
     while True:
         try:
@@ -120,12 +123,13 @@ def _patiently(begin: Begin, do: Callable[[float], R]) -> R:
 def _prune(connection: Connection, namespace: str, rows: Sequence[str], before: int, seconds: float) -> int:
     statements = statements_for(connection.kind)
     [floor_row, *_] = values = floor_of(namespace)
-    # The floor comes first: its change stops transactions with an older snapshot, and on SQLite all others.
+    # Lock the floor first. Transactions with an older snapshot wait for it, and fail because it has changed;
+    # on SQLite all other writers wait.
     statements.insert(connection, values, seconds)
     [(epoch, number, _, passed_at, *_)] = statements.lock(connection, str(floor_row), seconds)
     floor, pruned = Fence(epoch, number), 0
     for row in rows:
-        # A locked row is in use and stays, so this does not wait for it.
+        # A locked row is in use and stays, so don't wait for it.
         for epoch, number, _, passed, *_ in statements.lock_free(connection, row):
             if passed < before:
                 floor = max(floor, Fence(epoch, number))
@@ -147,7 +151,7 @@ _COUNT = f"SELECT COUNT(*), COUNT(CASE WHEN passed_at < %s THEN 1 END) FROM {TAB
 def examine_table(
     begin: Begin, connection: Connection, make_table: str, prune: str, wanted: bool
 ) -> Finding | None:
-    """Count the rows of the fence table. Return None if it is missing, and not *wanted*.
+    """Return a finding about the fence table: its rows or an error. None: it is missing, and not *wanted*.
 
     *begin*: opens a transaction of *connection*. *make_table*: the remedy for a missing table. *prune*: the
     command that deletes old rows.

@@ -25,13 +25,15 @@ _ELSEWHERE = {
     "sqlite": "it locks the whole file, and 'lsof' names the processes that have it open",
 }
 
-# The id of a group may equal the id of an unrelated transaction, so check that it has locked some fence row.
+# The id of a group may equal the id of an unrelated transaction. So check that the transaction has locked a
+# fence row.
 _HAS_LOCKED = f"""EXISTS (
     SELECT FROM pg_locks AS t
     WHERE t.pid = s.pid AND t.locktype = 'relation' AND t.relation = '{TABLE}'::regclass AND t.granted
     AND t.mode <> 'AccessShareLock'
 )"""
-# Copies of a database, as test suites make them, have the same ids for their tables: look at this one only.
+# Copies of a database, as test suites make them, have the same ids for their tables. So look at this database
+# only.
 _HERE = "s.datname = current_database()"
 # A transaction holds the lock on its own id exclusively. Waiters share that lock for a moment when it ends.
 _HOLDER = f"""
@@ -75,7 +77,7 @@ _READER = f"""
 )
 """
 _WHO = "s.pid, s.application_name, COALESCE(host(s.client_addr), ''), s.client_port"
-# Other users' connections hide their times. Then the time is now.
+# PostgreSQL may hide the times of other users' connections. Then take the present time.
 _SINCE = "EXTRACT(EPOCH FROM COALESCE(s.xact_start, now()))::float8"
 _WAITS_SINCE = "EXTRACT(EPOCH FROM COALESCE(s.query_start, now()))::float8"
 # Only the names of the table and its columns are interpolated.
@@ -127,8 +129,8 @@ def key_state(connection: Connection, namespace: str, name: str) -> KeyState:
     `KeyState.number` is the number that the writer writes; with readers, it is the row's.
     `KeyState.transaction` has the ids of all holders, separated by commas. It is "" if the row was locked in
     a savepoint that is over, and nobody waits yet: then it is unknown which of several transactions did that.
-    A row that was inserted and not committed is invisible. Raises `ConfigurationError` for a database that
-    does not tell.
+    A row that was inserted and not committed is invisible. Raises `ConfigurationError` if the database is not
+    PostgreSQL.
     """
     _refuse_others(connection)
     row = key_of(namespace, name)
@@ -186,16 +188,17 @@ def _nested(connection: Connection, row: str) -> str:
 def _held_nested(connection: Connection, row: str) -> Rows:
     """Return the transactions that may have locked *row* in a savepoint that was released, as `_held` does.
 
-    Older transactions that have locked fence rows come into question. If others wait for one, it is that one.
+    They are the transactions that are older than the savepoint and have locked fence rows. If others wait for
+    one of them because of *row*, return only that one.
     """
     nested = _nested(connection, row)
-    # Without such a savepoint, the row was locked or unlocked meanwhile.
+    # If there is no such savepoint any more, the row was locked or unlocked meanwhile.
     found = connection.execute(_HELD_NESTED, [nested, row]) if nested else _held(connection, row)
     return found[:1] if found and found[0][0] else found
 
 
 def end(connection: Connection, namespace: str, name: str, transaction: str) -> bool:
-    """End the connection whose *transaction* has locked the row of *name*. Return False if it has ended.
+    """End the connection whose *transaction* has locked the row of *name*. Return False if there is none.
 
     *transaction*: `KeyState.transaction`. If it names several readers, end all that still share the row.
     """
@@ -206,7 +209,7 @@ def end(connection: Connection, namespace: str, name: str, transaction: str) -> 
         return True
     found = _held_nested(connection, row)
     if len(found) != 1 or found[0][2] != transaction:
-        # The holder is one of several transactions, or has ended.
+        # The holder has ended, or it is unknown which of several transactions it is.
         return False
     nested = _nested(connection, row)
     return bool(

@@ -1,4 +1,4 @@
-"""The fence row: one for each name, in the user's own database. Promise G1 of CONTRIBUTING.md lives here.
+"""Fence rows: one for each name, in the user's own database. They keep promise G1 of CONTRIBUTING.md.
 
 A fenced transaction locks the row before it reads what the name protects, and keeps it locked until COMMIT.
 So the fenced transactions of one name run one after the other, each sees the ones before it, and one whose
@@ -40,7 +40,7 @@ class Stamp:
     namespace: str
     name: str
     fence: Fence
-    #: A text that no other grant has. A lock service that has lost its data may issue the same fence twice.
+    #: A text that no other grant has, for the case that a lock service lost its data and repeats a fence.
     holder_id: str
 
     @property
@@ -54,9 +54,10 @@ class Stamp:
         return [self.row, self.namespace, encode(self.name)]
 
     def next(self, stored: Fence, holder_id: str) -> Fence:
-        """Return the fence to write into the row, which has *stored* and *holder_id*.
+        """Return the fence to write into the row, in which the fence *stored* and *holder_id* are.
 
-        Raises `Overtaken` if a later grant has written it, `OldEpoch` if that grant has a later epoch.
+        Raises `OldEpoch` if the row's epoch is later; else `Overtaken` if the row's fence is larger, or is
+        the same and of another holder.
         """
         if self.fence > stored or (self.fence == stored and self.holder_id == holder_id):
             return self.fence
@@ -77,7 +78,7 @@ class ReadStamp(Stamp):
     """The values that one reader compares with the row of one name."""
 
     def next(self, stored: Fence, holder_id: str) -> Fence:
-        """Return the fence, which has the number of the writer before it. Raise if a later writer came."""
+        """Return the reader's fence. Raise as `Stamp.next` does if a later writer has written the row."""
         if self.fence.epoch < stored.epoch:
             raise OldEpoch(self, stored)
         if self.fence < stored:
@@ -86,7 +87,7 @@ class ReadStamp(Stamp):
 
 
 class Overtaken(LockLost):
-    """A later grant of the name has written its fence, so the transaction of this one is not committed."""
+    """A later grant of the name has written its fence, so the earlier one's transaction is not committed."""
 
     def __init__(self, stamp: Stamp, stored: Fence) -> None:
         mine = stamp.fence
@@ -140,7 +141,8 @@ def stamps_of(grant: Grant) -> list[Stamp]:
 
 @stamps_of.register
 def _of_joint(grant: JointGrant) -> list[Stamp]:
-    # Two lock services may have the same prefix and name, which share one row. The first lock gets it.
+    # Locks of two lock services may have the same prefix and name, and so the same row. The first lock of
+    # the grant stamps it.
     stamps: dict[tuple[str, str], Stamp] = {}
     for one in grant.grants:
         for stamp in stamps_of(one):

@@ -29,7 +29,7 @@ class Connection(Protocol):
 
     @property
     def listened(self) -> bool:
-        """Whether listeners may have read something already in the transaction that has just begun."""
+        """Whether the site's listeners for BEGIN may have read something in the new transaction already."""
 
     @property
     def takes_several(self) -> bool:
@@ -43,14 +43,17 @@ class Connection(Protocol):
         """Whether the open transaction is the outermost one, and has no mark yet: see `mark`."""
 
     def mark(self, mark: Mark) -> None:
-        """Check *mark*, which the open transaction has, before its COMMIT."""
+        """Have *mark* checked before the COMMIT of the open transaction, in which it is set."""
 
 
 class Statements(Protocol):
-    """The statements of one kind of database. `trouble` calls it "busy" if a wait takes too long."""
+    """The statements of one kind of database.
+
+    If a wait takes too long, they raise an error for which `trouble` returns "busy".
+    """
 
     #: Whether `share` of a missing row hinders others: it locks the gap in which they insert, or conflicts
-    #: with their insert. Then the transaction is rolled back, and begins again without it.
+    #: with their insert. Then, if a row is missing, the transaction is begun again without `share`.
     locks_gaps: bool
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
@@ -63,7 +66,7 @@ class Statements(Protocol):
         return self.lock_free(connection, row) or self._await(connection, row, seconds)
 
     def _await(self, connection: Connection, row: str, seconds: float) -> Rows:
-        """`lock`, of a row that another transaction has locked. On SQLite, where none is: empty."""
+        """Do the same as `lock`, for a row that `lock_free` has not returned. Unused on SQLite."""
         return ()
 
     def lock_free(self, connection: Connection, row: str) -> Rows:
@@ -75,7 +78,8 @@ class Statements(Protocol):
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
         """Return epoch and number of the floor, as of now and not as of an older snapshot.
 
-        *values*: those of the floor's row. Without a floor, the result is empty.
+        The floor is explained in `distlock.fence.prune`. *values*: `floor_of` the namespace. Without a floor,
+        the result is empty.
         """
         # This is a plain read. Without a floor, a locking one would lock the gap in which others insert.
         return connection.execute(FLOOR, values[:1])
@@ -83,8 +87,8 @@ class Statements(Protocol):
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
         """Share *row* with readers until the transaction ends, waiting *seconds* at most for a writer.
 
-        Return its `COLUMNS`; without such a row, the result is empty. `trouble` calls it "replica" if a
-        shared row keeps nobody out.
+        Return its `COLUMNS`; without such a row, the result is empty. On a replica, whose locked rows keep
+        nobody out, raise an error for which `trouble` returns "replica".
         """
 
     def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
@@ -96,7 +100,7 @@ class Statements(Protocol):
 
 COLUMNS = "epoch, number, holder_id, passed_at"
 
-#: The kinds that lock a row without an error if it is newer than the transaction's snapshot.
+#: The kinds of database that lock a row without an error even if it is newer than the snapshot.
 SNAPSHOTS = {"mysql", "mariadb"}
 
 # Only the names of the table and its columns are interpolated.
@@ -188,7 +192,7 @@ class _PostgreSQL(Statements):
         return super().floor(connection, values, seconds)
 
     def _try(self, connection: Connection, statement: str, values: Sequence[object], seconds: float) -> Rows:
-        """Execute *statement*, and undo it by a savepoint, so that nobody waits for it."""
+        """Execute *statement*, and return its rows. Undo it by a savepoint, so that nobody waits for it."""
         with _within(connection, seconds):
             connection.execute("SAVEPOINT distlock_tried")
             rows = connection.execute(statement, values)
@@ -254,7 +258,7 @@ class _MariaDB(Statements):
 
 @contextmanager
 def _waiting(connection: Connection, seconds: float) -> Iterator[None]:
-    """Let each statement in the block wait *seconds* at most, rounded up to whole ones, on MySQL."""
+    """On MySQL, let each statement in the block wait *seconds* at most, rounded up to whole seconds."""
     [(before,)] = connection.execute("SELECT @@innodb_lock_wait_timeout")
     connection.execute("SET innodb_lock_wait_timeout = %s", [_whole(seconds)])
     with _put_back(connection, "SET innodb_lock_wait_timeout = %s", [before]):

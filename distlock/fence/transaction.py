@@ -31,7 +31,7 @@ _Known = tuple[Fence, str, int, str]
 
 #: The rows that a grant has passed, each as its database and key.
 _passed: WeakKeyDictionary[Grant, set[tuple[object, str]]] = WeakKeyDictionary()
-#: The rows that the grant's transaction has inserted, which go if it is rolled back.
+#: The rows that the latest transaction of a grant has inserted. A rollback removes them.
 _made: WeakKeyDictionary[Grant, set[tuple[object, str]]] = WeakKeyDictionary()
 
 
@@ -67,8 +67,11 @@ def begin_fenced(
     *begin*: opens the outermost transaction of *connection*, with nothing read in it, and rolls it back on
     errors. *left*: returns the seconds that may be waited. *make_table*: the remedy for a missing table.
     *again*: whether *grant* has committed a transaction before. *looks_again*: whether the stack calls
-    `look_again` before COMMIT. Raises `Overtaken`; `LockTimeout` if the transaction of an earlier grant does
-    not end in time.
+    `look_again` before COMMIT.
+
+    Raises `Overtaken` or `OldEpoch`; `LockTimeout` if the transaction of an earlier grant does not end in
+    time; `ConfigurationError` if the table is missing or the database is a replica; `BackendUnavailable` if
+    the lock is a row and the database does not answer.
     """
     missing: set[str] = set()
     while True:
@@ -118,7 +121,7 @@ def _open(stack: ExitStack, begin: Begin) -> None:
     try:
         stack.enter_context(begin())
     except Exception as error:
-        # SQLite's BEGIN IMMEDIATE locks the whole database, and waits only for the connection's own time-out.
+        # SQLite's BEGIN IMMEDIATE locks the whole database. It waits only for the connection's own timeout.
         if trouble(error) == "busy":
             time.sleep(sql.PAUSE)
             raise Again from error
@@ -132,10 +135,10 @@ def pass_fence(
     left: Callable[[], float],
     missing: Collection[str] = (),
 ) -> None:
-    """Lock the rows of *grant*'s names, refuse what is overtaken, and write the newer fences.
+    """Lock the rows of *grant*'s names, refuse an overtaken grant, and write its fences, unless it reads.
 
     *missing*: keys of rows to insert if they are missing. After any error, roll the transaction back.
-    Raises what `begin_fenced` raises, and `Again`.
+    Raises `Overtaken`, `OldEpoch`, `LockTimeout`, `Again`, `ConfigurationError`, and errors of the database.
     """
     if grant.held_by_transaction and grant.mode == READ:
         refuse_shared_rows(connection.kind)
@@ -151,7 +154,7 @@ def pass_fence(
     for stamp, known in found:
         if known is None:
             if grant.held_by_transaction:
-                # The floor is the writer before this reader. `look_again` looks for later writers.
+                # A reader found no row, so its fence is the floor's. `look_again` looks for later writers.
                 floor = connection.execute(sql.FLOOR, floor_of(stamp.namespace)[:1])
                 stamp.next(Fence(*floor[0]) if floor else Fence(0, 0), "")
             continue
@@ -167,7 +170,8 @@ def pass_fence(
         try:
             fence = stamp.next(stored, holder_id)
         except Overtaken as overtaken:
-            # This grant has passed the row, so a larger number was written later, whatever the service says.
+            # This grant has passed the row before, so the larger number was written by a later grant, even
+            # if the lock service says that the lock is still ours.
             if row in passed:
                 raise
             fence = _lifted(grant, stamp, stored, overtaken)
@@ -212,7 +216,7 @@ def _lock_row(
 ) -> _Known | None:
     """Lock the row of *stamp* and return its values.
 
-    Return None if the row is missing and the stamp is a reader's, which inserts none.
+    If the row is missing, raise `NoRow`, or return None if a reader goes on without it.
     """
     seconds = max(0.0, left())
     try:
@@ -224,7 +228,7 @@ def _lock_row(
                 return None
         else:
             if stamp.row in missing:
-                # The fenced transaction itself inserts it, so that a rollback leaves no row.
+                # The fenced transaction itself inserts the row, so that a rollback leaves no row.
                 statements.insert(connection, stamp.values, seconds)
             rows = statements.lock(connection, stamp.row, max(0.0, left()))
     except Exception as error:
@@ -237,14 +241,17 @@ def _lock_row(
 
 
 def _refuse_stale(connection: Connection, rows: Mapping[str, int]) -> None:
-    """Raise `Again` if a listener has read early, so that the snapshot is older than a pass of *rows*."""
+    """Raise `Again` if the snapshot, which a listener may have taken early, is older than a locked row.
+
+    *rows*: when each row was last passed, by key.
+    """
     for row, passed_at in rows.items():
         if [tuple(seen) for seen in connection.execute(sql.SEEN, [row])] != [(passed_at,)]:
             raise Again
 
 
 def _floor(connection: Connection, statements: Statements, stamp: Stamp, left: Callable[[], float]) -> Fence:
-    """Return the fence from which a new row starts: above all pruned rows, as one may have had its name."""
+    """Return the fence from which a new row starts: the largest pruned one, which may be of the same name."""
     seconds = max(0.0, left())
     try:
         rows = statements.floor(connection, floor_of(stamp.namespace), seconds)
@@ -255,7 +262,7 @@ def _floor(connection: Connection, statements: Statements, stamp: Stamp, left: C
 
 
 def _raise_meant(error: Exception, stamp: Stamp, seconds: float) -> None:
-    """Raise `LockTimeout` if *error* is a wait that was too long, `Again` if it is a conflict."""
+    """Raise `LockTimeout` if *error* ended a long wait, `Again` if it is a conflict. Else return."""
     match trouble(error):
         case "busy" if (setting := limit(error)) is not None:
             raise LockTimeout(
@@ -301,7 +308,7 @@ class OvertakenReader(LockLost):
 
 
 def note_absent(grant: Grant, connection: Connection, stamps: list[ReadStamp]) -> None:
-    """Note that the rows of *stamps* are missing in the transaction that *grant* begins."""
+    """Replace the stamps whose rows are missing in the transaction that *grant* begins by *stamps*."""
     if stamps or grant in _absent:
         _absent.setdefault(grant, {})[connection.database] = stamps
 
@@ -376,7 +383,10 @@ def _written(connection: Connection) -> Rows:
 
 
 def time_left(grant: Grant) -> Callable[[], float]:
-    """Return a function for the seconds left to wait for earlier transactions, of the lock's timeout."""
+    """Return a function that returns the seconds left to wait for earlier transactions.
+
+    They may take as long as the lock's timeout, counted from now.
+    """
     deadline = now() + grant.timeout if grant.timeout >= 0 else math.inf
     return lambda: deadline - now()
 

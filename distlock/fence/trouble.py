@@ -46,20 +46,20 @@ def is_failed(driver: object) -> bool:
 
 
 def is_broken(driver: Any) -> bool:
-    """Return whether *driver*, a driver's connection, knows that it is closed or broken."""
+    """Return whether *driver*, a driver's connection, is None or knows that it is closed or broken."""
     return driver is None or bool(getattr(driver, "closed", False)) or not getattr(driver, "open", True)
 
 
 def ends_transaction(error: BaseException) -> bool:
-    """Return whether MySQL or MariaDB has rolled back the transaction: the next statement begins another.
+    """Return whether *error* says that MySQL or MariaDB rolled back: the next statement begins a transaction.
 
-    After an error PostgreSQL takes no more statements, and SQLite has no such errors.
+    False for the others: after an error PostgreSQL takes no more statements, and SQLite has no such errors.
     """
     return any(one.args[:1] in [(1020,), (1213,)] for one in _causes(error))
 
 
 def has_failed(error: BaseException) -> bool:
-    """Return whether PostgreSQL has refused a statement because an earlier one in the transaction failed."""
+    """Return whether *error* says that PostgreSQL refused a statement because an earlier one had failed."""
     return any(
         "25P02" in (getattr(one, "sqlstate", None), getattr(one, "pgcode", None)) for one in _causes(error)
     )
@@ -76,7 +76,10 @@ def is_unmarked(error: BaseException) -> bool:
 
 
 def trouble(error: BaseException) -> Trouble | None:
-    """Return the meaning of a database's *error* for the fence. Frameworks wrap the driver's error."""
+    """Return the meaning of a database's *error* for the fence; None: it has none.
+
+    Look at its causes, too, because frameworks wrap the driver's error.
+    """
     for one in _causes(error):
         for code in _codes(one):
             if code in _TROUBLES:
@@ -89,7 +92,7 @@ def trouble(error: BaseException) -> Trouble | None:
             return "no table"
         if f"table {TABLE} has no column" in text or "no such column" in text:
             return "old table"
-    # PEP 249 has these classes for errors that are not the statement's: a lost connection, a full disk.
+    # PEP 249 has these classes for errors that the statement has not caused, such as a lost connection.
     names = {type(one).__name__ for one in _causes(error)}
     return "away" if names & {"OperationalError", "InterfaceError"} else None
 
@@ -104,11 +107,12 @@ def says_not_committed(error: BaseException) -> bool:
 
 
 def _is_an_answer(code: str | int) -> bool:
-    """Return whether *code* is the answer of a server that has judged the statement, and runs on."""
+    """Return whether *code* is from a server that has refused the statement, and runs on."""
     if isinstance(code, int):
-        # Larger numbers are errors of the driver. The three mean that the server or the connection ends.
+        # Numbers from 2000 on are errors of the driver. The three mean that somebody has stopped the server,
+        # the statement or the connection.
         return 1000 <= code < 2000 and code not in {1053, 1317, 1927}
-    # The four classes mean: no connection, ended by an operator, a failing disk, a fault of the server.
+    # The classes mean: no connection (08), ended by an operator (57), failing disk (58), server fault (XX).
     return len(code) == 5 and code.isalnum() and code[:2] not in {"08", "57", "58", "XX"}
 
 
@@ -146,7 +150,7 @@ def limit(error: BaseException) -> str | None:
 
 
 def words_of(error: BaseException) -> str:
-    """Return the first line of the driver's error. Frameworks add the statement around it."""
+    """Return the first line of the driver's error, without the statement that frameworks add to it."""
     *_, driver = _causes(error)
     return next(iter(str(driver).splitlines()), "") or type(driver).__name__
 

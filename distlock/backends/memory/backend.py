@@ -1,4 +1,4 @@
-"""The backend of a service in memory. Clients with the same URL, ``memory://name``, share the service."""
+"""The backend of a service in memory, which a process's clients with the same ``memory://name`` share."""
 
 from __future__ import annotations
 

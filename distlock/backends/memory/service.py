@@ -50,7 +50,7 @@ class MemoryHold:
     """A request that was granted."""
 
     entry: RequestEntry
-    #: Differs from the request's mode after a downgrade.
+    #: `READ` after a downgrade, even before the engine changes the request's mode.
     mode: Mode
     number: int
     ends: float
@@ -58,7 +58,7 @@ class MemoryHold:
     release_requested: bool = False
 
     def notify_wanted(self) -> None:
-        """Notify the backend if a release was requested. Called at the request, and at each renewal."""
+        """Notify the backend if a release was requested. Called at that moment, and at each renewal."""
         if self.release_requested:
             request = self.entry.request
             self.entry.backend.release_requested(request.key, request.token)
@@ -113,6 +113,7 @@ class LatchTable:
 
     def make(self, key: str, total: int, ttl: float, maker: str) -> LatchState:
         with self._mutex:
+            # Remove all latches that have expired.
             for other in list(self._records):
                 self._record(other)
             if self._record(key) is None:
@@ -191,7 +192,7 @@ class StatusTable:
     def publish(
         self, process: str, host: str, pid: int, rows: Sequence[StatusRow], gone: Sequence[str], life: float
     ) -> bool:
-        """Publish *rows*, and withdraw the keys *gone*. Return False if earlier rows had expired."""
+        """Publish *rows*, and withdraw the keys *gone*. Return False if *process* had no unexpired status."""
         with self._mutex:
             known = self._living(process)
             mine = known or PublishedRows(host, pid)
@@ -264,7 +265,8 @@ class MemoryService:
                 return Busy()
             if mine is None:
                 record.queue.append(RequestEntry(request, backend, now))
-            # Poll again when the first hold may end, such as a hand-off that is not acknowledged.
+            # Poll again when a hold may end: at the end of a lease, or of the window of a hand-off that was
+            # not acknowledged.
             ends = min((hold.ends for hold in record.holds), default=now)
             return Queued(min(POLL, max(0.0, ends - now) + 0.01))
 
@@ -273,7 +275,7 @@ class MemoryService:
             if record.hold(request.token) is not None:
                 return True
             record.queue = [entry for entry in record.queue if entry.request.token != request.token]
-            # This request may have blocked waiters that fit in.
+            # The request may have blocked waiters behind it that are compatible with the holds.
             self._hand_off(record)
             return False
 
@@ -367,7 +369,7 @@ class MemoryService:
             return bool(record.holds)
 
     def leave(self, backend: Contender) -> None:
-        """Remove a closed backend from all queues. End the holds that it has not acknowledged."""
+        """Remove a closed backend's queue entries, unacknowledged holds, status and watches of latches."""
         with self.mutex:
             self.status.forget(backend.process)
             self.latches.forget(backend.process)
@@ -397,7 +399,7 @@ class MemoryService:
         return record
 
     def _hand_off(self, record: KeyRecord) -> None:
-        """Hand the key off to the first waiters of the queue, as long as they are compatible."""
+        """Hand the key off to the first waiters of the queue that are compatible with the holds."""
         now = self.now()
         while (entry := self._first(record, now)) is not None and record.has_room(entry.request):
             # The waiters before this one are dead.
@@ -406,7 +408,7 @@ class MemoryService:
             entry.backend.handed_off(entry.request.key, entry.request.token, hold.number, entry.seen)
 
     def _first(self, record: KeyRecord, now: float) -> RequestEntry | None:
-        """Return the first living entry of the queue. Clear a queue without one if the key is free."""
+        """Return the first entry whose waiter lives, or None: then clear the queue if the key is free."""
         living = (entry for entry in record.queue if now - entry.seen <= 3 * POLL)
         first = next(living, None)
         if first is None and not record.holds:
@@ -421,7 +423,10 @@ class MemoryService:
         return record.holds[-1]
 
     def _numbered(self, mode: Mode, span: int, above: int = 0) -> int:
-        """Return the first number of a new block. A reader gets no block, but the last number in use."""
+        """Return the first number, above *above*, of a new block of *span* numbers.
+
+        A reader gets no block: return the last number given out, after raising it above *above*.
+        """
         if mode == READ:
             self.last_number = max(self.last_number, above + 1)
             return self.last_number

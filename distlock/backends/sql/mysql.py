@@ -42,7 +42,7 @@ _MAKE = (
     "name text CHARACTER SET utf8mb4 NOT NULL, "
     "number bigint NOT NULL) ENGINE = InnoDB"
 )
-#: Returns a row if the table exists: then `_MAKE` fails, too, for a user without the right to make tables.
+#: Returns a row if the table exists. Even then, `_MAKE` would need the right to make tables.
 _IS_MADE = (
     "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() "  # noqa: S608
     f"AND table_name = '{_TABLE}'"
