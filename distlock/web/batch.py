@@ -2,8 +2,8 @@
 
 The first member has the lock, and begins the transaction. Each member does its part of the work in its own
 thread, and then lets the next request of the wait queue join. After the last part the first member commits,
-and all members learn the outcome. The framework defines what a part is, and what the members pass to each
-other, such as a database connection.
+and all members learn the outcome. The package of the framework defines what a part is, and what the members
+pass to each other, such as a database connection.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ C = TypeVar("C")
 #: Rolls back and closes what the members pass to each other.
 CleanUp = Callable[[], object]
 
-#: The on_commit hooks, or the like, that a part leaves for the time after COMMIT.
+#: The ``on_commit`` hooks that a part leaves for the time after COMMIT.
 Hooks = list[Any]
 
 _COMMITTED = object()
@@ -38,17 +38,18 @@ class BatchSeat(Seat):
 
     def __init__(self, key: object) -> None:
         super().__init__(key)
-        #: Where it sleeps until the outcome of the transaction is known.
+        #: Where the member sleeps until the outcome of the transaction is known.
         self.parker = ThreadParker()
-        #: Whether its part is over, or will never begin.
+        #: Whether the member's part is over, or will never begin.
         self.over = False
-        #: The batch that it has committed as the first member; None: it has not.
+        #: The batch that the member has committed as the first one; None: it has not.
         self.led: Batch[Any] | None = None
 
     def leave(self, grant: Grant | None = None) -> None:
         """End the part of a later member, so that the next part begins. Further calls do nothing.
 
-        *grant*: the grant of that member.
+        *grant*: the grant of that member. If the member's code asked for it, the grant of the batch counts as
+        asked for, too: see `distlock.grants.current.was_asked_for`.
         """
         if isinstance(self.batch, Batch) and not self.over:
             self.over = True
@@ -57,9 +58,10 @@ class BatchSeat(Seat):
             self.batch.go_on()
 
     def end(self) -> None:
-        """Let the other members answer, after the first one has released the lock. May be called twice.
+        """End a later member's part, or let the others answer if the first one has committed.
 
-        Before the release their answers would delay it, and with it the next holder.
+        Called when the member has released the lock: before the release, the answers of the others would
+        delay it, and with it the next holder. May be called twice.
         """
         self.leave()
         if self.led is not None:
@@ -88,7 +90,7 @@ class Batch(Generic[C]):
         self._committing = False
         #: Whether the savepoint of the next part is already set.
         self.prepared = False
-        #: Why no further part can begin and nothing is committed; None: they can.
+        #: Why no further part can begin and nothing can be committed; None: both can be done.
         self.broken: Exception | None = None
         #: Values that parts leave for later parts or for the time after COMMIT, by key.
         self.left: dict[object, object] = {}
@@ -124,7 +126,7 @@ class Batch(Generic[C]):
         self._after += 1
 
     def settle(self, place: object, do: Callable[[Any], object]) -> None:
-        """Call *do* after COMMIT, with what was `left` at *place*, unless another member has done so."""
+        """Call *do* with the value that is `left` at *place*, once for all members. Called after COMMIT."""
         with self._settling:
             if place in self.left:
                 do(self.left[place])
@@ -135,9 +137,9 @@ class Batch(Generic[C]):
     def finish_parts(self, leave: Callable[[], CleanUp]) -> None:
         """Wait for the parts of the other members, and check the lock before COMMIT. For the first member.
 
-        *leave*: called if the lock is lost during a part. The thread of that part still uses what the members
-        pass to each other, so *leave* returns how to clean up after it. Raises what prevents COMMIT:
-        `LockLost`, `BatchFailed` or `OutcomeUnknown`.
+        *leave*: called if the wait fails during a part, as when the lock is lost. The thread of that part
+        still uses what the members pass to each other, so *leave* returns a function that cleans up when the
+        part is over. Raises what prevents COMMIT: `LockLost`, `BatchFailed` or `OutcomeUnknown`.
         """
         self.go_on()
         try:
@@ -152,7 +154,7 @@ class Batch(Generic[C]):
             raise
         if self.broken is not None:
             raise self.broken
-        # Nothing is committed yet, and nothing will be if this raises.
+        # An error here prevents COMMIT.
         self.grant.check()
         with self._mutex:
             self._committing = self._outcome is None
@@ -165,7 +167,8 @@ class Batch(Generic[C]):
     def failed(self, error: BaseException, is_known: Callable[[BaseException], bool]) -> BaseException:
         """Tell the others that *error* has ended the transaction. Return what the first member raises.
 
-        *is_known*: returns whether the error of a COMMIT says that nothing was committed.
+        After `committed` it tells nothing, and returns *error*. *is_known*: returns whether the error of a
+        COMMIT says that nothing was committed; if not, the outcome is unknown.
         """
         if self._outcome is _COMMITTED:
             return error
@@ -185,7 +188,7 @@ class Batch(Generic[C]):
     # -- the others ------------------------------------------------------------------------------
 
     def take_in(self, grant: Grant) -> None:
-        """Let the *grant* of a later member share the lock. Raises `LockLost` if it is too late."""
+        """Let the *grant* of a later member share the lock. Raises `LockLost` if the lock is lost already."""
         grant._join(self.grant)
         grant.check()
 
@@ -219,7 +222,7 @@ class Batch(Generic[C]):
                 )
 
     def _lease(self) -> float:
-        """Return the seconds until the lock may be lost."""
+        """Return the seconds until the lock may be lost, at least 0.1."""
         return max(0.1, self.grant.remaining())
 
     def _tell(self, outcome: object) -> None:
@@ -308,8 +311,8 @@ _COMMITS = re.compile(
 def refuse_committing(sql: str | bytes) -> None:
     """Raise `ConfigurationError` for a statement before which MySQL and MariaDB commit.
 
-    It recognises statements by their text. Others that commit, such as CALL of a procedure, also end the
-    savepoint of the part; that is noticed at the end of the part.
+    It recognises statements by their text. One that it can't recognise, such as the CALL of a procedure that
+    commits, also ends the savepoint of the part, which is noticed at the end of the part.
     """
     text = sql if isinstance(sql, str) else sql.decode(errors="replace")
     if _HARMLESS.match(text):

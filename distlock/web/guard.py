@@ -1,7 +1,7 @@
-"""The guard: lock, BEGIN, fence, view, check, COMMIT, release, in that order (promises G2 and G4).
+"""The guard: lock, BEGIN, fence, view, check, COMMIT, release, in that order.
 
-A framework says how its transactions are opened (`Transactions`), and this module keeps the order. The view
-runs only under its lock. If the lock is not granted, an error leaves the guard before the view begins.
+`Transactions` tell how a framework opens its transactions, and this module keeps the order. The view runs
+only under its lock. If the lock is not granted, an error leaves the guard before the view begins.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from distlock.web.stack import UpperGuard, fenced_by
 
 R = TypeVar("R")
 
-#: Called at the end of a call, also of a failed one, with the grant that it holds. Returns a stack that will
-#: release the lock when it is closed; None: the lock is released now.
+#: Called at the end of a call, also of a failed one, with its grant. Returns the stack whose end will release
+#: the lock, if the lock outlives the call, and to which the guard adds the release; None: release it now.
 Keep = Callable[[CurrentGrant], ExitStack | None]
 
 
@@ -39,7 +39,7 @@ class Transactions(Protocol):
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         """Raise `ConfigurationError` if a transaction is open that would be committed after the release.
 
-        Called before anything waits. *nested*: another guard, with other names, is around this one.
+        Called before the guard waits. *nested*: whether another guard, with other names, is around this one.
         """
 
     def begin(
@@ -61,14 +61,14 @@ class Companion(Protocol):
     def ended(self, grant: Grant, error: BaseException | None) -> None:
         """Do what has to be done between COMMIT or ROLLBACK and the release.
 
-        *error*: what leaves the guard; None: nothing does.
+        *error*: the exception that leaves the guard; None: it ends without one.
         """
 
     async def abegun(self, grant: Grant) -> None:
-        """`begun`, before an async body."""
+        """Do what `begun` does, before an async body."""
 
     async def aended(self, grant: Grant, error: BaseException | None) -> None:
-        """`ended`, after an async body."""
+        """Do what `ended` does, after an async body."""
 
 
 class Options(TypedDict, total=False):
@@ -101,8 +101,8 @@ def run(
 ) -> R:
     """Run *body* under the locks *names*, in a transaction that is committed before they are released.
 
-    Names that an outer guard holds are not locked again. Raises `LockError`, and whatever *body* raises. An
-    error rolls the transaction back, and so does a lock that was lost before COMMIT.
+    Return the result of *body*. Names that an outer guard holds are not locked again. Raises `LockError`, and
+    whatever *body* raises. An error rolls the transaction back, and so does the loss of a lock before COMMIT.
     """
     with ExitStack() as rest, ExitStack() as until_released:
         try:
@@ -127,7 +127,7 @@ async def arun(
     transactions: Transactions,
     **options: Unpack[Options],
 ) -> R:
-    """`run`, for an async *body*."""
+    """Do what `run` does, for an async *body*."""
     with ExitStack() as rest:
         async with AsyncExitStack() as until_released:
             call = _guarded(True, rest, until_released, client, names, body, transactions, **options)
@@ -177,7 +177,7 @@ def _guarded(
         if not names:
             with kept or nullcontext():
                 return (yield body()) if in_task else body()
-        # `refuse_open` may have ended a kept grant, together with the transaction of a hook.
+        # `refuse_open` may have ended the transaction of a request hook, and so a grant that was kept for it.
         around = current_grants()
     else:
         transactions.refuse_open(names, nested=False)
@@ -222,7 +222,7 @@ def _guarded(
                 if watch is not None:
                     watch.begun(grant)
                 for one in held:
-                    # It may have been lost while this call waited for the locks below it.
+                    # This lock may have been lost while the call waited for the locks below it.
                     one.grant.check()
                 if companion is not None and in_task:
                     yield companion.abegun(grant)
@@ -230,7 +230,7 @@ def _guarded(
                     companion.begun(grant)
                 result = (yield body()) if in_task else body()
                 if commits:
-                    # Nothing is committed yet, and nothing will be if this raises.
+                    # An error here prevents COMMIT, and rolls the transaction back.
                     for one in (*held, mine):
                         one.grant.check()
         if commits:
@@ -245,7 +245,7 @@ def _guarded(
 def _take_above(
     in_task: bool, uppers: Sequence[UpperGuard], rest: ExitStack, enter: Callable[[GuardLock], Any]
 ) -> Generator[Any, Any, list[CurrentGrant]]:
-    """Take the locks of *uppers*, the highest guard's first."""
+    """Acquire the locks of *uppers*, the highest guard's first. Return their grants in that order."""
     held: list[CurrentGrant] = []
     for upper in uppers:
         rest.enter_context(upper.watched())
@@ -270,8 +270,11 @@ def _keep_on(
     rest: ExitStack,
     until_released: ExitStack | AsyncExitStack,
 ) -> None:
-    """Ask *keep* whether the locks outlive the call. If so, its stack releases them, and not this call."""
-    # A lock that is a row ends with its transaction, so another lock of the stack has to be named.
+    """Ask *keep* whether the locks outlive the call. If so, move their release to the stack of *keep*.
+
+    *rest* then ends there, too, and *until_released* releases nothing.
+    """
+    # A lock that is a row ends with its transaction, so ask for another lock of the stack if there is one.
     lasting = (
         next((one for one in (mine, *held) if not one.grant.held_by_transaction), mine) if held else mine
     )
@@ -279,10 +282,10 @@ def _keep_on(
         if held:
             keep_together((*held, mine), lasting)
         later.push(rest.pop_all())
-        # The plain release: at that moment there may be no event loop.
+        # Not `arelease`: when the stack ends, there may be no event loop.
         for one in (*held, mine):
             later.callback(one.grant.release)
-        # At the end: if this is interrupted before, the locks are released twice, and not never.
+        # Do this last: an interrupt before it makes the locks released twice, not never.
         until_released.pop_all()
 
 
@@ -295,8 +298,9 @@ def leaves_to_below(
 ) -> bool:
     """Return whether *guarded* leaves its lock *names* to the guard below: see `distlock.web.stack`.
 
-    It does not inside another guard; nor if two of the guards have aliases of one lock service. *terms_of*:
-    returns the terms of a guard. Raises `ConfigurationError` if a transaction is open.
+    It does not if another guard is around the stack, or if the guard below and one above it have aliases of
+    one lock service. *terms_of*: returns the terms of a guard. Raises `ConfigurationError` if a transaction
+    is open.
     """
     if guarded.below is None or current_grants():
         return False
@@ -309,12 +313,12 @@ def leaves_to_below(
 
 
 def check_held() -> Sequence[CurrentGrant]:
-    """Return what the guards around the running code hold, which is about to commit.
+    """Return the grants of the guards around the running code, which is about to commit.
 
     Raises:
         LockLost: One of the locks was lost.
     """
-    # Also in a helper thread of an async view, which commits what was done under the locks of the view.
+    # Include those of an async view that has started this thread, which may commit the view's changes.
     held = inherited()
     for one in held:
         one.grant.check()
@@ -329,10 +333,10 @@ def _wanted(
     transactions: Transactions,
     fenced_in: str | None,
 ) -> tuple[Sequence[str], Kept | None]:
-    """Return those of *names* that are not held yet, and None.
+    """Return those of *names* that no guard around the call holds, and None.
 
-    If an earlier call of this request has kept all of them, return no name, and what to enter instead. Raises
-    `LockLost` if a held one was lost.
+    If this request keeps all of those from an earlier call, return no name, and the `Kept` to enter instead.
+    Raises `LockLost` if a held lock was lost; `ConfigurationError` if the call can't work inside *around*.
     """
     running = [one for one in around if one.running]
     for one in running:
@@ -355,7 +359,7 @@ def _wanted(
 def kept_for(namespace: Namespace, names: Sequence[str]) -> CurrentGrant | None:
     """Return the grant of all *names* that this request keeps in *namespace*; None: it keeps none.
 
-    Raises `LockLost`.
+    Raises `LockLost` if the lock was lost.
     """
     for one in current_grants():
         if one.kept and namespace.is_same(one.namespace) and set(names) <= set(one.grant.names):

@@ -16,7 +16,7 @@ logger = logging.getLogger("distlock")
 
 
 def refuse_coroutine(where: str, result: object) -> None:
-    """Raise `ConfigurationError` if *result* is a coroutine. *where*: the function that returned it."""
+    """Close *result* and raise `ConfigurationError` if it is a coroutine. *where*: what returned it."""
     if inspect.iscoroutine(result):
         result.close()
         raise ConfigurationError(
@@ -26,11 +26,11 @@ def refuse_coroutine(where: str, result: object) -> None:
 
 
 def warn_of_stream(where: str, logged: set[str]) -> None:
-    """Log that the content of a response is made after the release of the lock. Not for files.
+    """Log a warning that the content of a view's response is made after the release of the lock.
 
     Args:
-        where: The view that has returned the response.
-        logged: The views that were logged before. Each is logged once.
+        where: The view that has returned the response. Callers leave out files.
+        logged: The views that were logged before, to which *where* is added. Each is logged once.
     """
     if where in logged:
         return
@@ -39,7 +39,7 @@ def warn_of_stream(where: str, logged: set[str]) -> None:
 
 
 class SkippableCall:
-    """One call of a guarded function that is no view."""
+    """One call of a guarded function that is no view. ``on_contended="skip"`` may skip it."""
 
     def __init__(self, guarded: Guarded) -> None:
         self._guarded = guarded
@@ -57,7 +57,7 @@ class SkippableCall:
         return begin
 
     def is_skipped(self, error: LockError) -> bool:
-        """Return whether the call is skipped because of *error*: it did not get its lock in time."""
+        """Return whether the call is skipped, because *error* says that it got no lock. Log it."""
         options = self._guarded.options
         if not options.skips or self._begun or not isinstance(error, LockTimeout | TooManyWaiters):
             return False

@@ -50,7 +50,7 @@ class UpperGuard:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Tell the observer about the lock, which is taken and released in the block."""
+        """Notify the observer about the lock, which is acquired and released in the block."""
         with watching(self.observer, self.names) as self._watch:
             if self._watch is not None:
                 self.lock.tell_waits(self._watch.contended)
@@ -58,17 +58,17 @@ class UpperGuard:
 
     @contextmanager
     def waiting(self, held: Sequence[CurrentGrant]) -> Iterator[None]:
-        """Refuse a wait in the block that would deadlock, while the guards above hold *held*."""
+        """Raise `LockTimeout` if the block would wait in a circle, while the guards above hold *held*."""
         with waiting(self.namespace, self.names, held, self.mode, True) if held else nullcontext():
             yield
 
     def begun(self) -> None:
-        """Tell the observer that the transaction has begun. A lock that is a row is granted only now."""
+        """Notify the observer that the transaction has begun. A lock that is a row is granted only now."""
         if self._watch is not None and self._grant is not None:
             self._watch.begun(self._grant)
 
     def holding(self, grant: Grant) -> CurrentGrant:
-        """Return *grant* as the grant of this guard."""
+        """Note that this guard has *grant*, notify the observer, and return it as a `CurrentGrant`."""
         self._grant = grant
         if self._watch is not None:
             self._watch.granted(grant)
@@ -79,10 +79,10 @@ _upper: ContextVar[tuple[UpperGuard, ...]] = ContextVar("distlock_upper_guards",
 
 
 def below(guarded: Guarded, function: Callable[..., Any]) -> Guarded | None:
-    """Return the guard that *function* is, if it forms a stack with *guarded*, else None.
+    """Return the guard that *function* is, if it forms a stack with *guarded*, else None. Set its `is_below`.
 
-    Both guards have to lock the same requests, and on different lock services. Raises `ConfigurationError`
-    for a batch: its requests share one transaction and one lock.
+    Both guards need different aliases, the same methods and the same ``on_contended``, and no ``when``.
+    Raises `ConfigurationError` for a batch: its requests share one transaction and one lock.
     """
     lower = guard_at(function)
     if lower is None or lower.options.alias == guarded.options.alias:
@@ -112,7 +112,8 @@ def stacked(
 ) -> Iterator[None]:
     """Leave the lock *names* of *guarded* to the guard below, which is called in the block.
 
-    *uppers*: the guards above *guarded*, which do the same.
+    *uppers*: the guards above *guarded*, which do the same. Raises `ConfigurationError` at the end of the
+    block if the guard below did not take the lock.
     """
     lock = replace(terms.lock, on_push=False)
     # The time-out of the highest guard counts for all, unless a lower decorator gives a shorter one.
@@ -150,7 +151,7 @@ def refuse_unlocked(guarded: Guarded) -> None:
 
 
 def upper_guards(guarded: Guarded) -> tuple[UpperGuard, ...]:
-    """Return the guards above *guarded* that leave their locks to it, the highest first."""
+    """Take over the guards above *guarded* that leave their locks to it. Return them, the highest first."""
     uppers = _upper.get()
     if not uppers or uppers[-1].guarded.below is not guarded:
         return ()
@@ -161,17 +162,17 @@ def upper_guards(guarded: Guarded) -> tuple[UpperGuard, ...]:
 
 
 def serialises_session(guarded: Guarded, uppers: Sequence[UpperGuard]) -> bool:
-    """Whether one of the stack keeps two requests of one session apart: see `GuardOptions`."""
+    """Return whether a guard of the stack has one lock for all requests of a session: see `GuardOptions`."""
     if not uppers:
         return guarded.options.serialises_session
     return any(one.options.serialises_session for one in (guarded, *(upper.guarded for upper in uppers)))
 
 
 def fenced_by(held: Sequence[CurrentGrant], mine: CurrentGrant) -> CurrentGrant:
-    """Return the grant with which a stack passes the fence: that of the highest guard with a fence.
+    """Return the grant with which a stack passes the fence: the highest guard's that is fenced, else *mine*.
 
-    A lock that is a row goes before. *held*: the grants of the upper guards; *mine*: of the lowest. Raises
-    `ConfigurationError` if two fences would have to be passed.
+    *held*: the grants of the upper guards; *mine*: the lowest guard's. Raises `ConfigurationError` if two
+    databases are fenced, or if one lock is a row and another one has a fence.
     """
     fenced = [one for one in (*held, mine) if one.fenced_in is not None]
     rows = [one for one in fenced if one.grant.held_by_transaction]
