@@ -1,8 +1,8 @@
 """The contenders of one session: they join queues, hold locks, and leave.
 
 The first nodes of a queue have the lock (see `distlock.backends.zookeeper.nodes`). A contender that was first
-when its node was made has the lock at once. Any other one acknowledges a hand-off by writing to its node.
-Until then the contenders behind it may delete its node (see `distlock.backends.zookeeper.waiting`).
+when its node was made has the lock at once. Any other contender acknowledges a hand-off by writing to its
+node. Until then the contenders behind it may delete its node (see `distlock.backends.zookeeper.waiting`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from distlock.backends.zookeeper.waiting import Foreign, Node, Waiters, Watcher
 class Contenders:
     """This process's nodes in the queues of one session. Thread-safe.
 
-    *sink* is notified when a request is worth repeating, and when a hold is lost.
+    *sink* is notified when a request should be repeated, and when a hold is lost or its release requested.
     """
 
     def __init__(self, session: ZooKeeperSession, base: str, ack_window: float, sink: Sink) -> None:
@@ -58,7 +58,7 @@ class Contenders:
                 if isinstance(answer, Acquired):
                     return answer
                 # The replies to our earlier releases came before this answer. If a release failed, its node
-                # may still stand before the new one.
+                # may still be before the new node.
                 if (before := self.releases.lost(request.key)) is not None:
                     yield from self.cancel(before, deadline)
                 elif answer is not None:
@@ -115,7 +115,7 @@ class Contenders:
         return node is not None and run(self._leave(node, deadline)) and node.held
 
     def post(self, request: LockRequest, notify: Callable[[bool | None], None]) -> bool:
-        """Send the release. Return False if nothing was sent, and the caller has to call `release`."""
+        """Send the release of a hold. Return False if nothing was sent: the caller has to call `release`."""
         if (node := self.current(request.token)) is None or not (node.held and self.session.connected):
             return False
         self._drop(node)
@@ -135,21 +135,21 @@ class Contenders:
         if not (yield from inspection.rewrite(self.session, node.path, inspection.reading, deadline)):
             self._drop(node)
             return False
-        # It is not held any more if the session ended meanwhile.
+        # The node is not held any more if the session ended meanwhile.
         node.held = self.current(request.token) is node
         return node.held
 
-    # -- for the janitor -------------------------------------------------------------------------
+    # -- nodes that have ended -------------------------------------------------------------------
 
     def current(self, token: str) -> Node | None:
-        """Return the node of *token*, if it is still in its queue."""
+        """Return the node of *token*; None if there is none, its session has ended, or it has lapsed."""
         node = self.nodes.get(token)
         if node is None or node.owner != self.session.id or node.lapsed(clock.now()):
             return None
         return node
 
     def give_up(self) -> None:
-        """Drop nodes that the engine neither renews nor requests. Those of our session become leftovers."""
+        """Forget the nodes that are not `current`. Those of our session become leftovers."""
         for node in list(self.nodes.values()):
             with self._mutex:
                 if self.current(node.request.token) is node:
@@ -161,7 +161,7 @@ class Contenders:
     # -- called by kazoo's thread ----------------------------------------------------------------
 
     def broken(self, token: str, path: str) -> None:
-        """Handle the end of our node at *path*. Unless we have deleted the node, its hold is lost."""
+        """Handle the end of our node at *path*. Unless we dropped the node before, its hold is lost."""
         node = self.nodes.get(token)
         if node is not None and node.path == path:
             self._drop(node)
@@ -178,7 +178,7 @@ class Contenders:
     def _request(
         self, request: LockRequest, deadline: Deadline
     ) -> Exchanges[Acquired | Queued | Busy | None]:
-        """Make one attempt. Return None if the queue has changed meanwhile."""
+        """Make one attempt. Return None if the queue has changed meanwhile: then make another one."""
         began = clock.now()
         node = self.current(request.token)
         if node is None:
@@ -186,7 +186,8 @@ class Contenders:
                 self.give_up()
             node, names = yield from self._join(request, began, deadline)
             self.nodes[request.token] = node
-            # A node that was first when it was made needs no acknowledgement: see `nodes.silent`.
+            # *names* is the queue at the moment when the node was made. If the node may enter by it, no
+            # acknowledgement is needed: see `nodes.silent`.
             taken = names is not None
         else:
             names, taken = None, node.held
@@ -228,7 +229,7 @@ class Contenders:
             self._sink.release_requested(request.key, request.token)
 
     def _rivals(self, node: Node, before: Sequence[str]) -> Sequence[str]:
-        """Return those of *before* that keep *node* out, as far as we know."""
+        """Return those of *before* that keep *node* out; none if the only one is `Node.opened`."""
         rivals = nodes.in_the_way(before, node.name)
         return () if rivals == [node.opened] else rivals
 
@@ -242,9 +243,9 @@ class Contenders:
     def _wait_or_leave(
         self, node: Node, before: Sequence[str], rivals: Sequence[str], deadline: Deadline
     ) -> Exchanges[Queued | Busy | None]:
-        """Queue behind *before*, of which *rivals* keep *node* out, or leave if the request does not wait.
+        """Wait behind *before*, of which *rivals* keep *node* out, or leave if the request does not wait.
 
-        Return None if the queue has changed meanwhile.
+        Return None if *node* may enter by now, or the queue has changed.
         """
         try:
             if node.request.wait:
@@ -259,9 +260,10 @@ class Contenders:
         return Busy()
 
     def _take(self, node: Node, deadline: Deadline, look: bool = False) -> Exchanges[list[str]]:
-        """Acknowledge the lock for *node*.
+        """Acknowledge the lock for *node*, or read the replies to an acknowledgement that was sent before.
 
-        Return the queue or, unless asked to *look*, only the node itself; [] if the node was deleted.
+        *look*: read the queue, too. Return the queue if it was read, else only the name of *node*; [] if the
+        node was deleted.
         """
         pending, node.acknowledgement = node.acknowledgement, None
         answers = None if pending is None else pending.answers()
@@ -279,7 +281,10 @@ class Contenders:
     def _join(
         self, request: LockRequest, began: float, deadline: Deadline
     ) -> Exchanges[tuple[Node, list[str] | None]]:
-        """Make a node at the end of the queue. Return the node, and the queue or None if that is unknown."""
+        """Make a node at the end of the queue, or find the node of an earlier attempt.
+
+        Return the node, and the queue up to the node; None for the queue if it is unknown.
+        """
         stray = self.leftovers.claim(request.token)
         if stray is not None:
             found = yield from self._find_again(request, stray, began, deadline)
@@ -312,7 +317,7 @@ class Contenders:
                 )
             if not there and isinstance(answers[0], NoNodeError):
                 yield from make_nodes(self.session, self._base, deadline)
-            # The server or another process has removed the lock's node since we used it last.
+            # If the lock's node was there when we used it last, the server or another process has removed it.
             there = False
         if owner is None or owner != self.session.id:
             # A new session began meanwhile. Only the server knows which of the two has the node.
@@ -327,7 +332,7 @@ class Contenders:
     ) -> list[str] | None:
         """Return the queue up to *node*, by *listed*, the children just before *node* was made.
 
-        Return None if another node was made in between.
+        Return None if that is unknown, for example because another node was made in between.
         """
         if isinstance(listed, KazooException):
             return None
@@ -340,7 +345,10 @@ class Contenders:
     def _find_again(
         self, request: LockRequest, new: bool, began: float, deadline: Deadline
     ) -> Exchanges[Node | None]:
-        """Return the node that an attempt made whose reply was lost. Delete all other nodes of *request*."""
+        """Return the node of an attempt whose reply was lost; None: there is none.
+
+        Delete nodes of *request* that it can't use. *new*: see `Leftovers.add`.
+        """
         try:
             for path in (yield from self.leftovers.find(request.token, request.key, deadline)):
                 (stat,) = yield from self.session.asking([Exists(path, None)], deadline)
@@ -363,7 +371,7 @@ class Contenders:
         return (yield from self._delete(node.path, node.request, deadline, node.owner))
 
     def _keep(self, node: Node, began: float) -> bool:
-        """Note that *node* was requested or renewed at *began*. Return False if it was dropped meanwhile."""
+        """Note that *node* was requested or renewed at *began*. Return False if it is not `current`."""
         with self._mutex:
             if self.current(node.request.token) is not node:
                 return False
@@ -377,7 +385,10 @@ class Contenders:
     def _delete(
         self, path: str, request: LockRequest, deadline: Deadline, owner: int | None = None
     ) -> Exchanges[bool]:
-        """Delete a node of *request*. Return False if it was gone already."""
+        """Delete a node of *request*. Return False if it was gone already.
+
+        If the outcome is unknown, the node becomes a leftover.
+        """
         tried = False
         try:
             while True:

@@ -1,4 +1,4 @@
-"""The nodes of a lock: their names and order, which of them have the lock, and what we know of our own.
+"""The nodes of a lock: their names, their order, which of them have the lock, and their fences.
 
 A lock is a container node, and each contender an ephemeral, numbered child of it. A writer's name has the
 form of Curator's ``InterProcessMutex``, ``_c_<who>-lock-<number>``, so that both can share a queue: Curator
@@ -6,8 +6,8 @@ orders all children by the text behind the last ``lock-``. A reader is ``_c_<who
 Curator takes for one of its own. A contender for 2 of 5 permits is ``_c_<who>-2of5-plock-<number>``.
 
 No contender overtakes another, so the holders stand first in the queue: one writer, or all readers before the
-first writer, or as many contenders as there are permits for. A contender that may enter by the names may do
-so for ever, because those behind it change nothing. A writer that was downgraded keeps its name
+first writer, or as many contenders as there are permits for. Once the names let a contender enter, that stays
+so, because the contenders behind it change nothing. A writer that was downgraded keeps its name
 (`Contenders.downgrade`).
 """
 
@@ -46,12 +46,15 @@ POLL = 1.0
 
 @lru_cache(maxsize=4096)
 def lock_path(base: str, key: str) -> str:
-    """Return the node of the lock *key*."""
+    """Return the path of the node of the lock *key*."""
     return f"{base}/{encode(key)}"
 
 
 def contender_prefix(request: LockRequest) -> str:
-    """Return the name of the contender without its number, which the server appends."""
+    """Return the name of the contender without its number, which the server appends.
+
+    Raises `ConfigurationError` for more permits than the limit.
+    """
     if request.mode == READ:
         return f"{prefix_of(request.token)}rlock-"
     if request.mode == PERMIT:
@@ -86,12 +89,12 @@ def next_sequence(stat: Any) -> int:
 
 
 def is_ours(name: str) -> bool:
-    """Return whether distlock made the contender *name*; else Curator did."""
+    """Return whether distlock made the contender *name*. Otherwise Curator did."""
     return _OURS.fullmatch(name) is not None
 
 
 def process_of(name: str) -> str:
-    """Return the process id in *name*, or "" if it has none; the whole *name* for another program's."""
+    """Return the process id in *name*, or "" if it has none. For a contender of Curator, return *name*."""
     match = _OURS.fullmatch(name)
     return match[1] or "" if match else name
 
@@ -130,7 +133,7 @@ def first_number_of(czxid: int, span: int) -> int:
 
 
 def reading_number_of(czxid: int) -> int:
-    """Return a reader's fence: the last one of its node, because it may have been a writer before."""
+    """Return a reader's fence: the last one of its node. A downgraded writer may have used the others."""
     span = 1 << SPAN_BITS
     return first_number_of(czxid, span) + span - 1
 
@@ -175,7 +178,8 @@ def in_the_way(before: Sequence[str], name: str) -> Sequence[str]:
 def silent(earlier: Sequence[str], before: Sequence[str]) -> set[str]:
     """Return those of *before* that may have the lock without an acknowledgement: they were first when made.
 
-    *before* is the queue before one of our nodes, and *earlier* is that queue just before our node was made.
+    *before* is the queue before one of our nodes. *earlier* is the queue that was read just before our node
+    was made: nodes that were made in between are missing there.
     """
     known = set(earlier)
     late = [name for name in before[: entered(before)] if name not in known]
@@ -188,7 +192,7 @@ def followed(after: Sequence[str]) -> bool:
 
 
 def permits_of(names: Sequence[str]) -> tuple[int, int]:
-    """Return how many permits *names* have together, and the limit of the first of them; 0 if none has."""
+    """Return the sum of the permits of *names*, and the first limit; (0, 0) if none wants permits."""
     found = [(int(match[1]), int(match[2])) for name in names if (match := _PERMITS.search(name))]
     return (sum(permits for permits, _ in found), found[0][1]) if found else (0, 0)
 

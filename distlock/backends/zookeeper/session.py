@@ -70,10 +70,10 @@ class ZooKeeperSession:
 
     @property
     def dead(self) -> bool:
-        """Whether it can be given up: its login was refused, or the server has ended it by now.
+        """Whether the session can be given up: its login was refused, or the server must have ended it.
 
-        A server that lost its data rejects a client that has seen newer data, and does not say why. To the
-        client that looks like a server that is away.
+        A server that lost its data rejects clients that have seen newer data, and does not say why: to kazoo
+        it looks like a server that is away.
         """
         if self.client.client_state == KeeperState.AUTH_FAILED:
             return True
@@ -176,7 +176,12 @@ class ZooKeeperSession:
         run(self.connecting(deadline))
 
     def connecting(self, deadline: Deadline) -> Exchanges[None]:
-        """Wait until there is a connection. Raises `BackendUnavailable` when there is none at *deadline*."""
+        """Wait until there is a connection, and begin to connect if nothing was asked before.
+
+        Raises:
+            BackendUnavailable: There is no connection at *deadline*, or the session was closed.
+            ConfigurationError: The server grants too short a session for the ttl.
+        """
         if not self.connected:
             if self._closing:
                 raise BackendUnavailable(f"The session with ZooKeeper at {self.address.shown} is closed.")
@@ -269,7 +274,7 @@ def make_nodes(session: ZooKeeperSession, path: str, deadline: Deadline) -> Exch
     """Make the missing nodes from the root down to *path*."""
     steps = path.strip("/").split("/")
     paths = ["/" + "/".join(steps[: number + 1]) for number in range(len(steps))]
-    # Existing nodes are only looked at, because we may lack the right to create there.
+    # Look first: without the right to create nodes, even an existing node is refused with NoAuth.
     stats = yield from session.asking([Exists(path, None) for path in paths], deadline)
     for path, stat in zip(paths, stats, strict=True):
         if stat is None:

@@ -28,7 +28,7 @@ _PERIOD = (0.1, 5.0)
 class Janitor:
     """The thread of one session: it keeps the session alive, and deletes leftovers and unused nodes.
 
-    kazoo's heartbeats are too far apart to keep a session alive: see `ZooKeeperSession.touch`.
+    kazoo's heartbeats alone are too far apart for the leader: see `_SLACK` beside `ZooKeeperSession`.
     """
 
     def __init__(self, contenders: Contenders) -> None:
@@ -110,7 +110,7 @@ class Janitor:
 
 
 class ZooKeeperSessions(dict[float, Janitor]):
-    """The janitor of each session of this process, by ttl. It has the session's contenders. Thread-safe."""
+    """The sessions of this process: the janitor of each session, by ttl. Thread-safe."""
 
     def __init__(self, address: ZooKeeperAddress, io_timeout: float, ack_window: float) -> None:
         self._address = address
@@ -121,7 +121,14 @@ class ZooKeeperSessions(dict[float, Janitor]):
         self.closed = False
 
     def of(self, ttl: float, sink: Sink) -> Contenders:
-        """Return the contenders for *ttl*. A new session notifies *sink*. Raises `ConfigurationError`."""
+        """Return the contenders for *ttl*, with a new session if there is none or the session is dead.
+
+        *sink*: for a new session.
+
+        Raises:
+            ConfigurationError: Too many ttls are in use.
+            BackendUnavailable: No thread can be started.
+        """
         found = self.get(ttl)
         if found is not None and not found.contenders.session.dead:
             return found.contenders
@@ -149,7 +156,10 @@ class ZooKeeperSessions(dict[float, Janitor]):
             return janitor.contenders
 
     def ready(self, request: LockRequest | None) -> Contenders | None:
-        """Return the contenders for *request*, or any if it is None; None if the call would have to wait."""
+        """Return the contenders for *request*, or any contenders if *request* is None.
+
+        Return None if a call would have to wait: for a connection, or for a release in another session.
+        """
         for one in self.contenders():
             if one.session.connected and not one.session.dead:
                 if request is None:
