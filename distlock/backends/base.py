@@ -39,21 +39,21 @@ class Capabilities:
     #: It serves processes in the order in which they come. Without this, waiters get no notifications, but
     #: poll, and the first one that polls a free lock gets it.
     fair: bool = True
-    #: It shows who holds a lock and who waits: it is an `distlock.backends.inspectable.Inspectable`, too.
+    #: It shows who holds a lock and who waits. Its backend is an `Inspectable`, too.
     inspect: bool = False
-    #: It lets an operator break one hold: it is a `distlock.backends.inspectable.Breaks`, too.
+    #: It lets an operator break one hold. Its backend is a `distlock.backends.inspectable.Breaks`, too.
     breaks: bool = False
-    #: A holder can be asked to release a key: it is a `distlock.backends.optional.Notifies`, too.
+    #: A holder can be asked to release a key. The backend is a `distlock.backends.optional.Notifies`, too.
     notify: bool = False
-    #: Several may hold a key in the mode `READ`: it is a `distlock.backends.optional.Reads`, too.
+    #: Several may hold a key in the mode `READ`. The backend is a `distlock.backends.optional.Reads`, too.
     read: bool = False
     #: Several may hold a key in the mode `PERMIT`, up to a limit: see `distlock.backends.optional.Reads`.
     permits: bool = False
-    #: It has latches: it is a `distlock.backends.latches.Latches`, too.
+    #: It has latches. Its backend is a `distlock.backends.latches.Latches`, too.
     latch: bool = False
 
 
-#: Capability -> what users lack without it, and the remedy, before "or name another lock service".
+#: Capability -> what a lock service without it can't do, and a remedy, for the error of `refuse_lacking`.
 _LACKING = {
     "fence": (
         "its later locks have no larger numbers, by which a database could tell them from earlier ones",
@@ -93,7 +93,8 @@ def refuse_lacking(backend: str | Backend, capabilities: Capabilities, capabilit
 class LockRequest:
     """A request of one process for one key, and all its repetitions.
 
-    Only the backend's notes in it change. To freeze the class would cost a microsecond.
+    Only `prompt`, which the engine sets before each call, and the backend's notes change. The class is not
+    frozen, because that would cost a microsecond.
     """
 
     #: Prefix and name, as text; a backend encodes it for itself.
@@ -129,7 +130,8 @@ class Acquired:
     ttl: float = math.inf
     #: For `READ`: whether other processes wait for the key, so that no more readers may join the hold.
     followed: bool = False
-    #: For `PERMIT`: the limit in another request for the key, of any process, if it differs; 0: none does.
+    #: For `PERMIT`: the limit of another request for the key, by this or another process, if it differs from
+    #: this request's; 0: no such limit is known.
     other_limit: int = 0
 
 
@@ -167,16 +169,20 @@ class Sink(Protocol):
         """Handle a request to release: see `distlock.backends.optional.Notifies`. The hold stays ours."""
 
     def missed_notifications(self) -> None:
-        """Look at every request and hold, because the connection broke or came back."""
+        """Look at every request and hold.
+
+        Called when the connection broke or came back, and for a message that does not say which hold it is
+        about.
+        """
 
     def reconnected(self) -> None:
         """Count a connection that replaced a broken one, for metrics."""
 
 
 class WeakSink:
-    """A sink with a weak reference to *sink*, so that a backend's threads keep no dropped client alive.
+    """A sink that passes all events on to *sink*, or does nothing if *sink* is None.
 
-    Without a *sink*, as before `Backend.open`, it does nothing.
+    Its reference to *sink* is weak, so that a backend's threads keep no dropped client alive.
     """
 
     def __init__(self, sink: Sink | None = None) -> None:

@@ -1,8 +1,8 @@
 """The optional protocols for operators: show holders and waiters, break a lock, check the lock service.
 
 A backend with the capability ``inspect`` is an `Inspectable`, too. Acquiring and releasing use none of this.
-A hold and a queue entry name their *process*, because tokens begin with its id. Unless the server knows more
-about a process itself, each process publishes its status now and then, in an entry that expires.
+A hold and a queue entry name their *process*, because tokens begin with its id. If the backend is an
+`Announces`, each process publishes its status now and then, in an entry that expires.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MOST_SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class StatusRow:
-    """The published status of one key in one process: a holder and waiters that have lasted for a moment."""
+    """One process's published status of one key: the callers that have held it or waited for `MOMENT`."""
 
     key: str
     #: The view or function that holds the key; "" if none does, or it is unknown.
     held_at: str = ""
-    #: When the key was acquired, in seconds since 1970; 0: the process does not hold the key, or see *held*.
+    #: When the key was acquired, in seconds since 1970; 0: the process does not hold the key, or see `held`.
     held_since: float = 0.0
     #: How many callers wait.
     waiting: int = 0
@@ -38,11 +38,12 @@ class StatusRow:
     mode: Mode = EXCLUSIVE
     holding: int = 0
     limit: int = 0
-    #: Whether the process holds the key since an unknown time. Only a server can say so, no process.
+    #: Whether the process holds the key since an unknown time. No process publishes that: such a row is made
+    #: from what a database server tells.
     held: bool = False
 
     def parts(self) -> list[str | float]:
-        """Return the row as a list, for a backend that stores it: see `of_parts`."""
+        """Return the row without `held` as a list, for a backend that stores it: see `of_parts`."""
         parts: list[str | float] = [
             self.key,
             self.held_at,
@@ -80,7 +81,7 @@ class SeenProcess:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """How many of several servers have a hold, and how many have answered. The majority decides."""
+    """How many of *of* servers have a hold, and how many have answered. A majority of all decides."""
 
     have: int
     answered: int
@@ -91,7 +92,7 @@ class Quorum:
 class KeyState:
     """The holders and waiters of one key at one moment."""
 
-    #: The holder, or one of several, of readers or permits.
+    #: The holder, or one of several readers or holders of permits. None: nobody holds the key.
     holder: SeenProcess | None = None
     #: The first fence number of the hold, which identifies it. None: it is unknown.
     number: int | None = 0
@@ -103,12 +104,13 @@ class KeyState:
     waiting: int = 0
     #: The database's id of the transaction, if the hold is a transaction; else "".
     transaction: str = ""
-    #: The mode of *holder*, and how many more holds there are, of readers or permits.
+    #: The mode of *holder*.
     mode: Mode = EXCLUSIVE
+    #: How many more holds there are, of readers or permits.
     others: int = 0
     #: The other holders that are shown, at most `MOST_SHOWN`. A process appears once for each of its holds.
     beside: Sequence[SeenProcess] = ()
-    #: How many permits are held, and the limit that a holder gave; 0 if that is unknown.
+    #: For permits: how many are held, and the limit that a holder gave; 0: unknown.
     out: int = 0
     limit: int = 0
     #: How many servers have the hold, or a part of one if nobody holds the key; None for a single server.
@@ -169,12 +171,12 @@ class Announces(Inspectable, Protocol):
 
         After *life* seconds without a call, the process may still hold its keys for its longest lease,
         *lease* seconds: it is shown as *silent* meanwhile. A lock service that notices the end of a process
-        may show the process until then.
+        may show the process until its end.
         """
 
 
 def inspectable(backend: Backend) -> Inspectable | None:
-    """Return *backend* if it has the capability ``inspect``."""
+    """Return *backend* if it has the capability ``inspect``, else None."""
     return backend if backend.capabilities.inspect and isinstance(backend, Inspectable) else None
 
 
@@ -234,4 +236,4 @@ class MadeByUse(Protocol):
     """A backend whose first lock makes what all locks need. A health check must not make it."""
 
     def unmade(self) -> Finding | None:
-        """Return a warning if the lock service has not been used yet. Raises as `examine` does."""
+        """Return a warning if nothing has been locked there yet, else None. Raises as `examine` does."""

@@ -58,7 +58,7 @@ def home_of(word: str) -> Home | None:
     """Return the home of the backend *word*, a scheme or a dotted path; None if the scheme is unknown.
 
     A scheme that is not ours is looked up in the installed distributions. Raises `ConfigurationError` if
-    several of them offer it.
+    several of them offer it, or if they can't be listed.
     """
     if word in BUILT_IN:
         return BUILT_IN[word]

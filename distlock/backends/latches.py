@@ -6,8 +6,8 @@ which each count restarts. An open latch lives as long, so that late waiters pas
 After a latch was deleted or has expired, another one may be made under its key: another *life*. A caller
 looks first, and names the life that it counts or deletes. So a repeated or late call changes no later life.
 
-Each count has a *part*. The latch remembers the parts that it has counted, at least the latest `REMEMBERED`,
-and a part that comes again changes nothing. So every call may be repeated.
+Each count has a *part*, a text that identifies it. The latch remembers the parts that it has counted, at
+least the latest `REMEMBERED`, and counts none of them twice. So a call that names the life may be repeated.
 """
 
 from __future__ import annotations

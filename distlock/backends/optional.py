@@ -21,7 +21,7 @@ class Notifies(Backend, Protocol):
     The request is stored beside the hold and ends with it, so that a lost message does no harm, and a later
     holder does not see it. The holder's backend calls `Sink.release_requested` at once if it gets a message;
     else in the next `Backend.renew` of the hold or, without leases, in the next `Announces.announce`. It may
-    call it each time.
+    repeat the call in each of these until the hold ends.
     """
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
@@ -39,8 +39,8 @@ class Reads(Protocol):
     own.
 
     Readers reserve no fence numbers. A reader's `Acquired.number` is not smaller than any number given out
-    for the key before, and smaller than the numbers of later holds. `raise_fence` raises it, and the numbers
-    of later writers, as it does for a writer.
+    for the key before, and smaller than the numbers of later writers. `raise_fence` raises it, and the
+    numbers of later writers, as it does for a writer.
 
     **Permits** (the capability ``permits``, which needs no method). A key of permits is never requested in
     another mode. A request is granted when it is the first in the queue, and its `LockRequest.permits` plus
@@ -57,8 +57,8 @@ class Reads(Protocol):
         """Turn the exclusive hold of *request* into a reader's, with the same token, in one step.
 
         The hold has been acknowledged. It gets another number, because its grants may have used up its block.
-        No writer comes between, and readers that are first in the queue enter. *request.mode* is still
-        `EXCLUSIVE`; after the answer, the engine sets it to `READ`. Return False, and change nothing, if the
+        No writer comes between, and readers that are first in the queue enter. *request.mode* is `EXCLUSIVE`;
+        for later calls, the engine has a copy in the mode `READ`. Return False, and change nothing, if the
         hold is not *request*'s. Return True if it is a reader's already.
         """
 
@@ -70,11 +70,11 @@ class Posts(Protocol):
     def post(
         self, request: LockRequest, notify: Callable[[bool | None], None], deadline: float = math.inf
     ) -> None:
-        """Send what `Backend.release` sends, and return without the reply.
+        """Send what `Backend.release` sends, and return without the reply, unless that is impossible now.
 
         *notify* is called, in any thread, unless the reply says that the hold was ours: with False if it was
-        not, and with None if that is unknown, and the engine has to release again. It returns at once, and
-        never raises. Later calls of this backend for the same key are carried out after the release.
+        not, and with None if that is unknown, and the engine has to release again. *notify* returns at once,
+        and never raises. Later calls of this backend for the same key are carried out after the release.
         """
 
     def settle(self, deadline: float = math.inf) -> bool:
@@ -99,8 +99,8 @@ REPEAT: Final = object()
 class Begun(asyncio.Future[Any]):
     """The future of a call that an event loop has begun. It gets the method's result or error, or `REPEAT`.
 
-    It can't be cancelled. If a task is cancelled while it awaits one, the cancellation takes effect when the
-    call is over, because only then the call can be undone.
+    It can't be cancelled. If a task is cancelled while it awaits this future, the cancellation takes effect
+    when the call is over, because only then the call can be undone.
     """
 
     __slots__ = ("ends",)
@@ -121,7 +121,7 @@ class Awaits(Protocol):
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
         """Begin *call*, a method of this backend, in the running event loop, and return at once.
 
-        *arguments*: all arguments of the method, with its deadline. Return None if nothing was sent, because
+        *arguments*: all arguments of the method, the deadline last. Return None if nothing was sent, because
         the call would block or can't be made this way. Then a thread has to make the call.
         """
 
@@ -149,7 +149,7 @@ class Sleep(Protocol):
     """The place where one waiter sleeps. A wake-up before the sleep is not lost."""
 
     def begin(self) -> None:
-        """Prepare to sleep in another way than by `wait`."""
+        """Do what `wait` does before it sleeps, for a thread that will sleep at a socket instead."""
 
     def is_open(self) -> bool:
         """Return whether there is a wake-up that was not used yet."""

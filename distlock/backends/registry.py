@@ -21,7 +21,7 @@ _OF_CONNECT = (
     *("prefix", "ttl", "timeout", "max_hold", "max_waiters", "max_waiters_total"),
     *("on_lost", "on_lifted", "epoch", "turn", "backend"),
 )
-#: Other names of our schemes.
+#: Words that users write for our schemes, and the scheme that the error proposes.
 _MEANT = {"mariadb": "mysql", "valkey": "redis", "valkeys": "rediss", "zk": "zookeeper"}
 #: The methods that every backend has.
 _METHODS = [name for name, member in vars(Backend).items() if callable(member) and not name.startswith("_")]
@@ -46,9 +46,9 @@ def capabilities_of(scheme: str) -> Capabilities:
 def create(url: str, backend: str | None = None, **options: object) -> Backend:
     """Make the backend that *url* names.
 
-    *backend*: a scheme or a dotted path (``package.module.Class``), if the URL does not name the backend.
-    *options*: the backend's own keyword arguments. Connects to nothing. Raises `ConfigurationError` for an
-    unknown scheme, a missing extra or an unknown option.
+    *backend*: a scheme or a dotted path (``package.module.Class``); None: the URL's scheme. *options*: the
+    backend's own keyword arguments. Connects to nothing. Raises `ConfigurationError`, for example for an
+    unknown scheme, a missing extra, an unknown option or an unreadable URL.
     """
     scheme = backend or scheme_of(url)
     factory = class_of(scheme, url)

@@ -36,7 +36,10 @@ class Tls:
     """The TLS options. By default certificate and host name are verified."""
 
     def __init__(self, told: Mapping[str, str]) -> None:
-        """Raises ValueError, which says what to write, for a wrong option."""
+        """Check *told*, the values of the parameters `TLS`. Reads no file.
+
+        Raises ValueError, which says what to write, for a wrong value.
+        """
         self._told = told
         needed = told.get("ssl_cert_reqs", "required").lower().removeprefix("cert_")
         if needed not in _CERT_REQS:
@@ -56,12 +59,15 @@ class Tls:
 
     @property
     def password(self) -> str | None:
-        """The password of the key, a secret."""
+        """The password of the file ssl_keyfile, a secret; None if the URL has none."""
         return self._told.get("ssl_password")
 
     @cached_property
     def context(self) -> ssl.SSLContext:
-        """The TLS context. Reads files, and raises OSError if a file can't be used."""
+        """The TLS context. Reads files, and raises OSError if a file can't be used.
+
+        Raises ValueError if ssl_ca_data holds no certificate.
+        """
         told = self._told
         # Open each file first, because OpenSSL does not say which file is missing.
         for name in ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"):
@@ -89,7 +95,10 @@ class Tls:
 
 @contextmanager
 def _named(name: str, told: Mapping[str, str]) -> Iterator[None]:
-    """Raise an OSError that names the file of the option *name* if TLS can't read it."""
+    """Raise an OSError that names the file of the option *name* if OpenSSL can't use it.
+
+    Without that option the block has loaded ssl_ca_data, so raise ValueError about that.
+    """
     try:
         yield
     except ssl.SSLError as error:
