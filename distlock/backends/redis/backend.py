@@ -139,7 +139,7 @@ class RedisBackend(RedisInspection, RedisLatches):
         queue = request.wait and self._entries.may_queue()
         reply = self._request(request, deadline, queue)
         if reply[1] == BUSY and request.wait and not queue:
-            # A process without a subscription does not queue, because a hand-off would skip it.
+            # Subscribe before queueing, because a hand-off skips a process without a subscription.
             if self._subscription is not None:
                 self._subscription.ensure_started(deadline)
             reply = self._request(request, deadline, True)
@@ -156,7 +156,10 @@ class RedisBackend(RedisInspection, RedisLatches):
         return method(self._tasks, *others, self._by(deadline))
 
     def _request(self, request: LockRequest, deadline: float, queue: bool) -> list[Any]:
-        """Call the script of *request*. Repeat the call once if an outcome is unknown."""
+        """Call the script of *request*, and return the reply.
+
+        Repeat the call once if the connection was dead, or if the pending release of the key was lost.
+        """
         script = scripts.REQUEST[request.mode]
         # The request has to follow a pending release of the key, or it would find our own hold.
         claimed = self._releases.claim(request.key, deadline)
@@ -214,7 +217,7 @@ class RedisBackend(RedisInspection, RedisLatches):
             replies = self._caller.call(scripts.ACKNOWLEDGE, requests, self._by(deadline), numbers)
             answers += [bool(reply[1]) for reply in replies]
             for request in requests:
-                # The request no longer waits: its hold is acknowledged or lost.
+                # The request no longer waits, because its hold is acknowledged or lost.
                 self._entries.forget(request)
         return answers
 
@@ -314,7 +317,7 @@ class RedisBackend(RedisInspection, RedisLatches):
         return partial(RedisConnection, self._address, resolver, credentials, self._client_name)
 
 
-#: The methods that tasks call without a thread.
+#: Each method that a task can call without a thread, and the method of `TaskCalls` that begins the call.
 _TASK_METHODS: dict[Callable[..., Any], Callable[..., Begun | None]] = {
     getattr(RedisBackend, name): getattr(TaskCalls, name)
     for name in (

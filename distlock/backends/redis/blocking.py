@@ -21,9 +21,9 @@ Addresses = list[tuple[int, Any]]
 
 
 class BlockingCall(Generic[T]):
-    """Calls *function* in a thread called *name*. Concurrent callers share the running call.
+    """A function that is called in a thread, which gets the name *name*. Concurrent callers share one call.
 
-    A forked child needs another object.
+    A forked child needs another `BlockingCall`.
     """
 
     def __init__(self, function: Callable[[], T], name: str) -> None:
@@ -35,7 +35,8 @@ class BlockingCall(Generic[T]):
     def result(self, deadline: float, late: str) -> T:
         """Return what the function returns, or raise what it raises.
 
-        Raises TimeoutError(*late*) after *deadline*. The thread ends only when the function returns.
+        Raises TimeoutError(*late*) after *deadline*, and RuntimeError if no thread can be started. The thread
+        ends only when the function returns.
         """
         with self._mutex:
             running = self._running
@@ -66,7 +67,7 @@ class BlockingCall(Generic[T]):
 
 
 class Resolver:
-    """Looks up the addresses of one host and port. A forked child needs another object."""
+    """The resolver of the addresses of one host and port. A forked child needs another `Resolver`."""
 
     def __init__(self, host: str, port: int) -> None:
         self._look_up = partial(_look_up, host, port)
@@ -90,8 +91,8 @@ class Credentials:
     """A login that may change while the process lives. Each new connection asks *provider* for it.
 
     *provider* is a callable, or an object with ``get_credentials()`` like redis-py's providers. It returns a
-    password, a tuple of user and password, or a tuple with only a password. It runs in a thread, because it
-    may ask a server, and takes no deadline. A forked child needs another object.
+    password, a tuple of user and password, or a tuple with only a password. *provider* runs in a thread,
+    because it may ask a server and can't be given a deadline. A forked child needs another `Credentials`.
     """
 
     def __init__(self, provider: object) -> None:
@@ -122,7 +123,7 @@ class Credentials:
         try:
             given = self._ask()
         except BaseException as error:
-            # A RuntimeError, because an OSError of the provider would look like one of the server.
+            # A RuntimeError, because an OSError would look like a failure of the Redis server.
             raise RuntimeError(f"its credential_provider raised {type(error).__name__}: {error}") from error
         login = (given,) if isinstance(given, str) else given
         if not (
@@ -138,7 +139,7 @@ class Credentials:
 
 
 def credentials_for(address: RedisAddress, provider: object) -> Credentials | None:
-    """Return the credentials of *provider*, or None without a provider. The result belongs to one process.
+    """Return the credentials of *provider*, or None without a provider. A forked child calls this again.
 
     Raises `ConfigurationError` if *provider* can't be used, or if the URL has a login, too.
     """

@@ -29,7 +29,7 @@ class BoundedCalls:
 
 
 class ScriptCaller:
-    """Calls scripts for one process. *ack_window* and *fence_ttl* are in seconds."""
+    """The caller of the scripts for one process. *ack_window* and *fence_ttl* are in seconds."""
 
     def __init__(
         self, address: RedisAddress, pool: Pool, process: str, ack_window: float, fence_ttl: float
@@ -48,7 +48,8 @@ class ScriptCaller:
     ) -> list[list[Any]]:
         """Call *script* for each of *requests* in one round trip, and return the replies.
 
-        If the connection was dead, the calls are repeated once, which changes no answer.
+        If the connection was dead, the calls are repeated once. That is safe. But if the server had carried
+        out the first attempt, the repetition of a release or of a break answers that there is no hold.
 
         Args:
             script: The script.
@@ -66,7 +67,7 @@ class ScriptCaller:
         return self.send(script, requests, calls, deadline)
 
     def release(self, requests: Sequence[LockRequest], deadline: float) -> list[list[Any]]:
-        """Do as `call` with the script that releases. All *requests* have the same mode."""
+        """Release the holds of *requests*, which all have the same mode, in one round trip: see `call`."""
         calls = [encode_release(request, self.about) for request in requests]
         return self.send(scripts.RELEASE[requests[0].mode], requests, calls, deadline)
 
@@ -95,7 +96,7 @@ class ScriptCaller:
     ) -> list[Any]:
         """Send *call* of *script*, encoded for *request*, and return the reply.
 
-        It is repeated only if the server does not know the script. Raises `Stale` if the connection was
+        The call is repeated only if the server does not know the script. Raises `Stale` if the connection was
         dead. *connection*: see `Pool.exchange`.
         """
         replies = self._pool.exchange((call,), deadline, connection)
@@ -110,7 +111,7 @@ class ScriptCaller:
         return foreign(self._address, [key.decode("utf-8", "replace") for key in reply[1:]])
 
     def drop_connections(self) -> BackendUnavailable:
-        """Drop all connections, and return the error for a reply that belongs to no request."""
+        """Close all idle connections, and return the error for a reply that belongs to no request."""
         self._pool.clear()
         return BackendUnavailable(
             f"The Redis server at {self._address.shown} sent an answer that nothing had asked for. "
@@ -159,9 +160,9 @@ class ScriptCaller:
 class ReplicatedCaller(ScriptCaller):
     """A caller for which a grant counts only when *replicas* replicas have received it.
 
-    It waits for them for half of the remaining time. If fewer have received the grant by then, it releases
-    the hold and raises `BackendUnavailable`. ``WAIT`` counts the replicas that have received all earlier
-    writes of its connection, and no script can call it: https://redis.io/docs/latest/commands/wait/.
+    It waits for the replicas for half of the remaining time. If fewer have received the grant by then, it
+    releases the hold and raises `BackendUnavailable`. ``WAIT`` counts the replicas that have received all
+    earlier writes of its connection, and no script can call it: https://redis.io/docs/latest/commands/wait/.
     """
 
     _address: RedisAddress
@@ -223,7 +224,8 @@ class ReplicatedCaller(ScriptCaller):
 
     def _count_replicas(self, requests: Sequence[LockRequest], deadline: float) -> int:
         """Return how many replicas have received the holds of *requests*."""
-        # WAIT covers this connection's writes, and so all earlier writes of the server.
+        # WAIT waits for this connection's last write, and so for all earlier writes of the server. The grant
+        # may have used another connection, so renew the holds on this one.
         writes = [encode(scripts.RENEW, request, self.about) for request in requests]
         half = max(1, int(500 * (deadline - clock.now())))
         *written, received = self._pool.exchange([*writes, command("WAIT", self._replicas, half)], deadline)

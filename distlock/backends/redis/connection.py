@@ -30,7 +30,7 @@ class ReplyError(Exception):
 
 
 class PendingReply(Protocol):
-    """A reply that no caller waits for. The next call on the connection reads it."""
+    """A reply that was not read after its call was sent. It comes before the replies to later calls."""
 
     #: Whether the reply will not come.
     lost: bool
@@ -43,8 +43,8 @@ class RedisConnection:
     """A connection, which `connect` opens.
 
     Methods raise an OSError (TimeoutError after the deadline), a ValueError, a RuntimeError (no thread) or a
-    `ReplyError`. After that only `disconnect` may be called. While a thread uses the connection, others may
-    only call `disconnect`.
+    `ReplyError`. After an error, only `disconnect` may be called. While one thread uses the connection, other
+    threads may only call `disconnect` and `shut_down`.
     """
 
     #: Set here because `__del__` runs even if an interrupt ended `__init__`.
@@ -59,9 +59,10 @@ class RedisConnection:
         self._client_name = client_name
         #: The pending replies, which come before the reply to the next call.
         self.pending: deque[PendingReply] = deque()
-        #: The socket's timeout, in seconds. It is changed rarely, because that is a system call.
+        #: The socket's timeout, in seconds; 0: the next call has to set it. It is changed rarely, because
+        #: that is a system call.
         self._timeout = 0.0
-        #: The number of bytes of an incomplete reply that `drain` has read.
+        #: The number of bytes that `drain` has read since the last complete reply.
         self._unread = 0
         self._reader = hiredis.Reader(protocolError=OSError, replyError=ReplyError, notEnoughData=_MORE)
 

@@ -130,7 +130,7 @@ _REMEDIES: tuple[tuple[str, *tuple[Sign, ...]], ...] = (
 def unavailable(
     address: RedisAddress, error: BaseException, command: str | None = None
 ) -> BackendUnavailable:
-    """Return the error that a caller gets for *error*, to be raised ``from`` its cause.
+    """Return the error that a caller gets for *error*, which is its cause unless *error* quotes a secret.
 
     *command*: the command of a script that the server refused.
     """

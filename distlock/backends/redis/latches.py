@@ -1,9 +1,9 @@
-"""Latches in a Redis server. A script counts, and notifies the processes that watch when the count is 0.
+"""Latches in a Redis server. A script notifies the processes that watch a latch of its opening or deletion.
 
 | key | value | lifetime |
 |---|---|---|
 | ``dl:2:{<latch>}:latch`` | hash: maker, total, left, ttl, time of making, counted parts | its ttl |
-| ``dl:2:{<latch>}:watched`` | set: the processes that watch it | a minute after the last look of one |
+| ``dl:2:{<latch>}:watched`` | set: the processes that watch it | a minute after one of them looked last |
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from distlock.backends.redis.subscription import Subscription
 
 _SOURCE = (resources.files(__package__) / "lua" / "latch.lua").read_bytes()
 _DIGEST = hashlib.sha1(_SOURCE, usedforsecurity=False).hexdigest()
-#: The number of latches that one round trip reads.
+#: The largest number of latches that one round trip reads.
 _BATCH = 200
 #: A process that watches looks again within this many seconds: see `distlock.locks.latch_waits`.
 _WATCHES = 5.0
@@ -66,7 +66,7 @@ class RedisLatches(BoundedCalls):
     ) -> list[LatchState | None]:
         deadline = self._by(deadline)
         if watch and self._subscription is not None:
-            # Notifications before the subscription would be lost.
+            # Subscribe first: a notification before that would be lost.
             self._subscription.ensure_started(deadline)
             self._subscription.stay_until(clock.now() + _WATCHES)
         process = self.process if watch else ""
@@ -77,7 +77,7 @@ class RedisLatches(BoundedCalls):
         return seen
 
     def _call_latches(self, asked: Sequence[LatchArguments], deadline: float) -> list[LatchState | None]:
-        """Return the script's answer to each of *asked*. A repetition changes nothing."""
+        """Return the script's answer to each of *asked*. Repeat the calls once if the connection was dead."""
         deadline = self._by(deadline)
         try:
             return self._exchange_latches(asked, deadline)

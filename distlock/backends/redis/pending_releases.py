@@ -114,9 +114,10 @@ class PendingReleases:
         return sent
 
     def claim(self, key: str, deadline: float) -> RedisConnection | None:
-        """Claim the connection on which the next call for *key* has to be sent; None if any one will do.
+        """Claim the connection on which the next call for *key* has to be sent.
 
-        Raises `BackendUnavailable`.
+        Return None if the call may use any connection: no release of *key* is pending, or `claim` has repeated
+        it because it was lost. Raises `BackendUnavailable`.
         """
         pending = self.by_key.get(key)
         if pending is None:
@@ -131,7 +132,10 @@ class PendingReleases:
         return None
 
     def finish(self, key: str, deadline: float) -> None:
-        """Read the reply to the pending release of *key*. Raises `BackendUnavailable`."""
+        """Read the reply to the pending release of *key*, or repeat the release if it was lost.
+
+        Raises `BackendUnavailable`.
+        """
         connection = self.claim(key, deadline)
         if connection is not None:
             with suppress(Stale):
@@ -150,7 +154,10 @@ class PendingReleases:
         return True
 
     def repeat(self, pending: PendingRelease, deadline: float) -> None:
-        """Repeat the release, unless its reply has come, and wait. Raises `BackendUnavailable`."""
+        """Repeat the release, unless its reply has come, and wait for the reply.
+
+        Raises `BackendUnavailable`.
+        """
         with self._repeating:
             if pending.over:
                 return
@@ -176,7 +183,11 @@ class PendingReleases:
             pending.end()
 
     def settle(self, deadline: float) -> bool:
-        """Read the replies that have come, and report lost ones. Return whether no reply is pending now."""
+        """Read the replies that come until *deadline*. Return whether no more replies are expected.
+
+        Repeat a lost release that the server has refused. For any other lost release call its *notify* with
+        None. Raises `BackendUnavailable`.
+        """
         awaited = False
         for pending in list(self.by_key.values()):
             if not (pending.over or pending.lost):

@@ -18,7 +18,7 @@ from distlock.errors import BackendUnavailable, shown_as
 
 #: Seconds between checks whether an interrupt has dropped a connection.
 _CHECK = 0.05
-#: The most replies that may be pending on a connection: they fill the buffers of both ends.
+#: The most replies that may be pending on a connection. More of them could fill the buffers of both ends.
 _MOST_PENDING = 64
 
 
@@ -49,17 +49,20 @@ class Pool:
         self._sink = sink
         #: The number of connections that broke and have not been replaced yet.
         self._broken = 0
-        #: Appending and popping are atomic, so that only a thread that waits needs the condition.
+        #: The connections that no call uses, the one used last at the end. Appending and popping are atomic,
+        #: so that only a thread that waits needs the condition.
         self._idle: list[RedisConnection] = []
         #: All connections. Weak, so that one that an interrupt has dropped does not count for ever.
         self._all: weakref.WeakSet[RedisConnection] = weakref.WeakSet()
-        #: Entered directly: a signal handler that raises in `Condition.__enter__` would leave it locked.
+        #: The lock of `_freed`, entered directly: a signal handler that raises in `Condition.__enter__` would
+        #: leave it locked.
         self._mutex = threading.RLock()
         self._freed = threading.Condition(self._mutex)
         self._waiting = 0
-        #: Called when all connections are in use, to write off connections that won't be given back.
+        #: Returns the function that writes off connections that won't be given back, or None if there is no
+        #: such function. Called when there are *size* connections and none is idle.
         self.sweep: Callable[[], Callable[[], None] | None] = lambda: None
-        #: The number of connections that `collect` uses. Nobody makes another one for that moment.
+        #: The number of connections that `collect` uses. `_borrow` waits for them, and makes no other one.
         self._collecting = 0
         self._policy_known = False
 
@@ -157,7 +160,7 @@ class Pool:
         self.wake()
 
     def broke(self, connection: RedisConnection, failure: OSError) -> None:
-        """Discard a lent connection because of *failure*."""
+        """Discard a lent connection because of *failure*, and all idle ones, which may be dead, too."""
         self._discard(connection)
         self._failed(failure, fresh=False)
 
@@ -166,7 +169,7 @@ class Pool:
         return unavailable(self._address, failure)
 
     def write_off(self, connection: RedisConnection) -> None:
-        """Make room for another connection, because this one will not be given back."""
+        """Shut *connection* down, which will not be given back, and make room for another one."""
         connection.shut_down()
         with self._mutex:
             self._all.discard(connection)
@@ -180,7 +183,7 @@ class Pool:
     def claim(self, posted: PostedCall, deadline: float) -> RedisConnection | None:
         """Wait until *deadline* for the connection of *posted*, and lend it to a call of `exchange`.
 
-        Return None if the reply to *posted* was read meanwhile, or will not come.
+        Return None after *deadline*, or if the reply to *posted* was read meanwhile or will not come.
         """
         with self._mutex:
             self._waiting += 1
@@ -228,7 +231,10 @@ class Pool:
             self._freed.notify_all()
 
     def _failed(self, failure: Exception, fresh: bool) -> BackendUnavailable:
-        """Return the error to raise for *failure*. Unless the connection was *fresh*, drop all idle ones."""
+        """Return the error to raise for *failure*. Unless the connection was *fresh*, drop all idle ones.
+
+        The error is `Stale` if the connection was not fresh, and failed otherwise than by a timeout.
+        """
         error = unavailable(self._address, failure)
         if fresh:
             return error

@@ -2,7 +2,7 @@
 
 Pushes and polls travel on different connections. So each poll has a number, and a push echoes the number of
 the poll that it answers. The hold of a push was granted after that poll was sent, so its lifetime counts from
-there.
+the sending of the poll.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOTHING, _PERHAPS = b"", b"?"
 #: The number of digits of the largest number that a server counts to.
 _DIGITS = 16
 
-#: The server has dropped a waiter that has not polled for this many seconds: see ``queue.lua``.
+#: The server has dropped a waiter that has not polled for this many seconds: see ``hold.lua``.
 _GONE = 60.0
 #: Abandoned polls are pruned above this count.
 _MANY = 1000
@@ -55,7 +55,7 @@ class Poll:
         #: Our entry in the server's queue, uncertain until the poll is answered.
         self.entry: bytes = _PERHAPS + (_NOTHING if before is None else before.entry.removeprefix(_PERHAPS))
         #: The poll of another request of ours, whose place in the queue this request takes if it has to wait.
-        #: A reader whose hold exists already does not wait, and takes no place.
+        #: If this request is granted at once, `QueueEntries.forget` makes that poll the latest again.
         self.before: Poll | None = None
         if before is not None:
             before.before, self.before = (
@@ -97,7 +97,7 @@ class QueueEntries:
             latest.entry, latest.before = entry, None
 
     def entry(self, request: LockRequest) -> bytes:
-        """Return the entry of *request* in the server's queue, as far as it is known."""
+        """Return the entry of *request* in the server's queue; `_PERHAPS` if it is uncertain."""
         if request.unanswered and request.wait:
             return _PERHAPS
         latest = self._polls.get(request.key)
@@ -123,7 +123,10 @@ class QueueEntries:
         return self.subscription is not None and self.subscription.tried.is_set
 
     def interpret(self, request: LockRequest, reply: Sequence[Any]) -> Acquired | Queued | Busy:
-        """Return the answer to *request*; not for `FOREIGN`. Raises `BackendUnavailable`."""
+        """Return the answer to *request*. *reply*: any reply but `FOREIGN`.
+
+        Raises `BackendUnavailable` if another process's hold had no lifetime.
+        """
         if reply[1] == HELD:
             self.forget(request)
             request.number = int(reply[2])
@@ -151,7 +154,8 @@ class QueueEntries:
     def receive(self, payload: bytes) -> None:
         """Handle a message on this process's channel: ``<poll> <number> <window, ms> <key>``.
 
-        An empty message says that an operator broke a hold.
+        After an empty message the process looks at all its holds: an operator has broken one, or its release
+        was requested.
         """
         sink = None if self._sink is None else self._sink()
         if sink is None:
@@ -174,7 +178,7 @@ class QueueEntries:
             sink.handed_off(key, latest.request.token, number, latest.sent)
 
     def _prune(self, then: float) -> None:
-        """Drop polls that were sent before *then*. Requests that were given up in an outage leave them."""
+        """Drop polls that were sent before *then*: requests that were given up in an outage left them."""
         for key, poll in list(self._polls.items()):
             if poll.sent <= then and self._polls.get(key) is poll:
                 self._polls.pop(key, None)

@@ -31,8 +31,8 @@ _ARGUMENTS = 8
 #: The prefix of every key and channel, with the number of the format. Locks of different formats don't
 #: exclude each other.
 FORMAT = "dl:2"
-#: A release leaves its remnant for the rest of the ttl. If the ttl is longer than this, in seconds, the
-#: process does not send its numbers.
+#: A release that sends its numbers leaves them as the remnant for the rest of the ttl. If the ttl is longer
+#: than this, in seconds, the process does not send them, and ``leave.lua`` writes a shorter remnant.
 _LONGEST_REMNANT = 30.0
 #: The kinds of reply to a request: see ``answers.lua``.
 HELD, BUSY, UNENDING, FOREIGN = 1, 3, 4, 5
@@ -76,7 +76,7 @@ class Script:
         self.by_source = begin + bulk("EVAL", source)
 
     def command_at(self, error: str) -> str | None:
-        """Return the command that *error* is about, by the line of the script that the server names."""
+        """Return the command in the script's line that *error* names; None if it names no such line."""
         line = re.search(r"user_script: ?(\d+)", error)
         if line is None or not 0 < int(line[1]) <= len(self._lines):
             return None
@@ -176,8 +176,8 @@ def encode(
 ) -> bytes:
     """Return the bytes of a call of *script* for *request*.
 
-    *process*: the process's id, and its acknowledgement window and ``fence_ttl`` in seconds. *more*: encoded
-    arguments after those of all scripts.
+    *process*: the process's id, and its acknowledgement window and ``fence_ttl`` in seconds. *queue*: whether
+    to queue if the lock is taken. *more*: encoded arguments after those of all scripts.
     """
     token = request.token.encode()
     head = _head(
@@ -195,7 +195,8 @@ def encode(
 def encode_release(request: LockRequest, process: tuple[str, float, float]) -> bytes:
     """Return the bytes of a call that releases *request*.
 
-    The release of an exclusive lock sends its fence numbers, if they are known, as the remnant.
+    The release of an exclusive lock sends its fence numbers as the remnant, if they are known and the ttl is
+    not too long.
     """
     more = b""
     if request.mode == EXCLUSIVE:
@@ -224,7 +225,7 @@ def _head(
     hold = hold_key(key)
     name, ack_window, fence_ttl = process
     mode, span, permits, limit = wish
-    # See waiters.lua: fence numbers, or "0" to read, or permits.
+    # The span, see waiters.lua: the number of fence numbers, 0 to read, or permits and their limit.
     wanted = span if mode == EXCLUSIVE else 0 if mode == READ else f"{permits}/{limit}"
     arguments = bulk(
         _KEYS,
@@ -247,7 +248,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def holder(state: bytes | None) -> tuple[int, str] | None:
-    """Return number and token of the hold in *state*, the value of a hold's key; None: the lock is free."""
+    """Return number and token of the hold in *state*, the value of a hold's key; None: it is no hold."""
     held = _HOLD.fullmatch(state or b"")
     return held and (int(held[1]), held[2].decode("utf-8", "replace"))
 

@@ -50,10 +50,11 @@ class SubscriptionReader:
         self._called = threading.Lock()
         self._called.acquire()
         self._sleepers: set[Sleep] = set()
-        #: Whether a waiter has read during the latest nap, and the latest deadline of a waiter.
+        #: Whether a waiter has read during the latest nap.
         self._was_led = False
+        #: The latest deadline of the waiters that may have read.
         self._led_until = 0.0
-        #: The latest deadline of a task that waits. Tasks can't read.
+        #: Until when callers wait that can't read: tasks, and callers that watch latches.
         self._tasks_until = 0.0
         self.connection: RedisConnection | None = None
         #: The text of the failure that a reading waiter met. The exception itself would keep its frames
@@ -105,7 +106,7 @@ class SubscriptionReader:
                 raise
 
     def stay_until(self, then: float) -> None:
-        """Have the subscription's thread read until *then*, because a task waits."""
+        """Have the subscription's thread read until *then*, because a caller that can't read waits."""
         naps = clock.now() >= self._tasks_until
         self._tasks_until = max(self._tasks_until, then)
         if naps:
@@ -119,9 +120,10 @@ class SubscriptionReader:
             pass  # The thread has been woken already.
 
     def delegate(self, closing: Flag) -> None:
-        """Leave the reading to waiters, and return when the subscription's thread has to read again."""
+        """Leave the reading to waiters if they can read. Return when the thread has to read again itself."""
         woken = tuple(self._sleepers)
-        # Read on unless the message has woken threads, of which one will read the next message: tasks can't.
+        # Leave the reading only if there are waiters and all are awake: the next one that sleeps reads. A
+        # waiter that sleeps already would not notice that no thread reads, and a task can't read.
         if not woken or not all(parker.is_open() for parker in woken) or clock.now() < self._tasks_until:
             return
         self._leadership.release()
@@ -144,21 +146,21 @@ class SubscriptionObserver(Protocol):
 
 @dataclass(eq=False)
 class Subscription:
-    """Subscribes at the first `ensure_started`, and again when the connection breaks, until `close`.
+    """A subscription, and its thread, which subscribes again when the connection breaks, until `close`.
 
-    While `subscribed` is False, no message arrives. After a later subscription,
-    `SubscriptionObserver.missed_notifications` is called, because waiters may have missed notifications.
+    While `subscribed` is False, no message arrives. When the connection breaks, and when the thread has
+    subscribed again, it calls `SubscriptionObserver.missed_notifications`, because messages may be lost.
 
     Args:
         address: The server, for errors and the log.
         connect: Makes a connection, which is not connected yet.
         io_timeout: The longest time of an exchange, in seconds.
         channels: The channels to subscribe to.
-        receive: Called with each message.
-        observer: Notified of interruptions.
+        receive: Called with the payload of each message, in the thread that reads.
+        observer: Notified when the connection breaks or is replaced.
     """
 
-    #: The log line for a failure to subscribe.
+    #: The log line for a failure of the subscription.
     deaf: ClassVar = "No hand-offs are heard from the Redis server at %s, so waiters poll: %s"
     #: The thread's name.
     name: ClassVar = "distlock-redis-listener"
@@ -175,7 +177,8 @@ class Subscription:
     _has_broken: bool = False
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _closing: Flag = field(default_factory=Flag)
-    #: Whether the first attempt to subscribe has succeeded or failed.
+    #: Whether the first attempt to subscribe has succeeded or failed. `close`, and a caller that won't wait
+    #: for the first attempt, set it, too.
     tried: Flag = field(default_factory=Flag)
     _thread: threading.Thread | None = None
 
@@ -226,7 +229,7 @@ class Subscription:
                 self._set_subscribed(True)
                 self._listen(connection)
             except FAILURES as error:
-                # If a waiter met the failure, this thread only finds the connection closed.
+                # If a waiter met the failure, this thread finds only that the connection was closed.
                 text = self._address.redact(self._reader.failure or str(error))
                 failed += 1
                 if failed >= self.attempts and text != logged and not self._closing.is_set:
