@@ -139,7 +139,7 @@ class RedisAddress:
 
 #: A URL that names several hosts. Python's own `urlsplit` reads the port of one host only.
 _SEVERAL = re.compile(r"\A(?:([^:/?#@]*)://)?([^/?#]*@)?([^/?#@]*)(.*)", re.DOTALL)
-#: What is behind the hosts of sentinels, and each of the hosts.
+#: The part of a URL after the hosts of the sentinels, and one of the hosts.
 _OF_SENTINELS = re.compile(r"/(?P<name>[A-Za-z0-9._-]+)(?P<more>(?:/[^?#]*)?(?:\?[^#]*)?)")
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?")
 _SENTINEL_PORT = 26379
@@ -156,7 +156,7 @@ def _several(url: str) -> tuple[str, str, list[str], str]:
 
 
 class SentinelAddress(RedisAddress):
-    """The addresses of the sentinels of one primary. Connects to nothing, and never shows a secret."""
+    """A primary that sentinels name: its database, login and TLS settings, and the sentinels' addresses."""
 
     _plain = (*RedisAddress._plain, "sentinel_username", "sentinel_password")
 
@@ -178,7 +178,7 @@ class SentinelAddress(RedisAddress):
             sentinel.login, sentinel.db = self._sentinel_login, 0
 
     def at(self, host: str, port: int) -> RedisAddress:
-        """Return the address of a server at *host* and *port*, with all else that the URL says."""
+        """Return the address of a server at *host* and *port*, with the URL's database, login and TLS."""
         found = copy.copy(self)
         found.host, found.port, found.shown = host, port, str(Endpoint(host, port))
         return found
@@ -211,7 +211,7 @@ class ClusterAddress:
     """Some nodes of a cluster: ``redis+cluster://[user:password@]host[:port][,host…][?…]``."""
 
     def __init__(self, url: str) -> None:
-        # As urlsplit() does: a line of a file ends with a newline.
+        # As urlsplit() does, remove tabs, an empty fragment, and newlines, with which a line of a file ends.
         bare = url.translate({9: None, 10: None, 13: None}).removesuffix("#")
         scheme, self._login, hosts, more = _several(bare)
         if scheme not in ("redis+cluster", "rediss+cluster"):

@@ -78,7 +78,7 @@ def _version(info: dict[str, str]) -> str:
 
 
 def info_in(reply: object) -> dict[str, str]:
-    """Parse a reply such as that to ``INFO``. Return an empty dict if it was refused."""
+    """Return the fields of *reply*, the reply to ``INFO`` or ``CLUSTER INFO``; {} if it was refused."""
     if not isinstance(reply, bytes):
         return {}
     lines = reply.decode("utf-8", "replace").splitlines()
@@ -206,7 +206,7 @@ _MAY_LOOK = (
 def warn_of_eviction(address: RedisAddress, connection: RedisConnection, deadline: float) -> bool:
     """Log a warning if the server may evict locks when its memory is full.
 
-    Return False if that has to be checked again.
+    Return False if the server refused the script, so that the next connection has to check again.
     """
 
     def send(*words: str | int) -> object:
@@ -217,7 +217,7 @@ def warn_of_eviction(address: RedisAddress, connection: RedisConnection, deadlin
     allowed = send("EVAL", _MAY_LOOK, 0)
     if allowed != 1:
         return not isinstance(allowed, ReplyError)
-    # Hosted servers don't let us look.
+    # None: a hosted server does not tell its policy.
     if (policy := config_of(send, "maxmemory-policy")) not in (None, "noeviction"):
         logger.warning(
             "The Redis server at %s has maxmemory-policy %s: when its memory is full it may throw locks "

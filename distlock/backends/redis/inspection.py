@@ -68,7 +68,7 @@ class RedisStatus(BoundedCalls, ABC):
         """Send *commands* together and return the replies. Raises `BackendUnavailable` for an error."""
 
     def own_names(self) -> list[str]:
-        """Return the names by which others reach this process. It subscribes to a channel for each name."""
+        """Return the names of this process, for each of which it subscribes to a channel."""
         return [self.process]
 
     def announce(
@@ -164,8 +164,9 @@ class RedisInspection(RedisStatus):
     _releases: PendingReleases
     _sink: Sink | None
     _max_connections: int
-    #: Whether the server may be a node of a cluster, and whether this process subscribes to it.
+    #: Whether the URL names a cluster, so that the server may be one of its nodes.
     _in_cluster = False
+    #: Whether this process has a connection for a subscription at the server.
     _listens = True
 
     def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
@@ -194,7 +195,7 @@ class RedisInspection(RedisStatus):
     def _shared(
         self, place: str, key: str, mode: Mode, number: int, names: list[str], waiting: int, deadline: float
     ) -> KeyState:
-        """Return the state of a hold that several processes share, by the end of their leases."""
+        """Return the state of a hold that several processes share. The lease that ends first comes first."""
         asked = [
             command("TIME"),
             command("ZRANGE", f"{place}:holders", 0, -1, "WITHSCORES"),
@@ -274,7 +275,7 @@ def _asked_of(entry: bytes, about: str, *keys: str) -> list[bytes]:
 def _silent(lives: bytes | None, left: int) -> float:
     """Return `SeenProcess.silent` of an entry that has *left* milliseconds to live, by the server's clock."""
     if lives is None or left < 0:
-        return 0.0  # An older version published it, or the process has just ended.
+        return 0.0  # An older version published the entry, or it has just expired.
     with _reading():
         life, kept = json.loads(lives)
     since = kept - left

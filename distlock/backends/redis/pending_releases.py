@@ -116,8 +116,8 @@ class PendingReleases:
     def claim(self, key: str, deadline: float) -> RedisConnection | None:
         """Claim the connection on which the next call for *key* has to be sent.
 
-        Return None if the call may use any connection: no release of *key* is pending, or `claim` has repeated
-        it because it was lost. Raises `BackendUnavailable`.
+        Return None if the call may use any connection: no release of *key* is pending, or it was lost, and
+        `claim` has repeated it. Raises `BackendUnavailable`.
         """
         pending = self.by_key.get(key)
         if pending is None:

@@ -1,8 +1,8 @@
 """Calls of tasks, without a thread. They are pipelined on one connection for each event loop.
 
-Only the usual case is handled here, so that nothing blocks the loop. If there is no idle connection, or it
-breaks, or the server answers anything unusual, the result is `REPEAT`: a thread makes the same call again,
-and handles the rest.
+Only the usual case is handled here, so that nothing blocks the loop. If there is no idle connection, nothing
+is sent, and there is no future. If the connection breaks, or the server answers anything unusual, the result
+is `REPEAT`. In both cases a thread makes the call, and handles the rest.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Awaited(Begun):
 class Pipeline:
     """The pipelined calls of one event loop. It borrows a connection of the pool while replies are pending.
 
-    Only the loop's thread may use it, but for `is_stuck`, `drop` and `forget`.
+    Only the loop's thread may use it, except `is_stuck`, `drop`, `forget` and `retired`.
     """
 
     _pool: Pool
@@ -76,10 +76,11 @@ class Pipeline:
     _connection: RedisConnection | None = None
     #: The number of calls whose reply is pending.
     awaited: int = 0
-    #: Bytes that the socket has not taken yet, and the futures of callers who wait until they are sent.
+    #: Bytes that the socket has not taken yet.
     _unsent: bytes = b""
+    #: The futures of callers that wait until these bytes are sent.
     _sending: list[Begun] = field(default_factory=list)
-    #: The descriptor that the loop watches.
+    #: The descriptor that the loop watches; -1: none.
     _file: int = -1
     #: Whether the loop can watch a socket: some can't.
     _can_watch: bool = True
@@ -96,7 +97,11 @@ class Pipeline:
         deadline: float,
         posted: PendingRelease | None = None,
     ) -> Begun | None:
-        """Send the result of *command*, after *posted* if given. Return None if that is impossible now."""
+        """Send the result of *command*, and return the future of the reply.
+
+        Return None if that is impossible without waiting. *posted*: a pending release, which the command has
+        to follow on the same connection.
+        """
         connection = self._connection or self._idle(posted)
         if connection is None:
             return None
@@ -119,7 +124,8 @@ class Pipeline:
             return False
         posted.connection = weakref.ref(connection)
         connection.pending.append(posted)
-        # If the sending fails, the release counts as lost, and is repeated, because it may have arrived.
+        # Return True even if the sending fails, because the release may have arrived. It is lost then, and
+        # will be repeated.
         self._send(connection, command)
         return True
 
@@ -221,7 +227,7 @@ class Pipeline:
             asyncio.get_running_loop().call_later(deadline - clock.now(), self._expire, deadline)
 
     def _expire(self, wakes: float) -> None:
-        """Fail the calls whose deadline is over. The timer calls this."""
+        """If the deadline of a call is over, discard the connection: see `_fail`. The timer calls this."""
         if wakes != self._wakes:
             return
         self._wakes = math.inf
@@ -253,7 +259,10 @@ class Pipeline:
             self._pool.give_back(connection)
 
     def _fail(self, failure: OSError) -> None:
-        """Discard the connection because of *failure*, and end all calls."""
+        """Discard the connection because of *failure*, and end all calls.
+
+        Calls whose deadline is over get the failure, and the other calls get `REPEAT`.
+        """
         connection, awaited, now = self._connection, self._all(), clock.now()
         self._unwatch()
         if connection is None:
@@ -288,7 +297,8 @@ class Pipeline:
             return
         self._pool.write_off(connection)
         if any(one.get_loop().is_closed() for one in awaited):
-            # A closed loop does not watch the connection, which would keep its futures alive.
+            # A closed loop no longer watches the descriptor, so it can be closed. The connection would keep
+            # the futures of its calls alive, so forget it.
             connection.disconnect()
             self.forget()
 
@@ -352,7 +362,7 @@ class TaskCalls:
 
         def result(reply: list[Any]) -> object:
             request.unanswered -= 1
-            # A subscription and the search for foreign keys take several round trips: a thread does that.
+            # To subscribe, or to find the foreign keys, takes several round trips: a thread does that.
             if reply[1] == FOREIGN or (reply[1] == BUSY and request.wait and not queue):
                 return REPEAT
             return self._entries.interpret(request, reply)
