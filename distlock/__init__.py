@@ -30,7 +30,7 @@ from distlock.locks.multi_lock import MultiLock, multi_lock
 from distlock.locks.rlock import RLock
 from distlock.suggestions import unknown_name
 
-#: The one home of the version: pyproject.toml reads it here.
+#: pyproject.toml reads the version here.
 __version__ = "0.1.0"
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""``distlock`` and ``python -m distlock``."""
+"""The entry point of the commands ``distlock`` and ``python -m distlock``."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def connect(
     listener: Listener | None = None,
     **options: Any,
 ) -> Locks:
-    """Make a client of the lock service at *url*. Nothing is connected before the first lock is acquired.
+    """Return a client of the lock service at *url*. The client connects when it is first used.
 
     One client serves a whole process: threads, tasks and forked children share it.
 
@@ -45,31 +45,35 @@ def connect(
     ``redlock://[user:password@]host,host,host[/db]``;
     ``zookeeper://[user:password@]host[:port][,host…][/path]``, ``zookeepers://`` for TLS;
     ``postgresql://[user:password@]host[:port]/database``; ``mysql://`` likewise;
-    ``file:///directory`` for the processes of one host; ``memory://name`` for one process, in tests; or the
-    scheme of a backend that is installed.
-    Instead of a URL: a client of redis-py, of which the connection arguments are read and nothing else; a
-    dict of such arguments; or a function without arguments that returns a URL or one of these. It is called
-    once, now.
-    *backend*: a scheme, or the dotted path of a class, such as ``shop.locks.MyBackend``; None: as *url* says.
-    *prefix*: stands before every name, so that two shops may share a lock service; at most 64 characters.
+    ``file:///directory`` for the processes of one host; ``memory://name`` for one process, in tests; or a
+    URL with the scheme of another installed backend.
+    Instead of a URL, *url* may be a client of redis-py, whose connection arguments are read; a dict of such
+    arguments; or a function without arguments that returns a URL, a client or a dict, and is called once.
+    *backend*: a scheme, or the dotted path of a class, such as ``shop.locks.MyBackend``. None: the scheme of
+    *url*.
+    *prefix*: precedes every name, so that two shops may share a lock service. At most 64 letters, digits,
+    ``_``, ``.`` or ``-``.
     *ttl*: how long a lock lives without renewal, seconds, more than 0. It is renewed every third of that.
     *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: no limit.
-    *max_hold*: after so many seconds a holder counts as hung, and is not renewed any more; more than 0.
+    *max_hold*: seconds after which a holder counts as hung and is no longer renewed, more than 0.
     *max_waiters*, *max_waiters_total*: how many callers of this process may wait, for one name and in all,
-    1 or more. None: no fixed limit. A caller that would most likely wait in vain is refused without one,
-    too, unless it is the next in line or has no time-out.
-    *epoch*: 1 or more. Raise it when the same names move to another lock service.
-    *turn*: seconds for which a process may pass a lock on among its own callers while other processes wait.
-    0: it never does. None: 0.05.
+    1 or more. None: no fixed limit. Even then, a caller that would most likely wait in vain is refused,
+    unless it is the next in the queue or has no time-out.
+    *epoch*: the first half of every fence, 1 or more. Raise it when the names move to another lock service.
+    *turn*: seconds for which a process may hand a lock off among its own callers before other processes get
+    it. 0: it never does. None: 0.05.
     *on_lost*: called with the grant and the reason when a lock is lost, mostly in a thread of its own.
-    *on_lifted*: called with the grant and its former fence when a database had seen a larger one already.
-    *on_release_requested*: called with each grant that somebody wants back, in a thread of its own.
-    *listener*: told of each acquisition, such as `distlock.metrics.listener`. None: nobody, at no cost.
-    *options*: those of the backend, such as ``io_timeout=2.0`` seconds. Its page in the documentation, under
-    "Reference, Backends", lists them.
+    *on_lifted*: called with the grant and its former fence after the fence was raised, because a database
+    had seen a larger one.
+    *on_release_requested*: called with each grant whose release is requested, in a thread of its own.
+    *listener*: a `distlock.listening.Listener`, such as `distlock.metrics.listener` makes. None: no listener,
+    and no cost.
+    *options*: the options of the backend, such as ``io_timeout=2.0`` seconds. The page of the backend in the
+    documentation, under "Reference, Backends", lists them.
 
-    Returns a `Locks`. Raises `ConfigurationError` for a URL, a number or an option that can't work, and for
-    an extra that is not installed; TypeError for the words of other libraries, with the word to write.
+    Returns a `Locks`. Raises `ConfigurationError` for an invalid URL, number or option, and if the backend
+    needs a package that is not installed; TypeError for an argument of another library, such as ``expire``,
+    with the argument to write instead.
 
     Example::
 

@@ -1,4 +1,4 @@
-"""The errors that users see. Every message names the lock, the cause and the remedy."""
+"""The errors that users see. A message says what happened, to which lock, why, and what to do."""
 
 from __future__ import annotations
 
@@ -13,39 +13,42 @@ class LockError(Exception):
 
 
 class LockTimeout(LockError, TimeoutError):
-    """The lock was held by others until the timeout."""
+    """The lock was not granted within the timeout, or the wait would have been a deadlock."""
 
 
 class LockLost(LockError):
-    """The lock was lost before its release: its lease ended, or the lock service gave it to another."""
+    """The lock was lost before its release. For example, its lease ended, or an operator broke it."""
 
 
 class LostInside(LockLost):
-    """The lock of a ``with`` block was lost while the block ran. It ran to its end: what it did may stand."""
+    """The lock of a ``with`` block was lost while the block ran.
+
+    The block ran to its end, so its effects may remain.
+    """
 
 
 class BatchFailed(LockError):
-    """The transaction that several requests shared was rolled back: nothing of them is written."""
+    """The transaction that several requests shared was rolled back, so none of their writes is stored."""
 
 
 class OutcomeUnknown(LockError):
-    """Whether a transaction was committed can't be told: its connection broke, or the site ended it."""
+    """A transaction may or may not be committed: its connection broke, or the site's code ended it early."""
 
 
 class NotHeld(LockError, RuntimeError):
-    """The caller has released or checked a lock that it does not hold."""
+    """The caller does not hold the lock that it releases or checks, or has no current grant."""
 
 
 class BackendUnavailable(LockError):
-    """The lock service does not answer. No lock was granted."""
+    """The lock service does not answer. If an acquisition raises this, the caller has no lock."""
 
 
 class LatchNotFound(LockError, LookupError):
-    """There is no such latch: nobody has made it, or it is over. That does not count as open."""
+    """There is no such latch: it was not made yet, or was deleted, or has expired. It is not open."""
 
 
 class InvalidName(LockError, ValueError):
-    """A name that cannot be locked: empty, too long, or with characters that are not text."""
+    """A name that cannot be locked: not a str, empty, too long, or with characters that are not text."""
 
 
 class BodyTooLarge(LockError):
@@ -55,8 +58,8 @@ class BodyTooLarge(LockError):
 class TooManyWaiters(LockError):
     """The caller was refused at once: it would most likely wait in vain, or too many others wait.
 
-    *name*: the lock's. *expected_wait*: how long the caller would wait, seconds; None if a fixed number of
-    waiters is the limit.
+    *name*: the name of the lock. *expected_wait*: how long the caller would wait, seconds; None if a fixed
+    number of waiters is the limit.
     """
 
     def __init__(self, message: str, *, name: str = "", expected_wait: float | None = None) -> None:
@@ -66,7 +69,7 @@ class TooManyWaiters(LockError):
 
 
 class Reentered(LockError, RuntimeError):
-    """A signal handler or a finaliser asked for a lock while its own thread was taking or giving back one."""
+    """A signal handler or a finaliser called distlock while its own thread was inside distlock."""
 
 
 class ConfigurationError(LockError):
@@ -74,13 +77,16 @@ class ConfigurationError(LockError):
 
 
 class StaleWrite(ConfigurationError):
-    """A row that was loaded before its lock is saved under it: what others wrote in between is lost."""
+    """A row was loaded before its lock was granted, and is saved under the lock.
+
+    The save would overwrite what others wrote in between.
+    """
 
 
 def shown_as(public: type[LockError]) -> Callable[[type[E]], type[E]]:
     """Decorate a subclass of *public* that only our own code needs to know.
 
-    Users see *public*: so tracebacks, logs and pickles name it.
+    Tracebacks, logs and pickles show *public* instead of the subclass.
     """
 
     def decorate(private: type[E]) -> type[E]:

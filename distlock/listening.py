@@ -33,13 +33,15 @@ Where = str | CodeType | None
 
 
 class Attempt:
-    """Follows one acquisition: `acquired` or `refused` is called, and after `acquired` the others.
+    """Follows one acquisition.
 
-    The methods do nothing; a subclass overrides those that it needs.
+    `contended` is called if the caller has to wait, then either `acquired` or `refused`. After `acquired`,
+    `committed` is called if a transaction under the lock is committed, and `released` at the end. Here the
+    methods do nothing; a subclass overrides those that it needs.
     """
 
     def contended(self, holder: Party | None) -> None:
-        """The caller has to wait. *holder*: the holder as far as this process knows; None: it knows none.
+        """The caller has to wait. *holder*: the holder, if this process knows it; else None.
 
         Called at most once, before `acquired` or `refused`; never for a lock that is a row.
         """
@@ -48,7 +50,7 @@ class Attempt:
         """The lock was granted after *waited* seconds."""
 
     def refused(self, error: BaseException | None, waited: float) -> None:
-        """The lock was not granted, after *waited* seconds. *error* says why; None: it stayed taken."""
+        """The lock was not granted, after *waited* seconds. *error*: the reason; None: a time-out."""
 
     def committed(self, held: float) -> None:
         """The transaction under the lock was committed, *held* seconds after the lock was granted."""
@@ -60,26 +62,26 @@ class Attempt:
 class Listener:
     """Receives what happens to the locks of one client. Its methods should return at once.
 
-    They are mostly called in the thread that acquires or releases. What they raise is logged, once in ten
-    seconds for each method, and changes nothing for the lock. They do nothing; a subclass overrides those
-    that it needs.
+    They are mostly called in the thread that acquires or releases. An exception that they raise does not
+    affect the lock. It is logged, for each method at most once in ten seconds. Here the methods do nothing; a
+    subclass overrides those that it needs.
     """
 
     def asked(self, names: tuple[str, ...], where: Where) -> Attempt | None:
         """Return an object that receives the outcome of this acquisition, or None.
 
-        Called when *where* starts to acquire *names*, and may have to wait.
+        Called when the code *where* starts to acquire *names*.
         """
         return None
 
     def lost(self, grant: Grant, why: str, where: Where) -> None:
-        """The lock of one name was lost before its release."""
+        """The lock of one name was lost before its release. *why*: the reason, as text."""
 
     def release_requested(self, grant: Grant, where: Where) -> None:
         """Handle a requested release of one name: see `distlock.Locks.request_release`."""
 
     def lifted(self, grant: Grant, was: Fence, where: Where) -> None:
-        """The fence of *grant* was lifted from *was*: see ``on_lifted`` of `distlock.connect`."""
+        """The fence of *grant* was raised. It was *was* before: see ``on_lifted`` of `distlock.connect`."""
 
     def reconnected(self) -> None:
         """A connection to the lock service has replaced one that broke. Called in any thread."""
@@ -100,7 +102,7 @@ def check_listener(listener: object) -> None:
         )
 
 
-#: Called when a caller begins to wait, with the holder as far as this process knows.
+#: Called when a caller begins to wait, with the holder, or with None if this process knows none.
 OnContended = Callable[[Party | None], None]
 
 
@@ -122,8 +124,8 @@ class Contended(AcquirerWrapper):
             while True:
                 if isinstance(step, Park) and not told:
                     told = True
-                    # Mark the thread as parked: if *tell* asks for the same lock, it is refused, as a signal
-                    # handler would be.
+                    # Mark the thread as parked: then *tell* is refused if it asks for the same lock, as a
+                    # signal handler is.
                     park(lambda _: self._tell(self._holder(names)), 0.0)
                 try:
                     answer = yield step
@@ -138,13 +140,13 @@ class Contended(AcquirerWrapper):
             steps.close()
 
     def _holder(self, names: tuple[str, ...]) -> Party | None:
-        """Return the holder of one of *names*, as far as this process knows; None: it knows none. No I/O."""
+        """Return the holder of one of *names*, or None if this process knows none. Does no I/O."""
         known = (known_holder(self.namespace, name) for name in names)
         return next((holder for holder in known if holder is not None), None)
 
 
 class Listened(AcquirerWrapper):
-    """An acquirer that does what *inner* does, and tells *listener*."""
+    """An acquirer that does what *inner* does, and reports to *listener*."""
 
     def __init__(self, inner: Acquirer, listener: Listener) -> None:
         super().__init__(inner)
@@ -175,7 +177,7 @@ class _ListenedGrant(GrantWrapper):
     def __init__(self, grant: Grant, attempt: Attempt, granted: float) -> None:
         super().__init__(grant)
         self._granted = granted
-        #: None: the listener has been told of its end.
+        #: None: the listener was told of the release.
         self._attempt: Attempt | None = attempt
 
     @property
@@ -198,14 +200,15 @@ class _ListenedGrant(GrantWrapper):
             _told(self._attempt, "committed", now() - self._granted)
 
     def __del__(self) -> None:
-        # If the caller was interrupted before it got this object, the engine has released the grant.
+        # If the caller was interrupted before it got this object, the engine has released the grant, and the
+        # listener was not told.
         try:
             self._look()
         except AttributeError:
             pass  # The interrupt came while this object was made.
 
     def _look(self) -> None:
-        """Tell the listener, if the grant is released by now."""
+        """Tell the listener of the release, once, if the grant is released by now."""
         attempt = self._attempt
         if attempt is not None and self._grant.released:
             self._attempt = None
@@ -231,9 +234,9 @@ class _Part(GrantWrapper):
 
 
 def reporting(listener: Listener, event: str, then: Callable[..., object] | None) -> Callable[..., None]:
-    """Return a function that reports a grant's *event* to *listener*, and then to *then*.
+    """Return a function that reports a grant's *event* to *listener*, and then calls *then*, if it is given.
 
-    *event*: the name of a method of `Listener`, whose last argument is the code that wants the lock.
+    *event*: the name of a method of `Listener`, whose last argument is the code that asked for the lock.
     """
 
     def report(grant: Grant, *about: object) -> None:
@@ -246,7 +249,7 @@ def reporting(listener: Listener, event: str, then: Callable[..., object] | None
 
 
 def reporting_reconnects(listener: Listener | None) -> Callable[[], None]:
-    """Return a function that reports a replaced connection to *listener*."""
+    """Return a function that reports a replaced connection to *listener*, or does nothing without one."""
     return lambda: None if listener is None else _told(listener, "reconnected")
 
 
@@ -256,22 +259,23 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-#: The failed method of a listener, and when its next failure is logged.
+#: For each method that has failed, the moment from which its next failure is logged.
 _complained: dict[str, float] = {}
 
 
 def _told(listening: Listener | Attempt, what: str, *about: Any) -> Any:
-    """Return the result of the method *what* of *listening*; None if it failed or was not called."""
+    """Call the method *what* of *listening*. Return its result; None if it fails or is not called."""
     telling = _thread.telling
     if telling.locked():
-        # A signal handler or a finaliser has interrupted this thread in a listener, which may own a mutex.
+        # A signal handler or a finaliser has interrupted this thread in a listener. The listener may own a
+        # mutex, so another call might deadlock.
         return None
     with telling:
         try:
             return getattr(listening, what)(*about)
         except Exception:
             if now() >= _complained.get(what, 0.0):
-                # Not each time: on a full disk, for example, every call fails.
+                # Log only some failures: on a full disk, for example, every call fails.
                 _complained[what] = now() + PAUSE
                 logger.exception("A listener failed in %s(); the lock is as it would be without it.", what)
             return None

@@ -38,7 +38,7 @@ def check_name(name: object) -> str:
 
 
 def check_prefix(prefix: object) -> str:
-    """Return *prefix*, or raise `ConfigurationError`. It has no ':', which separates it from the name."""
+    """Return *prefix*, or raise `ConfigurationError`. A ':' is refused, because it precedes the name."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ConfigurationError(
             f"The prefix {prefix!r} has to be at most 64 letters, digits, '_', '.' or '-', as in 'shop'."
@@ -47,13 +47,13 @@ def check_prefix(prefix: object) -> str:
 
 
 def encode(key: str, max_length: int = 200) -> str:
-    """Return *key* written with letters, digits and ``_.-%`` only. Different keys stay different.
+    """Return *key* written with letters, digits and ``_.-%~`` only. Different keys stay different.
 
-    Names may come from clients, and must not change a hash tag, a path or a pattern. Of a key that is longer
-    than *max_length* the end is replaced by a digest.
+    Names may come from clients, and must not change a hash tag, a path or a pattern. If the result would be
+    longer than *max_length*, a digest replaces its end.
     """
     encoded = quote(key, safe="")
-    # quote leaves '~' alone. It marks a digest here, so that no short key looks like a long one.
+    # quote() keeps '~'. Escape it, because it marks a digest: no short key may look like a long one.
     encoded = encoded.replace("~", "%7E")
     if len(encoded) <= max_length:
         return encoded
@@ -61,11 +61,10 @@ def encode(key: str, max_length: int = 200) -> str:
     return f"{encoded[: max_length - 33]}~{digest}"
 
 
-#: The URL of a server. The login is left out, because it may change while processes run.
+#: The parts of a server's URL, without the login, because that may change while processes run.
 _SERVER = re.compile(
     r"(?P<scheme>[a-z+]+)://(?:[^/@]*@)?(?P<hosts>[^/?]*)(?P<rest>.*)", re.DOTALL | re.IGNORECASE
 )
-#: The default ports.
 _PORTS = {"redis": 6379, "rediss": 6379, "zookeeper": 2181, "postgresql": 5432, "mysql": 3306}
 #: Names of this host.
 _HERE = ("localhost", "[::1]")
@@ -74,16 +73,20 @@ _HERE = ("localhost", "[::1]")
 def identity(
     url: str, backend: str | None, prefix: str, options: Mapping[str, object], row: object = None
 ) -> object:
-    """Return a value that is equal for two configurations if and only if they share locks."""
-    # Without the provider, an object whose text differs between processes.
+    """Return a value that tells configurations apart: those with equal values share their locks.
+
+    Different values prove little, because one server may have two host names, for example.
+    *row*: the setting ``FENCE`` if the locks are rows of a database; else None.
+    """
+    # Leave out the provider: its text differs between processes.
     told = {name: value for name, value in options.items() if name != "credential_provider"}
     return _spelled(url), backend, prefix, told, row
 
 
 def lock_service(of: object) -> str:
-    """Return a text that stands for the lock service in the `identity` *of* a client; "" if it is unknown.
+    """Return a text for the lock service of *of*, a client's `identity`; "" if that is unknown.
 
-    Processes that write the same host get the same text. It sorts lock services.
+    `multi_lock` sorts lock services by this text, which is the same in all processes that write the same URL.
     """
     if not isinstance(of, tuple):
         return ""

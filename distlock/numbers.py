@@ -11,7 +11,7 @@ from distlock.errors import ConfigurationError
 
 #: The largest float that is not infinity.
 FINITE = sys.float_info.max
-#: The longest time that sockets and servers can take, seconds.
+#: The longest time-out that sockets and servers accept, seconds.
 LONG = 1e9
 
 #: The largest limit of a semaphore, because some lock services write it into names.
@@ -34,7 +34,7 @@ def check_timeout(seconds: float) -> float:
 
 
 def is_seconds(value: object, *, zero: bool = False, most: float = FINITE) -> TypeGuard[float]:
-    """Return whether *value* is a number above 0 (*zero*: or 0), and at most *most*. True is no number."""
+    """Return whether *value* is a number above 0, or 0 if *zero*, and at most *most*. A bool is no number."""
     return (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -55,7 +55,7 @@ def a_number_of_seconds(*, zero: bool = False, most: float = FINITE) -> str:
 
 
 def check_seconds(word: str, value: object, *, zero: bool = False, most: float = FINITE) -> float:
-    """Return *value* as a float, or raise `ConfigurationError`: see `is_seconds`. *word*: what it is for."""
+    """Return *value* as a float, or raise `ConfigurationError`: see `is_seconds`. *word*: the argument."""
     if not is_seconds(value, zero=zero, most=most):
         raise ConfigurationError(f"{word}={value!r} {a_number_of_seconds(zero=zero, most=most)}")
     return float(value)
@@ -72,7 +72,7 @@ def check_limit(limit: object) -> int:
 
 
 def check_permits(limit: int, permits: int) -> None:
-    """Raise `ConfigurationError` unless *permits* of *limit* can be had at once."""
+    """Raise `ConfigurationError` if *limit* is invalid, or if *permits* is not from 1 to *limit*."""
     check_limit(limit)
     if check_count("permits", permits) > limit:
         raise ConfigurationError(
@@ -81,7 +81,7 @@ def check_permits(limit: int, permits: int) -> None:
 
 
 def check_count(word: str, value: object) -> int:
-    """Return *value*, or raise `ConfigurationError`: see `is_count`. *word*: what it is for."""
+    """Return *value*, or raise `ConfigurationError`: see `is_count`. *word*: the argument."""
     if not is_count(value):
         raise ConfigurationError(f"{word}={value!r} {A_COUNT}")
     return value

@@ -1,11 +1,12 @@
 """Re-entrance: a signal handler or a finaliser that calls us while its own thread is inside our code.
 
-Python runs signal handlers between any two lines of the main thread, and ``__del__`` and weakref callbacks in
-whatever thread collects garbage. They can't wait for what the code beneath them has to finish first. So the
-engine looks whether its mutex is the caller's own, and no thread goes into a backend twice.
+Python runs signal handlers between any two instructions of the main thread, and ``__del__`` and weakref
+callbacks in whatever thread collects garbage. If they waited for the code that they interrupted, they would
+wait for ever. So the engine checks whether the calling thread owns its mutex already, and no thread enters a
+backend a second time.
 
-`threading.Event` is written in Python: a handler that raises inside of it leaves its lock locked, and every
-later `wait` and `set` blocks for ever. `Flag` takes its place.
+`threading.Event` is written in Python: a handler that raises inside of it may leave its lock locked, so that
+every later `wait` and `set` blocks for ever. `Flag` takes its place.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ T = TypeVar("T")
 
 
 class Mutex(Protocol):
-    """A `threading.RLock`: it knows its owner, and says so as `threading.Condition` asks for it."""
+    """A `threading.RLock`, with the method that tells `threading.Condition` whether the caller owns it."""
 
     def __enter__(self) -> bool: ...
     def __exit__(self, *exc_info: object) -> None: ...
@@ -30,12 +31,15 @@ class Mutex(Protocol):
 
 
 def mutex() -> Mutex:
-    """Return a mutex that its own thread may look at."""
+    """Return a reentrant mutex that can tell whether the running thread owns it."""
     return cast("Mutex", threading.RLock())
 
 
 class _ThisThread(threading.local):
-    """The state of the running thread. A ``with`` on a plain lock leaves no gap to an interrupt."""
+    """The state of the running thread: whether it is inside a backend, and whether it is parked.
+
+    Each is a plain lock, because no interrupt can leave the lock of a ``with`` statement locked.
+    """
 
     def __init__(self) -> None:
         self.calling = threading.Lock()
@@ -46,22 +50,25 @@ this_thread = _ThisThread()
 
 
 def call(function: Callable[..., T], *arguments: object) -> T:
-    """Call *function*, of a backend, which is not to be entered a second time by this thread.
+    """Call *function* of a backend, and return its result.
 
-    The threads of a backend run in it from begin to end: garbage is collected in them as well. Raises
-    `Reentered`.
+    Raises `Reentered` if this thread is inside a backend already. A backend's own threads are inside it for
+    their whole life, because finalisers may run in them, too.
     """
     with entry():
         return function(*arguments)
 
 
 def backend_thread(name: str, function: Callable[..., object], *arguments: object) -> threading.Thread:
-    """Return a daemon thread, not started, that is inside a backend while it calls *function*."""
+    """Return a daemon thread, not started, that calls *function* and is inside a backend meanwhile."""
     return threading.Thread(target=call, args=(function, *arguments), name=name, daemon=True)
 
 
 def no_thread(what: str, error: RuntimeError) -> BackendUnavailable:
-    """Return the error where *what* is impossible, a sentence, because no thread can be started: *error*."""
+    """Return the error for *error*, which says that no thread can be started.
+
+    *what*: a clause that says what is impossible without the thread.
+    """
     return BackendUnavailable(
         f"{what}, because this process can start no more threads ({str(error).rstrip('.')}). Raise the limit "
         "(ulimit -u, TasksMax= of systemd, pids of a container), or run fewer threads."
@@ -69,7 +76,10 @@ def no_thread(what: str, error: RuntimeError) -> BackendUnavailable:
 
 
 def entry() -> threading.Lock:
-    """Mark the thread as inside a backend, for ``with``. Raises `Reentered` if it is already."""
+    """Return a context manager that marks this thread as inside a backend.
+
+    Raises `Reentered` if the thread is inside a backend already.
+    """
     calling = this_thread.calling
     if calling.locked():
         raise refusal()
@@ -77,7 +87,10 @@ def entry() -> threading.Lock:
 
 
 def park(wait: Callable[[float], None], timeout: float) -> None:
-    """Call *wait* with *timeout*. Raises `Reentered` where a call to a lock service beneath would stop."""
+    """Call *wait* with *timeout*, and mark this thread as parked meanwhile.
+
+    Raises `Reentered` if this thread is inside a backend: its call there would stand still.
+    """
     if this_thread.calling.locked():
         raise refusal()
     parked = this_thread.parked
@@ -94,7 +107,7 @@ def is_calling() -> bool:
 
 
 def is_parked() -> bool:
-    """Return whether this thread waits for a lock, beneath the running code."""
+    """Return whether the running code has interrupted this thread while it waited for a lock."""
     return this_thread.parked.locked()
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from types import FrameType
 
-#: Names that users may look for in the wrong one of our packages, and the line that imports each.
+#: Names that users may import from the wrong one of our packages, and the line that imports each.
 _LINES = {
     "DistLock": "from flask_distlock import DistLock",
     "atomic": "from django_distlock import atomic (in Flask: from flask_distlock import transaction)",
@@ -16,7 +16,7 @@ _LINES = {
     "transaction": "from flask_distlock import transaction (in Django: from django_distlock import atomic)",
 }
 
-#: The words of other libraries, and what to write here.
+#: The arguments of other libraries, and what to write instead.
 TRANSLATIONS = {
     "blocking_timeout": "timeout= (the longest wait, in seconds)",
     "blocking": "timeout=0 for blocking=False (leave it out to wait)",
@@ -33,7 +33,7 @@ TRANSLATIONS = {
 
 def install_hint(extra: str) -> str:
     """Return the sentence that names the command which installs *extra*."""
-    # pip would look a bare name up on a package index, where this package is not.
+    # This package is on no package index, so pip would not find its bare name.
     return f"Run: pip install '/path/to/the/clone[{extra}]', or the same with the path of the wheel."
 
 
@@ -47,7 +47,7 @@ def unknown_name(package: str, name: str, core: Sequence[str] = ()) -> ImportErr
     module = sys.modules[package]
     if line := f"from distlock import {name}" if name in core else _LINES.get(name):
         return ImportError(f"{name} is not in {package}. Write: {line}", name=name)
-    # Elsewhere, as in hasattr(), it is an AttributeError, and Python itself suggests a name.
+    # Elsewhere, as in hasattr(), the error has to be an AttributeError. Python itself suggests a name then.
     if _imports(sys._getframe(2)):
         if meant := _meant(name, getattr(module, "__all__", ())):
             line = f"from {package} import {meant}"
@@ -64,21 +64,21 @@ def _imports(frame: FrameType) -> bool:
 
 
 def _meant(name: str, words: Sequence[str]) -> str | None:
-    """Return that one of *words* that was most likely meant by *name*; None: there is none."""
+    """Return the one of *words* that *name* most likely means; None if no word is close."""
     by_form = {word.casefold(): word for word in words}
     close = difflib.get_close_matches(name.casefold(), by_form, n=1, cutoff=0.75)
     return by_form[close[0]] if close else None
 
 
 def refuse_unknown(function: str, unknown: Iterable[str], known: Collection[str] = ()) -> None:
-    """Raise TypeError for the first of *unknown*, which *function* does not take.
+    """Raise TypeError for the first of *unknown*, if any: arguments that *function* does not take.
 
-    The message suggests one of *known*, or what to write for a word of another library.
+    The message suggests one of *known*, or says what to write for an argument of another library.
     """
     for word in unknown:
         if word in TRANSLATIONS:
             raise TypeError(f"{function}() has no {word!r}. Here that is {TRANSLATIONS[word]}.")
-        # Without case, as settings are compared: 'TIMEOUT' is close to 'timeout'.
+        # Ignore the case, as for settings: 'TIMEOUT' is close to 'timeout'.
         close = difflib.get_close_matches(word.lower(), known, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise TypeError(f"{function}() has no argument {word!r}.{hint}")

@@ -14,7 +14,7 @@ EXCLUSIVE: Final = "exclusive"
 READ: Final = "read"
 PERMIT: Final = "permit"
 
-#: What bears a name. A lock and a semaphore of one name are two different things.
+#: What a name stands for. A lock and a semaphore of one name are two different things.
 Kind = Literal["lock", "semaphore", "latch"]
 LOCK: Final = "lock"
 SEMAPHORE: Final = "semaphore"
@@ -32,7 +32,7 @@ class Seat:
 
     def __init__(self, key: object) -> None:
         self.key = key
-        #: The batch that it has joined; None: it has joined none.
+        #: The batch that the caller has joined; None: it has joined none.
         self.batch: object = None
 
 
@@ -46,22 +46,22 @@ class Terms:
     max_hold: float
     #: The view or function that asks for the lock, for operators. `shown_where` turns code into text.
     where: str | CodeType | None = None
-    #: The place of this acquisition in a batch; None: it may not share a grant.
+    #: The place of one caller in a batch, whose terms are a copy; None: callers do not share grants.
     seat: Seat | None = None
-    #: Whether it may begin on a push, before the lock service has confirmed the hand-off.
+    #: Whether a caller may begin on a push, before the lock service has confirmed the hand-off.
     on_push: bool = False
     mode: Mode = EXCLUSIVE
-    #: How many permits there are, and how many it takes.
+    #: How many permits of a semaphore there are, and how many of them one acquisition takes.
     limit: int = 1
     permits: int = 1
-    #: Called with the grant when somebody wants it back: see `distlock.grants.grant.OnReleaseRequested`.
+    #: Called when the release of a grant is requested: see `distlock.grants.grant.OnReleaseRequested`.
     on_release_requested: Callable[[Any], object] | None = None
 
 
 def calling_code() -> CodeType | None:
-    """Return the user's code that made a lock: the innermost caller outside of our packages.
+    """Return the user's code that makes a lock: the innermost caller outside of our packages, or None.
 
-    To be called by a function that a public method calls.
+    The search begins at the caller of the public method that calls the caller of this function.
     """
     frame = sys._getframe(2).f_back
     while frame is not None:
