@@ -1,1 +1,1 @@
-"""Grants: of one name, of several names, and those of the guards around the running code."""
+"""The public face of a grant, grants of several names, and the grants around the running code."""

@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 class CurrentGrant:
     """The grant of one guard around the running code."""
 
-    #: The namespace of its names. In another one, the same names are other locks.
+    #: The namespace of the grant's names. In another namespace, the same names are other locks.
     namespace: Namespace
     grant: Grant
-    #: The thread or task that holds it. Another one that inherits the context does not inherit the lock.
+    #: The thread or task that holds the grant. One that inherits the context does not inherit the lock.
     owner: Owner
-    #: The database whose transaction is fenced with the grant.
+    #: The database whose transaction is fenced with the grant; None: no fence.
     fenced_in: str | None = None
-    #: Says that the request keeps it after the call of its guard. None: that call is around the running code.
+    #: None: the guard's call is around the running code. Else the request keeps the grant after that call.
     kept: Kept | None = None
-    #: Seconds after which its holder counts as hung.
+    #: Seconds after which the holder counts as hung.
     max_hold: float = math.inf
 
     @property
     def running(self) -> bool:
-        """Whether the running code is inside a call that relies on it."""
+        """Whether the running code is inside a call that relies on the grant."""
         return self.kept is None or self.kept.entered > 0
 
 
 @dataclass(eq=False)
 class Kept:
-    """A lock that the request keeps after the call of its guard. Nested guards enter it again."""
+    """A lock that the request keeps after the call of its guard. Later guards on its names enter it again."""
 
     #: How many calls rely on it now.
     entered: int = field(default=0, init=False)
 
     @property
     def with_request(self) -> bool:
-        """Whether it is released at the end of the request, and not at the end of a transaction."""
+        """Whether the lock is released at the end of the request, and not at the end of a transaction."""
         return True
 
     def __enter__(self) -> None:
@@ -65,25 +65,27 @@ class Kept:
 class Keeping:
     """A request, and the grants that it keeps after the calls of their guards.
 
-    A face makes `request_around` refer to it, and closes it at its end.
+    The framework's subclass sets `request_around` when the request begins, and `closed` when it ends.
     """
 
-    #: The owner as which its hooks run, in whatever thread or task the view ran.
+    #: The thread or task that serves the request. To it, kept grants of all owners are current, because an
+    #: async view may have run in another thread.
     owner: Owner = field(default_factory=current_owner, init=False)
     #: The grants that a request around this one keeps.
     around: tuple[CurrentGrant, ...] = field(default=(), init=False)
-    #: The grants that it keeps, and those that were released since.
+    #: The grants that this request keeps or has kept.
     kept: list[CurrentGrant] = field(default_factory=list, init=False)
-    #: Whether the request is over. Code that copied its context may still run, and can keep no grant in it.
+    #: Whether the request is over. Code that copied its context may still run, but can keep no grant in it.
     closed: bool = field(default=False, init=False)
 
     def open(self) -> tuple[CurrentGrant, ...]:
-        """Return the grants that are not released yet."""
+        """Return the grants that this request and the one around it keep, and that are not released yet."""
         return tuple(one for one in (*self.around, *self.kept) if not one.grant.released)
 
 
-#: The grants of the guards around the running code, and the request that keeps locks around it.
+#: The grants of the guards around the running code, the outermost first.
 guards_around: ContextVar[tuple[CurrentGrant, ...]] = ContextVar("distlock_current_grants", default=())
+#: The request that the running code belongs to, if the framework's requests keep locks (Flask's do).
 request_around: ContextVar[Keeping | None] = ContextVar("distlock_keeping", default=None)
 
 
@@ -95,9 +97,9 @@ _RELEASED = attrgetter("grant.released")
 def current_grant() -> Grant:
     """Return the `Grant` of the innermost guard around the running code: the decorator's, or the rule's.
 
-    A guard whose names were all held already has no grant of its own: inside it, this is the outer guard's.
-    Of two stacked decorators with different aliases, it is the upper one's. Raises `NotHeld` if no guard is
-    around the code, and in threads and tasks that the guarded code has started.
+    A guard whose names were all held already has no grant of its own: inside it, the outer guard's grant is
+    returned. Of two stacked decorators with different aliases, the upper one's grant is returned. Raises
+    `NotHeld` if no guard is around the code, and in threads and tasks that the guarded code has started.
 
     Example::
 
@@ -127,7 +129,10 @@ def note_asked_for(grant: Grant) -> None:
 
 
 def current_grants() -> tuple[CurrentGrant, ...]:
-    """Return the grants that the request keeps, and those of the guards around the code, outermost first."""
+    """Return the grants that the request keeps, then those of the guards around the code, outermost first.
+
+    Grants of other threads and tasks are left out.
+    """
     mine, request = guards_around.get(), request_around.get()
     kept = request.open() if request is not None and (request.kept or request.around) else ()
     if not mine and not kept:
@@ -135,7 +140,7 @@ def current_grants() -> tuple[CurrentGrant, ...]:
     owner = current_owner()
     if request is not None and owner != request.owner:
         kept = tuple(one for one in kept if one.owner == owner)
-    # A grant that was passed on to a coroutine may have been released there, or its guard interrupted.
+    # A grant may have been released by a coroutine to which it was passed on, or after an interrupt.
     running = (one for one in mine if one.owner == owner and not one.grant.released)
     return (*kept, *running)
 
@@ -151,8 +156,8 @@ def inherited() -> tuple[CurrentGrant, ...]:
 def holding(mine: CurrentGrant, above: Sequence[CurrentGrant] = ()) -> Iterator[None]:
     """Make *mine* the current grant while the block runs.
 
-    *above*: the grants of the guards that are stacked directly above, the highest first. The highest one is
-    the current grant, and its fence counts.
+    *above*: the grants of the guards that are stacked directly above, the highest first. If there are any,
+    the highest one becomes the current grant instead.
     """
     around = guards_around.get()
     if around:
@@ -165,7 +170,7 @@ def holding(mine: CurrentGrant, above: Sequence[CurrentGrant] = ()) -> Iterator[
 
 
 def keep_together(stack: Sequence[CurrentGrant], mine: CurrentGrant) -> None:
-    """Let the request keep all of *stack*, the highest first, as long as *mine*, which is one of them."""
+    """Let the request keep all of *stack*, the highest first, for as long as it keeps *mine*, one of them."""
     if len(stack) > 1 and (request := request_around.get()) is not None:
         place, kept = next(
             (place, one.kept) for place, one in enumerate(request.kept) if one.grant is mine.grant

@@ -13,7 +13,7 @@ from distlock.terms import EXCLUSIVE, Mode
 
 
 class Fence(NamedTuple):
-    """The public pair ``(epoch, number)`` of a grant for one name. Later grants have larger ones."""
+    """The public pair ``(epoch, number)`` of a grant for one name. Later writers have larger fences."""
 
     epoch: int
     number: int
@@ -34,28 +34,32 @@ class Grant(ABC):
 
     __slots__ = ("__weakref__", "_vouched", "timeout")
 
-    #: The timeout of its acquisition, seconds; -1: no limit.
+    #: The timeout of the lock or guard that acquired the grant, seconds; -1: no limit.
     timeout: float
 
     @property
     def since(self) -> float:
-        """The moment of the grant on `distlock.clock`; ``-inf`` where it is not known."""
+        """The moment of the grant on `distlock.clock`; ``-inf`` if it is unknown."""
         return -math.inf
 
     @property
     @abstractmethod
     def fences(self) -> Mapping[str, Fence]:
-        """The fence of each name. Later grants of a name have larger fences, in all processes."""
+        """The fence of each name. Later writers have larger fences, in all processes; readers share one."""
 
     @property
     @abstractmethod
     def namespace(self) -> str:
-        """The prefix of the lock service: one name under two prefixes is two locks."""
+        """The prefix of the names: one name under two prefixes is two locks."""
 
     @property
     @abstractmethod
     def holder_ids(self) -> Mapping[str, str]:
-        """For each name, a text that no other holder has, not even with the same fence. It is no secret."""
+        """For each name, a text that identifies the hold, and is no secret.
+
+        Grants of one hold share it. Two holds never do, even if the lock service has lost its data and gives
+        both the same fence.
+        """
 
     @property
     def mode(self) -> Mode:
@@ -79,9 +83,9 @@ class Grant(ABC):
 
     @property
     def release_requested(self) -> bool:
-        """Whether somebody has requested its release: see `distlock.Locks.request_release`. Does no I/O.
+        """Whether its release was requested: see `distlock.Locks.request_release`. Does no I/O.
 
-        The lock stays yours. During long work, look now and then, and release it when you can.
+        The lock stays yours. During long work, check this now and then, and release the lock when you can.
         """
         return False
 
@@ -97,39 +101,43 @@ class Grant(ABC):
 
     @abstractmethod
     def remaining(self) -> float:
-        """Return the seconds that the lock is yours for certain without a renewal; ``inf`` without a lease.
+        """Return for how many seconds the lock is certainly yours without a renewal.
 
-        The time in which the machine was suspended counts.
+        ``inf`` if the backend has no leases; 0 if the lock was released or lost.
         """
 
     @abstractmethod
     def check(self) -> None:
-        """Raise `LockLost` if the lock is no longer yours, `NotHeld` if it was released."""
+        """Raise `LockLost` if the lock is no longer yours, `NotHeld` if it was released.
+
+        The lock service is asked only after a hand-off by push that it has not confirmed yet.
+        """
 
     @abstractmethod
     def lift(self, name: str, number: int) -> bool:
         """Raise the fence of *name* above *number*, if the lock service says that the lock is still yours.
 
-        A fence row may remember *number* after the lock service has lost its data. Return whether the fence
-        was raised. Raises `BackendUnavailable`; `ConfigurationError` if the service can't count that far.
+        This is needed after the lock service has lost its data, if a fence row still has a larger *number*.
+        Return whether the grant got a larger fence. Raises `BackendUnavailable`; `ConfigurationError` if the
+        service can't count that far.
         """
 
     @property
     def held_by_transaction(self) -> bool:
-        """Whether the lock is a row that the open transaction has locked, and ends with the transaction."""
+        """Whether the lock is a row that a transaction locks, so that it ends with the transaction."""
         return False
 
     @property
     def unnumbered_by(self) -> str | None:
-        """The backend, if its numbers do not grow, so that the fence means nothing; else None."""
+        """The name of the backend if its numbers do not grow, so that the fence means nothing; else None."""
         return None
 
     def downgrade(self) -> None:
-        """Turn this write lock into a read lock, so that others may read. Nobody can write in between.
+        """Turn this write lock into a read lock, so that others may read. No other writer comes in between.
 
-        It stays yours until you release it. A second call changes nothing. Raises `ConfigurationError` if it
-        is no write lock, or if the backend has no read locks; `NotHeld`; `LockLost`; `BackendUnavailable`:
-        call it again then, to downgrade the remaining names.
+        The lock stays yours until you release it. A second call changes nothing. Raises `ConfigurationError`
+        if this is no write lock, or if the backend has no read locks; `NotHeld`; `LockLost`;
+        `BackendUnavailable`: call it again then, to downgrade the remaining names.
         """
         run(self._downgrade())
 
@@ -160,7 +168,7 @@ class Grant(ABC):
         return False
 
     def _join(self, first: Grant) -> None:  # noqa: B027 - most grants need nothing of *first*
-        """Note that this grant shares the lock of *first*, which has passed the fence by now."""
+        """Note that this grant shares the lock of its batch's grant, *first*, which has passed the fence."""
 
     def _note_commit(self) -> None:  # noqa: B027 - most grants need not know
         """Note that the transaction of its guard was committed."""
@@ -186,7 +194,7 @@ class Grant(ABC):
         return fences[0]
 
     def release(self) -> None:
-        """Release the lock. Any thread may; a second call does nothing. Never raises for a lost lock."""
+        """Release the lock, from any thread. A second call does nothing, and a lost lock raises no error."""
         try:
             run(self._release())
         except BaseException as error:
@@ -202,12 +210,12 @@ class Grant(ABC):
             raise
 
 
-#: Called in a separate thread with a grant whose release somebody has requested.
+#: Called, in a thread of its own, with a grant whose release was requested.
 OnReleaseRequested = Callable[[Grant], object]
 
 
 class GrantWrapper(Grant):
-    """A grant that passes everything on to *grant*. Subclasses do more at its end."""
+    """A grant that delegates to *grant*. Subclasses override what differs."""
 
     __slots__ = ("_grant",)
 
@@ -218,7 +226,7 @@ class GrantWrapper(Grant):
         return repr(self._grant)
 
     def __eq__(self, other: object) -> bool:
-        # The signals tell of that of the lock service.
+        # Callbacks and signals get the wrapped grant, which users compare with their own.
         return self._grant == (other._grant if isinstance(other, GrantWrapper) else other)
 
     def __hash__(self) -> int:

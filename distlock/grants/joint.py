@@ -11,7 +11,7 @@ from distlock.terms import EXCLUSIVE, Mode
 
 
 class MultiGrant(Grant):
-    """Several names granted as one: all of them, or none."""
+    """A grant of several names that were acquired together."""
 
     __slots__ = ("_grants",)
 
@@ -43,7 +43,7 @@ class MultiGrant(Grant):
 
     @property
     def mode(self) -> Mode:
-        # A downgrade may have failed after some of the names: then the others are exclusive still.
+        # A downgrade may have failed after some of the names. The other names are still exclusive then.
         return EXCLUSIVE if any(grant.mode == EXCLUSIVE for grant in self._grants) else self._grants[0].mode
 
     @property
@@ -102,14 +102,14 @@ class MultiGrant(Grant):
 
 
 class JointGrant(MultiGrant):
-    """The grants of all locks of a `multi_lock`, or of none."""
+    """The grant of a `multi_lock`: one grant for each of its locks."""
 
     __slots__ = ("grants",)
 
     def __init__(self, grants: Sequence[Grant], taken: Sequence[Grant]) -> None:
-        """Join *grants*. *taken* has the same ones in the order in which they were taken."""
+        """Join *grants*. *taken*: the same grants, in the order in which the locks were acquired."""
         super().__init__(taken)
-        #: The grants of the locks, in the order in which `multi_lock` was given them.
+        #: The grants of the locks, in the order of the arguments of `multi_lock`.
         self.grants = tuple(grants)
 
     @property
