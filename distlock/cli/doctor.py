@@ -72,8 +72,8 @@ def prepare(where: Where) -> None:
 def diagnose(locks: Locks) -> Iterator[Finding]:
     """Yield findings about the lock service of *locks*. Take one lock, `PROBE`, and release it.
 
-    Take no lock if the first one would create tables. If the lock service is unreachable, or refuses, that is
-    the last finding, and nothing is raised.
+    Take no lock if the lock service has not been used yet: the first lock would create what all locks need.
+    If the lock service is unreachable, or refuses, that is the last finding, and nothing is raised.
     """
     yield Finding("ok", "versions", _versions())
     if not locks.namespace.keeps_out:
@@ -89,7 +89,7 @@ def diagnose(locks: Locks) -> Iterator[Finding]:
         return
     try:
         if (missing := locks.namespace.unmade()) is not None:
-            # If the doctor created it, it would belong to this user, and might hinder the site's own user.
+            # What the doctor creates belongs to this user, and might hinder the site's own user.
             yield missing
             yield from locks.namespace.examine()
             return

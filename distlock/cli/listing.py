@@ -75,7 +75,7 @@ def watch(where: Where, as_json: bool, before: str, interval: float, looks: int 
             try:
                 found = sorted(islice(locks.list(before), 1000), key=_longest_first)
             except BackendUnavailable as error:
-                # A lock service that is away may come back, if it was there before.
+                # If the lock service has answered before, it may come back, so go on.
                 if look in {1, looks}:
                     raise
                 click.echo(str(error), err=True)

@@ -11,7 +11,7 @@ from distlock.cli.one_lock import ask, break_, show
 from distlock.cli.options import Commands
 from distlock.cli.run import run
 
-#: The commands that every face has.
+#: The subcommands of ``distlock``, ``manage.py distlock`` and ``flask distlock``.
 COMMANDS: tuple[click.Command, ...] = (list_, show, watch, ask, break_, doctor, prepare, run)
 
 HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}

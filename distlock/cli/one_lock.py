@@ -52,7 +52,7 @@ def _of(state: LockState) -> Iterator[tuple[str, str]]:
 
 
 def lines(state: LockState) -> Iterator[str]:
-    """Yield *state* in sentences."""
+    """Yield the lines that describe *state*."""
     if state.kind == LATCH:
         yield _count(state)
     elif state.holder is None:
@@ -201,7 +201,7 @@ def break_(
         if refusal := _refusal(state, seen, transaction):
             said, broken = refusal, False
         else:
-            # break_lock() refuses a hold without an id anyway, so don't ask.
+            # break_lock() refuses to break a hold without an id, so don't ask about one.
             if state.hold and not yes:
                 for line in lines(state):
                     click.echo(line, err=True)

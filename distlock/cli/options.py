@@ -25,7 +25,7 @@ def with_kind(*kinds: Kind) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 class Commands(click.Group):
-    """A group of commands whose options follow the command. An error says so for an option before it."""
+    """A group of commands. Its error for an option before the command says that options come after it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -49,7 +49,7 @@ class Where(NamedTuple):
 
     @contextmanager
     def locks(self, on_lost: OnLost | None = None) -> Iterator[Locks]:
-        """Yield their client. Print errors of the block, and exit with their codes."""
+        """Yield a client of the locks, and close it. If the block raises a lock error, print it, and exit."""
         with exits_for_errors():
             client = self.site.connect(self.alias, self.prefix, on_lost)
             try:
@@ -58,7 +58,7 @@ class Where(NamedTuple):
                 client.close()
 
     def hint(self, locks: Locks) -> None:
-        """Say why nothing was found, unless simply nothing is locked."""
+        """Print why *locks* may have shown nothing: never used, or no prefix. Print nothing otherwise."""
         if (missing := locks.namespace.unmade()) is not None:
             click.echo(f"{missing.said} {missing.remedy}", err=True)
         if isinstance(self.site, Alone) and not locks.namespace.prefix:

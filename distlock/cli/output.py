@@ -24,7 +24,7 @@ from distlock import errors
 from distlock.operate.looking import Listed, LockState, Party, printable
 from distlock.terms import LATCH, LOCK, READ, SEMAPHORE
 
-#: There was nobody to ask, or nothing to break; the doctor found an error.
+#: There was nobody to ask, or nothing to break; or the doctor found an error.
 NO = 1
 #: The command line, or a setting, can't work.
 USAGE = 2
@@ -59,7 +59,7 @@ def code_of(error: errors.LockError) -> int:
 
 @contextmanager
 def exits_for_errors() -> Iterator[None]:
-    """Print a lock error of the block as one line, and exit with its code."""
+    """Have click print a lock error of the block as one line, and exit with the code of the error."""
     try:
         yield
     except errors.LockError as error:
@@ -73,7 +73,7 @@ _MARGIN = 3
 
 
 def text(name: str) -> str:
-    """Return *name* without what would control the terminal: clients choose names."""
+    """Return *name* with escapes for characters that control the terminal: any client may choose names."""
     return printable(name)
 
 
@@ -93,7 +93,10 @@ def fence(state: LockState) -> str | None:
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Keep log records of the block off a terminal without a configured log: the command prints the same."""
+    """Drop the block's log records if no log is configured and a terminal would show them.
+
+    The command itself prints the same.
+    """
     logger = logging.getLogger("distlock")
     if logger.hasHandlers() or not sys.stderr.isatty():
         yield
@@ -117,7 +120,7 @@ def exits_if_unwritten() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _UNWRITTEN:
             raise
-        # Python would try to flush the rest again at exit.
+        # At exit, Python flushes the rest of the output: let that go to /dev/null.
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise Failed(f"The output can't be written: {error.strerror}.", UNWRITTEN) from error
@@ -147,7 +150,7 @@ def echo_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def width(text: str) -> int:
-    """Return how many columns of a terminal *text* takes: some scripts are twice as wide."""
+    """Return how many columns of a terminal *text* takes: characters of some scripts take two."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
@@ -170,7 +173,7 @@ def paragraphs(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator
 
 def draw_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
     """Draw a table with rich. Return False if rich is not installed."""
-    # Import rich here: every site that has these commands loads this module, and rich is slow to load.
+    # Import rich here: all commands load this module, and rich is slow to load.
     try:
         import rich.box
         import rich.console

@@ -29,7 +29,7 @@ from distlock.names import check_name
 from distlock.numbers import LONG, check_timeout
 from distlock.terms import Terms
 
-#: The watchdog. It reads the pipe to its end: whom to signal, and "over" if the command is over.
+#: The watchdog's program. It reads a pipe to its end: the target, and "over" if the command is over.
 _PROGRAM = """
 import os, sys
 said = b""
@@ -45,8 +45,8 @@ if not over:
 def watchdog(number: signal.Signals | None) -> Iterator[Callable[[int], None]]:
     """Send the signal *number* if this process ends in the block; None: send nothing.
 
-    Yield a function that takes the target: the id of a process, or negative that of a process group, as for
-    kill(2). Raises `Failed`.
+    Yield a function that takes the target: the id of a process, or the negative id of a process group, as for
+    kill(2). Raises `Failed` if the watchdog can't be started.
     """
     if number is None:
         yield lambda target: None
@@ -98,22 +98,22 @@ PASSED_ON = (
 _OF_TERMINALS = {signal.SIGINT, signal.SIGQUIT}
 
 
-#: The command waits at a gate until the watchdog knows its process.
+#: A shell program: wait at a gate, which opens when the watchdog knows the process, and run the command.
 _BEHIND_GATE = 'read -r go <"$0" && exec "$@"'
 
 
 class Child:
-    """One command. Until it runs, signals end this process as usual."""
+    """One command. Until it is started, signals end this process as usual."""
 
     def __init__(self, when_killed: signal.Signals | None = None) -> None:
-        """Prepare the command. *when_killed*: its signal if this process is killed; None: it gets none."""
+        """Prepare the command. *when_killed*: the signal that it gets if this process is killed, or None."""
         self._when_killed = when_killed
         # A process group of its own could not read from our terminal, nor be stopped with us by Ctrl-Z.
         self._is_group = not _has_terminal()
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = False
-        #: The signals that it has not been sent yet. Other threads and a signal handler append them, and may
-        #: interrupt each other: append() and popleft() are atomic.
+        #: The signals that the command has not been sent yet. Threads and signal handlers may interrupt each
+        #: other while they append and take signals: append() and popleft() are atomic.
         self._unsent: deque[int] = deque()
 
     @contextmanager
@@ -156,7 +156,7 @@ class Child:
             raise Failed(f"The command {command[0]!r} can't be run: {error.strerror}.", NOT_RUN) from error
 
     def tell(self, number: int) -> None:
-        """Send the command a signal, as soon as it runs. Any thread may call this."""
+        """Send the command the signal *number*, as soon as it runs. Any thread may call this."""
         # Append first: if the command is not running yet, run() sends the signal when it is.
         self._unsent.append(number)
         if self._process is not None:
@@ -190,13 +190,13 @@ class Child:
 
 @contextmanager
 def _gate() -> Iterator[tuple[int, Callable[[], int]]]:
-    """Yield a pipe at which the command waits, and a function that opens it.
+    """Yield the read end of a pipe, at which the command waits, and a function that lets it go on.
 
     If this process ends first, the command never runs.
     """
     behind, before = os.pipe()
     try:
-        # This process keeps both ends open, so that it can write even if the command was ended at the gate.
+        # This process keeps both ends open, so that it can write even if the command has ended at the gate.
         yield behind, partial(os.write, before, b"\n")
     finally:
         os.close(behind)
@@ -237,7 +237,7 @@ def _is_in_foreground() -> bool:
 
 
 def signal_of(context: click.Context, option: click.Parameter, word: str) -> signal.Signals | None:
-    """Return the signal for TERM or SIGTERM, and so on; None for "none"."""
+    """Return the signal that *word* names, such as TERM or SIGTERM; None for "none"."""
     if word.lower() == "none":
         return None
     try:
@@ -248,7 +248,7 @@ def signal_of(context: click.Context, option: click.Parameter, word: str) -> sig
         ) from None
 
 
-#: A command that runs for more seconds counts as hung, by default.
+#: By default, a command that runs for more seconds than this counts as hung.
 A_DAY = 86_400.0
 
 _SECONDS = click.FloatRange(0, LONG)

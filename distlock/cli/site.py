@@ -36,13 +36,14 @@ class Site(ABC):
     def connect(self, alias: str | None, prefix: str | None, on_lost: OnLost | None = None) -> Locks:
         """Return a new client of *alias*, which the caller closes. It has not connected yet.
 
-        *alias*: None: the default alias. *prefix*: None: the configured prefix. Raises `ConfigurationError`.
+        *alias*: None: the default alias. *prefix*: None: the configured prefix. *on_lost*: called when a lock
+        is lost. Raises `ConfigurationError`.
         """
 
     def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
         """Yield the doctor's findings about the settings.
 
-        *threads*: how many one process of the server has; None: unknown.
+        *threads*: how many threads one process of the web server has; None: unknown.
         """
         return iter(())
 
@@ -122,7 +123,7 @@ class Settings(Site):
 
 
 def operator() -> str:
-    """Return the person at the keyboard, for the log."""
+    """Return who runs the command, as ``user@host``, for the log."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):

@@ -27,7 +27,7 @@ class IssuedStamp(Stamp):
     def next(self, stored: Fence, holder_id: str) -> Fence:
         if holder_id == self.holder_id:
             return stored
-        # A new epoch begins at 1: if the site moves to a lock service, the service has to exceed the numbers.
+        # Begin a new epoch at 1: a lock service to which the site may move later has to exceed these numbers.
         fence = (
             Fence(self.fence.epoch, 1)
             if self.fence.epoch > stored.epoch

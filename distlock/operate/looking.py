@@ -20,7 +20,7 @@ from distlock.terms import EXCLUSIVE, KINDS, LATCH, LOCK, Kind, Mode
 
 logger = logging.getLogger("distlock")
 
-#: The part of a process that has not published any.
+#: The status of a process that has not published one.
 _UNKNOWN = StatusRow("")
 #: How many latches are looked at together.
 _LATCHES_AT_ONCE = 100
@@ -35,14 +35,14 @@ def printable(said: str) -> str:
 class Party:
     """A process that holds a lock or waits for it, as far as is known."""
 
-    #: The lock service's name for it.
+    #: The lock service's name for the process.
     process: str
-    #: "" and 0 if the process has not published them, as in its first few seconds.
+    #: The host and pid; "" and 0 if the process has not published them, as in its first few seconds.
     host: str = ""
     pid: int = 0
-    #: The view or function; "" if it is unknown.
+    #: The view or function that holds or waits; "" if it is unknown.
     where: str = ""
-    #: Since when it holds or waits, seconds since 1970; 0: for about a second at most, or it is unknown.
+    #: Since when it holds or waits, in seconds since 1970; 0: this is unknown, or about a second ago at most.
     since: float = 0.0
     #: How many of its callers wait.
     waiting: int = 0
@@ -53,7 +53,7 @@ class Party:
     silent: float = 0.0
 
     def seconds(self) -> float:
-        """Return for how many seconds it holds or waits; 0 if that is unknown."""
+        """Return for how many seconds the process has held or waited; 0 if that is unknown."""
         return max(0.0, time.time() - self.since) if self.since else 0.0
 
     def __str__(self) -> str:
@@ -71,8 +71,8 @@ class LockState:
     holder: Party | None
     #: The first fence of the hold. None: nobody holds it, or the lock service does not show it.
     fence: Fence | None
-    #: Seconds until the lease ends; ``math.inf``: it has none, and ends with its process; None: unknown. For
-    #: a latch, seconds until it is gone, unless something is counted.
+    #: Seconds until the lease ends; ``math.inf``: nobody holds it, or the hold has no lease, and ends with its
+    #: process; None: unknown. For a latch, seconds until it is gone, unless something is counted.
     remaining: float | None
     #: The processes that wait, the next one first. A long queue is cut off.
     queue: tuple[Party, ...]
@@ -94,7 +94,7 @@ class LockState:
     #: A latch's original and remaining count; None if there is no latch.
     total: int | None = None
     left: int | None = None
-    #: If several servers decide together, how many of them have it; else None.
+    #: If several servers decide together, how many of them have the hold; else None.
     quorum: Quorum | None = None
     #: If a single lock can't be broken, the statement that ends its session on the server, with all locks of
     #: the session; else "".
@@ -102,7 +102,7 @@ class LockState:
 
     @property
     def servers(self) -> str:
-        """How many of how many servers have it, as a text; "" if one server decides."""
+        """How many of how many servers have the hold, as a text; "" if one server decides."""
         if (seen := self.quorum) is None:
             return ""
         on = f"{seen.have} of {seen.of} servers"
@@ -129,18 +129,18 @@ class Listed:
     mode: Mode = EXCLUSIVE
     #: A semaphore's limit, as the process gave it; 0 if it is unknown.
     limit: int = 0
-    #: A latch's original and remaining count; None if it is no latch, or is gone.
+    #: A latch's original and remaining count; None if it is no latch, or the latch is gone.
     total: int | None = None
     left: int | None = None
 
 
 class InspectedNamespace:
-    """The names of a client, for those who look at them. Here nobody holds a name, or waits for one.
+    """The names of a client, as operators look at them. In this base class, all names are free.
 
-    All methods but `known` ask the lock service.
+    In subclasses, all methods but `of_kind` and `known` ask the lock service.
     """
 
-    #: The first number of its fences.
+    #: The epoch of its fences, which is their first number.
     epoch = 1
 
     def of_kind(self, kind: Kind) -> InspectedNamespace | None:
@@ -152,14 +152,14 @@ class InspectedNamespace:
         return [None] * len(names)
 
     def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
-        """Return the lock service's view of *name*, this process's view, and this process's name.
+        """Return the lock service's view of *name*, this process's own status, and this process's id there.
 
-        Raises `ConfigurationError` if the lock service shows none.
+        Raises `ConfigurationError` if the lock service does not show holders.
         """
         return KeyState(), None, ""
 
     def known(self, name: str) -> tuple[KeyState | None, StatusRow | None]:
-        """Return the latest view of *name*, and this process's own part, without asking the lock service."""
+        """Return the latest view of *name* and this process's own status, as far as known. Does no I/O."""
         return None, None
 
     def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
@@ -167,13 +167,13 @@ class InspectedNamespace:
         return iter(())
 
     def request_release(self, name: str) -> bool:
-        """See `distlock.Locks.request_release`."""
+        """Ask the holders of *name* to release it: see `distlock.Locks.request_release`."""
         return False
 
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
         """End the hold of *name* whose fences begin with *number*. Return False if it has ended already.
 
-        *transaction*: the name that the database has for the hold, if the hold is a transaction.
+        *transaction*: the database's id of the hold, if the hold is a transaction.
         """
         return False
 
@@ -212,7 +212,7 @@ def inspect(namespace: InspectedNamespace, name: str, kind: Kind = LOCK) -> Lock
 
 
 def _inside(holders: Sequence[Party], others: int) -> int:
-    """Return how many callers hold it: those of *holders*, and one for each other hold that is not shown."""
+    """Return how many callers have the lock: those of *holders*, and one for each hold that is not shown."""
     shown = sum(max(1, one.holding) for one in holders)
     return shown + max(0, others + 1 - len(holders)) if holders else 0
 
@@ -289,8 +289,8 @@ def _waits(seen: SeenProcess, row: StatusRow | None) -> Party:
 def ask_back(namespace: InspectedNamespace, state: LockState, by: str) -> bool:
     """Ask the holder of the lock that *state* shows to release it: see `distlock.Locks.request_release`.
 
-    *by*: the person, for the log. Returns whether anybody holds it. Raises `BackendUnavailable`;
-    `ConfigurationError` if the lock service can't do it.
+    *by*: the person, for the log. Returns whether anybody holds the lock. Raises `BackendUnavailable`;
+    `ConfigurationError` if the lock service can't pass the request on.
     """
     where = namespace.of_kind(state.kind)
     if where is None or not where.request_release(state.name):
@@ -309,9 +309,9 @@ def break_lock(namespace: InspectedNamespace, state: LockState, by: str) -> bool
     """Break the hold that *state* shows, and no later one. The next in the queue gets the lock.
 
     *by*: the person, for the log. Returns False and changes nothing if the hold has ended meanwhile, or there
-    was none. The holder learns of it at its next renewal at the latest. Until then it believes that it has
-    the lock: with a fence it can't commit any more, without one it can.
-    Raises `BackendUnavailable`; `ConfigurationError` if the lock service can't do it.
+    was none. The holder learns of the break at its next renewal at the latest. Until then it believes that it
+    has the lock: with a fence it can't commit any more, without one it can. Raises `BackendUnavailable`;
+    `ConfigurationError` if the lock service can't break a single hold.
     """
     where = namespace.of_kind(state.kind)
     if state.holder is None or where is None:

@@ -13,7 +13,7 @@ def quoted(word: str) -> str:
     """Return *word*, quoted for a shell, in printable characters."""
     if word.isprintable():
         return shlex.quote(word)
-    # Other characters are written as octal bytes, which bash, zsh, ksh and busybox read.
+    # Write the other characters as octal bytes, which bash, zsh, ksh and busybox read.
     shown = "".join(_escaped(one) for one in word)
     return f"$'{shown}'"
 
@@ -32,7 +32,7 @@ class Typed:
     command: str = "distlock"
     #: The options that name the client: pairs of an option and its value.
     options: tuple[tuple[str, str], ...] = ()
-    #: Whether the URL is left out of the options, because it may contain a password.
+    #: Whether the URL is left out of the options, because it may contain a password or is unknown.
     hides_url: bool = False
 
     def line(self, word: str, name: str, *more: tuple[str, str]) -> str:
