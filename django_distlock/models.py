@@ -11,7 +11,10 @@ from distlock.fence.stamps import TABLE
 
 
 class FenceRow(models.Model):
-    """The fence row of one name: the fence of the latest grant whose transaction ran in this database."""
+    """The fence row of one name: the fence of the latest grant that wrote under the name in this database.
+
+    A row with an empty name is the floor that pruned rows leave: see `distlock.fence.prune`.
+    """
 
     id = models.CharField(primary_key=True, max_length=64, editable=False)
     namespace = models.CharField(max_length=64)
@@ -30,7 +33,7 @@ class FenceRow(models.Model):
 
 
 class Lock(FenceRow):
-    """The model that names the admin's page of locks and its permissions. It has no table.
+    """The model that names the admin's page of locks and its permissions. It has no table of its own.
 
     The permissions are ``distlock.view_lock`` and ``distlock.break_lock``.
     """

@@ -30,13 +30,16 @@ Function = Callable[..., Any]
 
 
 def opted_out(view: object) -> set[str]:
-    """Return the database aliases that ``@transaction.non_atomic_requests`` has named for *view*."""
+    """Return the databases in which Django opens no transaction around *view*.
+
+    ``@transaction.non_atomic_requests`` or `opt_out` has named them.
+    """
     aliases: set[str] = getattr(view, "_non_atomic_requests", set())
     return aliases
 
 
 def opt_out(view: Any, aliases: set[str]) -> None:
-    """Keep Django from opening a transaction around *view* in the databases *aliases*."""
+    """Keep Django from opening a transaction around *view* in the databases *aliases*, and in no other."""
     view._non_atomic_requests = aliases
 
 
@@ -85,7 +88,10 @@ def _enclosed(function: Any) -> Mapping[str, Any]:
 
 
 def resolve_through(pattern: URLPattern, change: Callable[[URLPattern, ResolverMatch], None]) -> None:
-    """Call *change* with each match of *pattern*, to alter it in place. A second call is ignored."""
+    """Call *change* with each match of *pattern*, to alter the match in place.
+
+    A second call for the same pattern does nothing.
+    """
     resolve = pattern.resolve
     if hasattr(resolve, "_distlock_changes"):
         return
@@ -110,7 +116,7 @@ def post_render_callbacks(response: object) -> list[Function]:
     if getattr(response, "is_rendered", True):
         return []
     callbacks: list[Function] = getattr(response, "_post_render_callbacks", [])
-    # Django's own callbacks come from middlewares that are used as decorators, such as cache_page.
+    # Leave out those of Django's middlewares that are used as decorators, such as cache_page.
     return [one for one in callbacks if not str(getattr(one, "__module__", "")).startswith("django.")]
 
 
@@ -120,17 +126,17 @@ def makes_content_later(response: object) -> bool:
 
 
 def unread_stream(request: HttpRequest) -> Any:
-    """Return the stream of *request*'s body, or None if the ASGI handler or the site began to read it."""
+    """Return the stream of *request*'s body; None if the ASGI handler, the site or distlock read it."""
     if not isinstance(request, WSGIRequest) or hasattr(request, "_body"):
         return None
     stream: Any = request._stream
     begun = request._read_started  # type: ignore[attr-defined]
-    # A `_PutBack` stream has been read already.
+    # distlock has read the body before if the stream is a `_PutBack`.
     return stream if type(stream) is LimitedStream and not begun else None
 
 
 class _PutBack(LimitedStream):
-    """A body that distlock has read, and from which the view reads it again."""
+    """The stream of a body that distlock has read before the lock. The view reads the body from it."""
 
 
 def put_stream(request: Any, stream: Any, length: int) -> None:
@@ -191,7 +197,10 @@ def stamp_sessions(cls: Any) -> None:
 
 
 def session_as_loaded(session: Any) -> dict[str, Any] | None:
-    """Return a copy of the data that *session* loaded, or None if `stamp_sessions` was called later."""
+    """Return the copy that *session* kept of the data it loaded, or None.
+
+    It keeps none before it is loaded, nor if it was loaded before `stamp_sessions` was called.
+    """
     loaded: dict[str, Any] | None = vars(session).get("_distlock_loaded")
     return loaded
 
@@ -214,9 +223,10 @@ def end_blocks(connection: Any, error: BaseException) -> bool:
 
 
 def mark_blocks(connection: Any) -> bool:
-    """Make the `own_blocks` of *connection* roll back when they end, and refuse queries until then.
+    """Make the `own_blocks` of *connection* roll back when they end. Until then Django refuses queries.
 
-    Return whether one of them would have been committed.
+    Return False, and change nothing, if there are none, or if Django would not commit them because autocommit
+    was off before.
     """
     inner = len(own_blocks(connection)) - 1
     if inner < 0 or not connection.commit_on_exit:
@@ -234,7 +244,10 @@ def is_marked(connection: Any) -> bool:
 
 
 def mark(connection: Any) -> None:
-    """Make the innermost block of *connection* roll back. Works also if no block is open any more."""
+    """Make the innermost block of *connection* roll back.
+
+    Unlike ``set_rollback(True)``, this does not raise if no block is open.
+    """
     connection.needs_rollback = True
 
 
@@ -314,7 +327,7 @@ def is_outermost(connection: Any) -> bool:
 
 
 def send_commit_by(connection: Any, send: Callable[[Function], None]) -> Callable[[], None]:
-    """Call *send* in place of the function that sends COMMIT on *connection*, with that function.
+    """Let *connection* call *send* instead of sending COMMIT. *send* gets the function that sends it.
 
     Return a function that restores the previous behaviour.
     """
@@ -326,7 +339,7 @@ def send_commit_by(connection: Any, send: Callable[[Function], None]) -> Callabl
 def begin_and_end_by(connection: Any, set_autocommit: Callable[..., None]) -> Callable[[], None]:
     """Replace the ``set_autocommit`` of *connection*. Return a function that restores the previous one.
 
-    Every outermost transaction begins and ends by a call of ``set_autocommit``; Django sends no signal.
+    Django calls it to begin and to end each outermost ``atomic`` block, and sends no signal for either.
     """
     undo = _undoing(connection, "set_autocommit")
     connection.set_autocommit = set_autocommit
@@ -348,14 +361,20 @@ def was_raised_by_commit_hook(error: BaseException) -> bool:
 
 
 def loaded_object(value: object) -> object:
-    """Return the object that the lazy *value* has loaded, None before, or *value* if it is not lazy."""
+    """Return the object that the lazy *value* has loaded; None if it has not been loaded yet.
+
+    Return *value* itself if it is not lazy.
+    """
     while isinstance(value, LazyObject):
         value = vars(value)["_wrapped"]
     return None if value is empty else value
 
 
 def loaded_by_session(request: HttpRequest) -> object:
-    """Return the user that Django loaded for ``request.user``, which may be another one by now; else None."""
+    """Return the user that Django loaded for ``request.user``, or None.
+
+    The site may have assigned another user to ``request.user`` since.
+    """
     user = vars(request).get("_cached_user")
     return None if user is None else loaded_object(user)
 
@@ -371,12 +390,12 @@ def loaded_rest_user(request: Any) -> object:
 
 
 def concrete_fields(instance: Model | type[Model]) -> Sequence[Field[Any, Any]]:
-    """Return the fields of *instance* that are columns, with those of its parent models."""
+    """Return the fields of *instance* that are columns, including the fields of its parent models."""
     return instance._meta.concrete_fields
 
 
 def cached_relations(instance: Model) -> list[Any]:
-    """Return the relations to a single row for which *instance* has a `cached_row`, or knows it has none."""
+    """Return the relations to a single row whose row, or whose lack of one, *instance* has cached."""
     if not instance._state.fields_cache:
         return []
     relations: Sequence[Any] = instance._meta.get_fields()
@@ -406,7 +425,10 @@ def forget_row(instance: Model, relation: Any) -> None:
 
 
 def save_through(model: Any, wrap: Callable[[Function], Function]) -> None:
-    """Replace ``save_base`` of *model*, which every way of saving calls, by the function *wrap* returns."""
+    """Replace ``save_base`` of *model* by what *wrap* makes of it.
+
+    Every way to save a single instance calls ``save_base``.
+    """
     model.save_base = wrap(model.save_base)
 
 
@@ -417,7 +439,7 @@ def value_fields(model: Model | type[Model]) -> list[Field[Any, Any]]:
 
 
 def how_made() -> tuple[bool, Model | None]:
-    """Find out why the running ``__init__()`` of a model was called.
+    """Find out why the running ``__init__()`` of a model was called, from the frames that called it.
 
     Returns:
         Whether the instance is loaded from the database, and the instance that ``refresh_from_db()``
@@ -437,5 +459,5 @@ def how_made() -> tuple[bool, Model | None]:
 
 
 _REFRESH = Model.refresh_from_db.__code__
-#: The most frames between a signal's receiver in ``__init__()`` and ``refresh_from_db()``.
+#: How many frames to search, from a signal's receiver in ``__init__()`` up to ``refresh_from_db()``.
 _DEPTH = 16

@@ -1,8 +1,8 @@
 """All uses of private names of REST framework, django-ninja, asgiref and Redis caches.
 
-Any release of these libraries may change them. If one is gone, a test in
-tests/django_distlock/test_private*.py fails and says what to look at. `private` has Django's names. This
-module imports no library that a site may lack.
+Any release of these libraries may change such a name. Then a test in tests/django_distlock/test_private*.py
+fails and says what to look at. `private` has the private names of Django. This module imports no library that
+a site may lack.
 """
 
 from __future__ import annotations
@@ -92,14 +92,15 @@ def call_handler_through(view: Any, name: str, handler: Function) -> None:
 
 
 def is_ninja_operation(function: object) -> bool:
-    """Return whether django-ninja has registered *function*, so that decorators above are never called."""
+    """Return whether django-ninja has registered *function*: it calls no decorator above the registration."""
     return hasattr(function, "_ninja_operation")
 
 
 def note_ninja_exceptions(note: Callable[[HttpRequest], None]) -> None:
     """Call *note* with each request for which django-ninja turns an exception into a response.
 
-    Wraps each class of APIs that exists, once. Does nothing if django-ninja is not imported.
+    Wraps ``on_exception`` of `NinjaAPI` and of each subclass that exists now. Classes that were wrapped
+    before are left alone. Does nothing if django-ninja is not imported.
     """
     ninja = sys.modules.get("ninja.main")
     if ninja is None:
@@ -156,12 +157,18 @@ class _NotingExceptions:
 
 
 def has_thread_of_its_own() -> bool:
-    """Return whether `sync_to_async` has a thread for this request alone. Else all tasks share one."""
+    """Return whether a `ThreadSensitiveContext` gives `sync_to_async` a thread for this request alone.
+
+    Django's ASGI handler opens one for each request. Under WSGI there is none.
+    """
     return SyncToAsync.thread_sensitive_context.get(None) is not None
 
 
 def request_threads() -> list[int]:
-    """Return the id of the thread in which `sync_to_async` runs work of this request; [] before the first."""
+    """Return a list with the id of the thread in which `sync_to_async` runs the work of this request.
+
+    It is empty before the thread's first work, and if the thread is unknown.
+    """
     executor: Any = getattr(AsyncToSync.executors, "current", None)
     if executor is None and (request := SyncToAsync.thread_sensitive_context.get(None)) is not None:
         executor = SyncToAsync.context_to_thread_executor.get(request)
