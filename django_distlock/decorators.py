@@ -33,32 +33,36 @@ def distributed_lock(
     the arguments of the decorated function, or from the request, as in ``"cart_<int:query.id>"``; or
     callables that get the arguments of the function and return one name or several.
     *alias*: the lock service, a key of ``settings.DISTLOCK``.
-    *timeout*: the longest wait, seconds; 0: the lock service is asked once; None: the alias's. -1 is refused.
-    *ttl*: how long the lock lives without renewal, seconds, more than 0; None: the alias's.
-    *max_hold*: seconds after which a holder counts as hung, and its lock is no longer renewed; None: the
-    alias's.
-    *methods*: the HTTP methods to lock, such as ``["POST"]``; ``["*"]``: all; None: all of a function, and
-    all handlers of a class except ``get``, a ``head`` that is ``get``, and the framework's own ``options``.
-    *fence*: the database whose transaction has to pass the fence. True: the default one; a str: this key of
-    ``DATABASES``; False: none; None: the alias's.
-    *batch*: the most requests, 2 to 1000, that wait for one lock in this process and share one transaction,
-    with a savepoint each, and one COMMIT; None: each has its own.
-    *mode*: "shared": any number of such calls run at once, but none together with a guard on the same name
-    that is not shared. Such a guard locks GET and HEAD, unless *methods* is given.
+    *timeout*: the longest wait in seconds. 0: ask the lock service once. None: ``TIMEOUT`` of the alias. -1,
+    no limit, is refused.
+    *ttl*: how many seconds the lock lives without renewal, more than 0. None: ``TTL`` of the alias.
+    *max_hold*: the seconds after which a holder counts as hung, and its lock is no longer renewed. None:
+    ``MAX_HOLD`` of the alias.
+    *methods*: the HTTP methods to lock, such as ``["POST"]``. ``["*"]``: all. None: all methods of a function
+    or of a single handler; of a class, all handlers except ``get``, a ``head`` that is ``get``, and the
+    framework's own ``options``.
+    *fence*: the database whose transaction has to pass the fence: True for the default one, or a key of
+    ``DATABASES``. False: no database. None: ``FENCE`` of the alias.
+    *batch*: how many requests, 2 to 1000, that wait for one lock in this process may share one transaction
+    and its COMMIT, with a savepoint for each request. None: each request has its own transaction.
+    *mode*: "exclusive", or "shared": any number of shared guards on one name run their calls at once, but
+    never together with an exclusive guard. A shared guard locks GET and HEAD, unless *methods* is given.
     *limit*: how many calls run at once, on all servers together, for each value of *names*. Locks of the same
-    names are independent of it. None: one.
+    names are independent of it. None: one call.
     *on_contended*: what happens if the lock stays taken. "respond": the client of a view gets 423; "raise":
     the view raises `LockTimeout`; "skip": a function that is no view, such as a task, does not run, and its
     call returns None.
 
-    Use it on views of every kind: functions, async ones, classes, their ``dispatch`` or one method,
-    ``as_view()``, and REST framework's. The transactions of ``ATOMIC_REQUESTS`` begin after the lock is
-    acquired, and are committed before it is released.
+    Use it on plain functions and on views of every kind: functions, async functions, classes, their
+    ``dispatch`` or a single method, what ``as_view()`` returns, and sync views of REST framework. The
+    transactions of ``ATOMIC_REQUESTS`` begin after the lock is acquired, and are committed before it is
+    released.
 
     A view answers lock errors with 423 (`LockTimeout`), 503 (`TooManyWaiters`, `BackendUnavailable`,
-    `LockLost`) or 400 (`InvalidName`: a value for a name is missing or malformed). Any other function raises
-    them. Raises `ConfigurationError` at import for arguments that can never work, and TypeError for unknown
-    ones.
+    `LockLost`, `BatchFailed`), 500 (`LostInside`, `OutcomeUnknown`: what the view did may stand), 413
+    (`BodyTooLarge`) or 400 (`InvalidName`: a value for a name is missing or malformed). Any other function
+    raises them. Raises `ConfigurationError` at import for arguments that can never work, and TypeError for
+    unknown ones.
 
     Example::
 
@@ -83,16 +87,20 @@ def distributed_lock(
 
 @contextmanager
 def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
-    """Run the block in a transaction that commits only if no later grant's did, and the lock is still held.
+    """Run the block in a transaction, and commit it if the lock is still held and no later grant committed.
 
     *grant*: the value of ``with locks.lock(…) as grant``.
-    *using*: a key of ``DATABASES``; None: the default one.
+    *using*: a key of ``DATABASES``. None: the default database.
 
     Use it in place of the outermost ``transaction.atomic()``. It waits for the transactions of earlier
-    grants, at most the ``timeout`` of the lock, seconds.
+    grants, at most for the ``timeout`` of the lock.
 
-    Raises `LockLost`, and `LockTimeout` after that wait, and rolls back; `NotHeld` after the release;
-    `ConfigurationError` in an open transaction, in async code, and if the lock is a row of the database.
+    Raises:
+        LockLost: The lock was lost, or a later grant has committed. The transaction is rolled back.
+        LockTimeout: The transaction of an earlier grant did not end in time.
+        NotHeld: *grant* was released before.
+        ConfigurationError: A transaction is open already; the code is async; the lock is a row of the
+            database; or *using* is no database that can have a fence.
 
     Example::
 
@@ -119,6 +127,6 @@ def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
     with noting_rollbacks([alias]), fenced(grant, alias, time_left(grant)):
         yield
         refuse_failed([alias])
-        # The last moment before COMMIT: nothing is written if the lock was lost.
+        # If the lock was lost, raise before COMMIT, so that nothing is written.
         grant.check()
     grant._vouch()
