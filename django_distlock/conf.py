@@ -40,7 +40,7 @@ clients = Clients(_read, make, make_standby, database_of, "python manage.py dist
 # The settings below are cached: Django raises two exceptions for each look at a setting that is missing.
 @functools.cache
 def status() -> int:
-    """Return the status of the answer to a request that found the lock taken."""
+    """Return the HTTP status of the response to a request that did not get its lock in time."""
     return contended_status(getattr(settings, "DISTLOCK_CONTENDED_STATUS", 423))
 
 
@@ -52,7 +52,7 @@ def server_timing() -> bool:
 
 @functools.cache
 def refreshes_session() -> bool:
-    """Return whether the session is compared with its store under a lock of the user or the session."""
+    """Return whether guards that run one request of a session at a time read its session under the lock."""
     return switch("DISTLOCK_REFRESH_SESSION", getattr(settings, "DISTLOCK_REFRESH_SESSION", True))
 
 
@@ -64,13 +64,16 @@ def refreshes_user() -> bool:
 
 @functools.cache
 def body_size(name: str) -> int:
-    """Return the size that the setting *name* of `distlock.web.request_body` allows, bytes."""
+    """Return the setting *name*: the largest body, in bytes, that is read before the lock.
+
+    *name* is a key of `distlock.web.request_body.DEFAULTS`.
+    """
     return size_setting(name, getattr(settings, name, DEFAULTS[name]))
 
 
 @functools.cache
 def warn_without_checks() -> None:
-    """Warn once if the app is not installed, because 'manage.py check' then leaves out its checks."""
+    """Log a warning, once, if the app is not installed: 'manage.py check' then leaves out its checks."""
     if apps.ready and not apps.is_installed("django_distlock"):
         logger.warning(
             "django_distlock is not in INSTALLED_APPS, so that 'manage.py check' does not look over the "
@@ -78,12 +81,12 @@ def warn_without_checks() -> None:
         )
 
 
-#: The entry in ``MIDDLEWARE``.
+#: The dotted path of the middleware, as sites write it into ``MIDDLEWARE``.
 MIDDLEWARE = "django_distlock.middleware.DistlockMiddleware"
 
 
 def refuse_without_middleware() -> None:
-    """Raise `ConfigurationError` if a setting needs the middleware, which is not installed."""
+    """Raise `ConfigurationError` if a setting needs the middleware, and ``MIDDLEWARE`` lacks it."""
     wanted = [name for name in ("DISTLOCK_RULES", "DISTLOCK_SERVER_TIMING") if getattr(settings, name, None)]
     if wanted and not _has_middleware():
         raise ConfigurationError(
@@ -115,7 +118,7 @@ setting_changed.connect(_forget, dispatch_uid="django_distlock")
 def redis_of(alias: str) -> Any:
     """Return the redis-py client with which the cache *alias* writes. Does not connect.
 
-    Raises `ConfigurationError` if the cache does not write to one Redis server.
+    Raises `ConfigurationError` if the cache can't be made, or does not write to one Redis server.
     """
     try:
         cache = caches[alias]
@@ -125,7 +128,7 @@ def redis_of(alias: str) -> Any:
     except NotImplementedError:
         found = None  # The cache spreads its keys over several servers.
     except Exception as error:
-        # The error may quote a password, as those about unreadable URLs do.
+        # The error may quote a password, as errors about unreadable URLs do.
         raise ConfigurationError(
             f"CACHES[{alias!r}] can't be made ({type(error).__name__}): correct its LOCATION and OPTIONS."
         ) from None

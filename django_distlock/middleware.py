@@ -19,9 +19,10 @@ from django_distlock.rules import applied, current_plan
 
 
 class DistlockMiddleware:
-    """Applies ``DISTLOCK_RULES``, from any place in ``MIDDLEWARE``.
+    """Applies ``DISTLOCK_RULES``, answers lock errors that views raise, and adds ``Server-Timing``.
 
-    Raises `ConfigurationError` for rules that can't be applied.
+    It may stand at any place in ``MIDDLEWARE``. At the start of the server it raises `ConfigurationError` for
+    rules that can't be applied.
     """
 
     sync_capable = True
@@ -32,7 +33,7 @@ class DistlockMiddleware:
         self.async_mode = iscoroutinefunction(get_response)
         if self.async_mode:
             markcoroutinefunction(self)
-            # Django would run a sync hook in a thread, for each request.
+            # Django would run a sync process_view() in a thread, for each request.
             self.process_view = self._aprocess_view  # type: ignore[assignment,method-assign]
         warn_without_checks()
         current_plan()
@@ -54,7 +55,7 @@ class DistlockMiddleware:
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: object, kwargs: object
     ) -> None:
-        """Refuse a view that the rules should have locked and did not."""
+        """Raise `ConfigurationError` for a view that the rules should have locked and did not."""
         if (plan := current_plan()) is not None:
             plan.refuse_passed(request, view)
 
@@ -64,7 +65,10 @@ class DistlockMiddleware:
         self.__class__.process_view(self, request, view, args, kwargs)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Answer lock errors that a view raises, as guards answer theirs. Django has rolled back already."""
+        """Return a guard's response to a lock error that the view has raised; None for any other error.
+
+        Django has already rolled the view's transactions back.
+        """
         if not isinstance(exception, LockError):
             return None
         match = request.resolver_match

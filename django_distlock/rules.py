@@ -2,8 +2,8 @@
 
 While a request passes through `DistlockMiddleware`, a rule replaces the view in the match of its URL pattern.
 So whatever Django and other middlewares do before the view, such as CSRF checks and the login, comes before
-the lock. URL patterns themselves do not change, so `reverse`, and code without the middleware, see the
-original view. A rule that can't lock would leave its view unlocked, so it is an error before any request.
+the lock. URL patterns keep their view, so `reverse`, and code that runs outside the middleware, see the
+original one. A rule that can't lock would leave its view unlocked, so it is an error before any request.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Views = Mapping[URLPattern, Callable[..., Any]]
 
 _NOTHING: Views = MappingProxyType({})
 
-#: The guarded views that replace those of the running request's URL patterns.
+#: By URL pattern: the guarded view that replaces the pattern's own one during the running request.
 _views: ContextVar[Views] = ContextVar("distlock_rules", default=_NOTHING)
 
 
 class Plan:
     """The rules of *setting*, applied to the URLconf of *resolver*.
 
-    *problems*: the mistakes in the rules. If there are any, no view is locked and none may run.
+    `problems` are the mistakes in the rules. If there are any, `check` raises, so no request is served.
     """
 
     def __init__(self, setting: object, resolver: URLResolver) -> None:
@@ -72,7 +72,7 @@ class Plan:
         self._wrapped.update(map(id, self.views.values()))
 
     def check(self) -> None:
-        """Raise the first problem."""
+        """Raise the first of `problems`, if there are any."""
         for problem in self.problems:
             raise problem
 
@@ -83,7 +83,7 @@ class Plan:
                 yield rule.options
 
     def refuse_passed(self, request: HttpRequest, view: Callable[..., Any]) -> None:
-        """Raise `ConfigurationError` if a rule is for the route of *request*, and *view* is not guarded."""
+        """Raise `ConfigurationError` if the route of *request* has a rule that does not guard *view*."""
         match = request.resolver_match
         if match is None or match.view_name not in self._rules or id(view) in self._wrapped:
             return
@@ -198,8 +198,10 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """An error about a name that can't be filled in at a route, and the remedy."""
+    """A mistake in the name of a guard at a route, and its remedy."""
 
+    #: "missing": the route lacks an argument. "text": it passes the argument as text, so that one value could
+    #: have several spellings, and so several locks.
     kind: Literal["missing", "text"]
     message: str
     hint: str
@@ -231,9 +233,9 @@ def site_routes() -> list[Route]:
 
 
 def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({})") -> Iterator[Misfit]:
-    """Yield the errors in the names of *guarded* at *route*.
+    """Yield the mistakes in the names of *guarded* at *route*.
 
-    *written*: how the user writes a name, for the remedy.
+    *written*: the line that the remedy names, with ``{}`` for the name.
     """
     for template, source in guarded.names.required():
         if source not in route.arguments and not route.unnamed:
@@ -261,7 +263,10 @@ def misfits(guarded: Guarded, route: Route, written: str = "@distributed_lock({}
 
 
 def _elsewhere(route: Route) -> str:
-    """Return the remedy for a view set, only some of whose routes have the argument; else ''."""
+    """Return what to add to the remedy if *route* is of a view set: its other routes may have the argument.
+
+    Return '' for any other view.
+    """
     if not hasattr(route.view, "actions"):
         return ""
     return (
@@ -284,7 +289,7 @@ def _has_groups(pattern: URLPattern | URLResolver) -> bool:
 
 
 def _gives_text(converter: object) -> bool:
-    # SlugConverter and PathConverter inherit this method; other subclasses may convert to any type.
+    # SlugConverter and PathConverter inherit to_python(). Subclasses with their own may convert to any type.
     inherits = getattr(type(converter), "to_python", None) is StringConverter.to_python
     return inherits and not isinstance(converter, UUIDConverter)
 
@@ -315,7 +320,7 @@ def find_problems(
 def _other_routes(
     rules: Mapping[str, Sequence[Rule]], by_name: Mapping[str, Sequence[Route]], found: Sequence[Route]
 ) -> Iterator[ConfigurationError]:
-    """Yield an error for each route without a rule whose view is locked by the rule of another route."""
+    """Yield an error for each unlocked route whose view is locked by the rule of another route."""
     patterns = {route.pattern for name in rules for route in by_name.get(name, ())}
     for rule in (one for here in rules.values() for one in here if not one.only_this_route):
         views = [route.view for route in by_name.get(rule.route, ())]
@@ -418,8 +423,11 @@ def refused_below(
 ) -> Iterator[Guarded]:
     """Yield those guards of *inner* that lock further names inside the transaction of *outer*.
 
-    *stacked*: the guard below *outer* that is allowed to, because the two are taken together: see
-    `distlock.web.stack`. None: there is none.
+    It yields none without ``ATOMIC_REQUESTS``. Names that callables make can't be compared, so guards with
+    such names are left out.
+
+    *stacked*: the guard directly below *outer* that may lock further names, because its lock is also taken
+    before the transaction: see `distlock.web.stack`. None: there is none.
     """
     names = _spelled(outer.options.names)
     if names is None or not _opted_out(view).atomic_requests():
@@ -437,7 +445,7 @@ def refused_below(
 
 
 def _spelled(names: Names) -> set[tuple[str, ...]] | None:
-    """Return the templates without converters; None if callables make names, too."""
+    """Return the templates of *names* without their converters; None if callables make some of the names."""
     if len(names.templates) < len(names.sources):
         return None
     return {_parts(template) for template in names.templates}
