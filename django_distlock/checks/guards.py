@@ -1,4 +1,4 @@
-"""System checks of guards and rules: their names against the routes, and the methods that they leave open."""
+"""System checks of guards and rules: placement, names against the routes, and methods that are not locked."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_names(**kwargs: object) -> list[CheckMessage]:
 
 @register(Tags.urls)
 def check_rules(**kwargs: object) -> list[CheckMessage]:
-    """Check what `DistlockMiddleware` refuses at the start of a server, and that it is installed."""
+    """Check the rules as `DistlockMiddleware` does at the start of a server, and that it is installed."""
     found: list[CheckMessage] = []
     try:
         refuse_without_middleware()
@@ -66,7 +66,7 @@ def check_rules(**kwargs: object) -> list[CheckMessage]:
 
 @register(Tags.urls)
 def check_sessions(**kwargs: object) -> list[CheckMessage]:
-    """Warn if guards lock each user, and sessions are in cookies, which clients may send twice."""
+    """Warn if a guard locks each user, and sessions are in cookies: a client may send an old cookie again."""
     for where, options in _guarded() if keeps_sessions_in_cookies() else ():
         if any(one.place.head == "user" for name in options.names.templates for one in name.placeholders):
             return [
@@ -96,7 +96,7 @@ def _guarded() -> Iterator[tuple[str, GuardOptions]]:
 
 @register(Tags.urls)
 def check_methods(**kwargs: object) -> list[CheckMessage]:
-    """Warn of guards and rules that name methods, if other methods reach the same code unlocked."""
+    """Warn about guards and rules that name methods, if other methods reach the same code unlocked."""
     ruled = {} if (plan := make_plan()) is None else plan.views
     return [
         Caution(problem, hint=f"The route is {route.path!r}.", id="distlock.W009")
@@ -147,7 +147,7 @@ def _check_placement(route: Route, hint: str) -> Iterator[CheckMessage]:
     yield from (Error(problem, hint=hint, id="distlock.E011") for problem in errors)
     yield from (Error(problem, hint=hint, id="distlock.E012") for problem in placement.passed_by(route))
     yield from (Caution(problem, hint=hint, id="distlock.W004") for problem in placement.reads_early(route))
-    # `misplaced` reports views whose requests are never locked.
+    # A misplaced guard has to move anyway, so don't warn about code that runs before its lock.
     if not errors:
         yield from (
             Caution(problem, hint=hint, id="distlock.W011") for problem in placement.runs_before(route)
@@ -159,7 +159,7 @@ _WRITING = ("create", "update", "destroy", "form_valid")
 
 
 def open_methods(view: Any) -> Iterator[str]:
-    """Yield a warning if guards around *view* name methods, and others reach the same code without them.
+    """Yield a warning if guards around *view* name methods, and other methods reach the same code unlocked.
 
     GET is left out, because by convention it only reads.
     """
@@ -218,7 +218,7 @@ def _of_class(view: Any, cls: Any, guarded: Guarded, locked: set[str]) -> Iterat
 
 
 def _alias(cls: Any, names: Mapping[str, str], method: str, locked: Iterable[str]) -> list[str]:
-    """Return the locked handlers that are the same function as the handler of *method*."""
+    """Return the names of the locked handlers that are the same function as the handler of *method*."""
     function = getattr(cls, names[method])
     return [names[one] for one in locked if one in names and getattr(cls, names[one]) is function]
 

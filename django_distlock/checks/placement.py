@@ -1,6 +1,6 @@
 """Finds misplaced guards on the view of a route and on its methods, before the view is ever called.
 
-Some of them would lock inside a transaction, some never, and some too late.
+A misplaced guard would lock inside a transaction, too late, or never.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def guards_at(route: Route) -> Iterator[PlacedGuard]:
 def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
     """Yield the errors for guards whose lock is acquired in a transaction of ATOMIC_REQUESTS.
 
-    The guard above opens that transaction.
+    A guard above on the same view opens that transaction.
     """
     around = list(dict.fromkeys(guards_of(view) + ([] if cls is None else guards_of(cls.dispatch))))
     methods = [] if cls is None else [guards_of(getattr(cls, name)) for name in viewclasses.answering(view)]
@@ -91,7 +91,7 @@ def misplaced(route: Route) -> Iterator[str]:
     if iscoroutinefunction(view):
         for placed in around:
             if placed.method == "" and not iscoroutinefunction(placed.guarded.wrapper):
-                continue  # sync_to_async() wraps a guard of sync code, which opens its own transactions.
+                continue  # sync_to_async() wraps this guard of sync code, which opens its own transactions.
             every = EveryAlias(opted_out(view))
             yield from placement.async_in_transaction(placed.guarded, every, cls is not None)
     if cls is None:
@@ -105,7 +105,7 @@ def misplaced(route: Route) -> Iterator[str]:
         return
     yield from _useless(view, cls)
     if not around and not iscoroutinefunction(view):
-        # A guard around the view would open the transactions after its lock.
+        # With a guard around the view, the transactions would begin after the lock.
         yield from on_methods(route)
     for name in viewclasses.TOO_EARLY:
         for _, guarded in viewclasses.guards_on(cls, name):
@@ -114,7 +114,7 @@ def misplaced(route: Route) -> Iterator[str]:
 
 
 def passed_by(route: Route) -> Iterator[str]:
-    """Yield the errors for inherited guards that the class of *route* overrides without calling them."""
+    """Yield an error for each guarded method that the class of *route* overrides without calling it."""
     view, cls = route.view, route.cls
     if cls is None:
         return
@@ -131,7 +131,7 @@ def passed_by(route: Route) -> Iterator[str]:
 
 
 def reads_early(route: Route) -> Iterator[str]:
-    """Yield a warning if the class of *route* has its own ``setup()`` or ``initial()`` before the lock."""
+    """Yield a warning for a ``setup()`` or ``initial()`` of the site that runs before the lock at *route*."""
     cls = route.cls
     if cls is None:
         return
@@ -190,7 +190,7 @@ def _each_before(found: Iterable[tuple[type, str]], guarded: Guarded, line: str)
 
 
 def _useless(view: Any, cls: Any) -> Iterator[str]:
-    """Yield the errors for guards that lock only HTTP methods which their methods don't answer."""
+    """Yield the errors for guards that never lock: what they guard answers none of their HTTP methods."""
     for name, answers in {"dispatch": set[str](), **viewclasses.answering(view)}.items():
         for found in guards_of(getattr(cls, name)):
             try:
@@ -228,7 +228,7 @@ def logs_in_late(found: Iterable[PlacedGuard]) -> Iterator[str]:
 def below_atomic(route: Route) -> Iterator[str]:
     """Yield the errors for guards at *route* inside ``@transaction.atomic``."""
     view, cls = route.view, route.cls
-    # as_view() copies the attributes of dispatch() to the view, and not its decorators. So search both.
+    # as_view() copies the attributes of dispatch() to the view, but not its decorators. So search both.
     functions = [view] if cls is None else [view, cls.dispatch]
     outermost = {guarded: function for function in functions for guarded in guards_of(function)[:1]}
     for guarded, function in outermost.items():
@@ -262,7 +262,7 @@ def _opens_transaction(wrappers: Iterable[object]) -> bool:
     """Return whether ``transaction.atomic`` is among *wrappers*, the outermost first, before a guard."""
     for decorator in joined.from_iterable(map(decorators_of, wrappers)):
         if unused(decorator) is not None:
-            # `method_decorator` also applies guards. A transaction below this guard begins in time.
+            # *decorator* is a guard that `method_decorator` applies. A transaction below it begins in time.
             return False
         if decorator is transaction.atomic or isinstance(decorator, transaction.Atomic):
             return True

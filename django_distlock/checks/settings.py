@@ -64,7 +64,7 @@ def check_settings(**kwargs: object) -> list[CheckMessage]:
 
 @register("distlock", deploy=True)
 def check_capacity(**kwargs: object) -> list[CheckMessage]:
-    """Report, for ``check --deploy``, that the number of waiting requests is unlimited, which is no error."""
+    """Report, for ``check --deploy``, an unlimited number of waiting requests, which is no error."""
     setting = getattr(settings, "DISTLOCK", None)
     if setting is None or any(find_problems(setting)):
         return []
@@ -132,14 +132,17 @@ _THIS_HOST = frozenset({"", "localhost", "127.0.0.1", "::1"})
 
 @register(Tags.urls)
 def check_fences(**kwargs: object) -> list[CheckMessage]:
-    """Check that each fence names a database that can have one. Does not connect."""
+    """Check that fences, locks that are rows, and batches are possible in their databases and their views.
+
+    Does not connect.
+    """
     found = dict.fromkeys(_problems(_settings()))
     return [Error(problem, id="distlock.E013") for problem in found]
 
 
 @register(Tags.database)
 def check_tables(*, databases: Sequence[str] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Check that each of *databases* has the fence table, for ``check --database default``."""
+    """Check those of *databases* that need the fence table for it: ``check --database default``."""
     fenced = set(_databases(_settings())) if databases else set()
     return [
         _no_table(using)

@@ -110,7 +110,7 @@ class LockAdmin(Base):
         return HttpResponseRedirect(self.lock(alias, name, kind))
 
     def break_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask for confirmation, then break the hold that the page has shown, and no later one."""
+        """Ask for confirmation. For a POST, break the hold that the page has shown, and no later one."""
         self._refuse_unless(self.may_break(request))
         (alias, name), kind = _of(object_id), _kind(request)
         client = _client(alias)
@@ -127,14 +127,14 @@ class LockAdmin(Base):
         return self._page(request, "break_confirmation", pages.BREAK_HTML, shown, title=title, name=name)
 
     def file_view(self, file: str, request: HttpRequest) -> HttpResponse:
-        """Serve the script or style of the pages, which Flask's pages share, so it is no static file here."""
+        """Serve the script or style of the pages, which is no static file here because Flask serves it, too."""
         self._refuse_unless(self.has_view_permission(request))
         return HttpResponse((pages.STATIC / file).read_text("utf-8"), content_type=_TYPES[Path(file).suffix])
 
     # --------------------------------------------------------------------------------------------
 
     def _answer(self, request: HttpRequest, act: Callable[[], tuple[str, int]]) -> None:
-        """Call *act*, and show the user of *request* the message and its level that *act* returns."""
+        """Call *act*, and show the user the message that it returns, at its level, or its `LockError`."""
         try:
             said, level = act()
         except LockError as error:
@@ -147,7 +147,7 @@ class LockAdmin(Base):
         asked = ask_seen(client, name, kind, by=f"{request.user.get_username()} in the admin")
         if asked is None:
             return f"Nobody holds the {kind} {name}.", messages.WARNING
-        # `ask_seen` looks before it asks, so a holder that came in between is not known.
+        # `ask_seen` inspects the lock before it asks, so it does not know a holder that came in between.
         holder = asked.holder or "one that came just now"
         self.log_change(request, _lock(alias, name), f"Asked for the {kind}. It was held by {holder}.")
         said = f"The holder of the {kind} {name} was asked to give it back, and may go on: {holder}."
@@ -166,14 +166,14 @@ class LockAdmin(Base):
     def _page(
         self, request: HttpRequest, template: str, page: str, shown: pages.Context, **context: Any
     ) -> TemplateResponse:
-        """Render *shown* with *page*, inside the admin's *template*, which a site may override."""
+        """Return *shown*, rendered with *page* inside the admin's *template*, which a site may override."""
         request.current_app = self.admin_site.name
         content = _PAGES.get_template(page).render(Context(shown, use_l10n=False))
         context = {**self.admin_site.each_context(request), "opts": self.opts, "content": content, **context}
         templates = [f"admin/distlock/lock/{name}.html" for name in (template, "base")]
         response = TemplateResponse(request, templates, context)
         response["Cache-Control"] = "no-store"
-        # Set it even if the site's middleware does not, against clickjacking.
+        # This prevents clickjacking even if the site lacks Django's middleware for it.
         response["X-Frame-Options"] = "DENY"
         return response
 
@@ -201,7 +201,7 @@ class LockAdmin(Base):
 
 
 def _aliases() -> Sequence[str]:
-    """Return the aliases of the settings; if these are wrong, the default one, whose page shows the error."""
+    """Return the aliases; if the settings are wrong, only the default alias, whose page shows the error."""
     try:
         return clients.aliases()
     except ConfigurationError:
@@ -216,19 +216,19 @@ def _client(alias: str) -> Callable[[], Locks]:
 
 
 def _lock(alias: str, name: str) -> Lock:
-    """Return the model instance under which the admin logs changes to a lock."""
+    """Return the model instance that stands for a lock in the admin's log and addresses."""
     return Lock(id=f"{percent_encoded(alias, safe='')}:{name}", namespace=alias, name=name)
 
 
 def _kind(request: HttpRequest) -> Kind:
-    """Return the kind of lock that *request* names."""
+    """Return the kind of lock that *request* names. Raise `Http404` for an unknown one."""
     if not is_kind(kind := request.GET.get("kind", LOCK)):
         raise Http404("There is no such kind.")
     return kind
 
 
 def _of(object_id: str) -> tuple[str, str]:
-    """Return the alias and the name in *object_id*."""
+    """Return the alias and the name in *object_id*. Raise `Http404` if there is no name in it."""
     alias, colon, name = unquoted(object_id).partition(":")
     if not colon or not name:
         raise Http404("There is no such lock.")

@@ -1,8 +1,8 @@
-"""The panel *Locks* of django-debug-toolbar: the locks of a request, and the SQL that ran under them.
+"""The panel *Locks* of django-debug-toolbar: a request's locks, and its SQL with the locks held meanwhile.
 
-Add its dotted path to ``DEBUG_TOOLBAR_PANELS``. Without the panel nothing is recorded. A statement belongs to
-the request in whose context it runs. A thread that a view starts has no such context: its statements are
-counted as `unassigned` in all requests of that time.
+Add ``"django_distlock.operate.toolbar.LocksPanel"`` to ``DEBUG_TOOLBAR_PANELS``. Without the panel nothing is
+recorded. A statement belongs to the request in whose context it runs. A thread that a view starts has no such
+context: each request that is recorded at that time counts the thread's statements as `unassigned`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ except ImportError as error:
         "The panel of locks needs django-debug-toolbar. Run: pip install django-debug-toolbar"
     ) from error
 
-#: The most locks, and the most statements, that are recorded.
+#: The most acquisitions, and the most statements, that are recorded of one request.
 MOST = 500
 #: The most characters of a statement that are recorded.
 LONGEST = 1_000
@@ -45,11 +45,12 @@ LONGEST = 1_000
 
 @dataclass(slots=True, eq=False)
 class AcquisitionRecord(Attempt):
-    """One lock that a request asked for, as its guard or ``with`` block reports it. The toolbar shows it."""
+    """One acquisition in a request, as its guard or ``with`` block reports it."""
 
     alias: str
     where: str
     names: tuple[str, ...]
+    #: Seconds.
     waited: float = 0.0
     #: Seconds; None: the lock is still held, or was never granted.
     held: float | None = None
@@ -57,7 +58,7 @@ class AcquisitionRecord(Attempt):
     fences: str = ""
     #: "" for an exclusive lock.
     mode: str = ""
-    #: Why the lock was not granted, or how it was lost.
+    #: Why the lock was not granted, or how it was lost; "" if neither happened.
     trouble: str = ""
 
     @property
@@ -86,10 +87,11 @@ class Statement:
 
     #: Seconds from the beginning of the request to that of the statement.
     at: float
+    #: Seconds.
     took: float
     database: str
     sql: str
-    #: The names of the locks that were held.
+    #: The names of the locks that the request held.
     under: tuple[str, ...]
     in_transaction: bool
     #: The name of the thread; "" for the thread that began the request.
@@ -105,19 +107,19 @@ class RequestRecord:
     statements: list[Statement] = field(default_factory=list)
     #: The number of statements beyond `MOST`.
     left_out: int = 0
-    #: The number of statements that threads without a known request sent meanwhile.
+    #: The number of statements that were sent meanwhile outside the context of any recorded request.
     unassigned: int = 0
     thread: threading.Thread = field(default_factory=threading.current_thread)
 
     def take(self, alias: str, where: str, names: Sequence[str]) -> AcquisitionRecord:
-        """Return a new record of a lock that the request asks for."""
+        """Return a new record of an acquisition. It is shown unless the request has `MOST` already."""
         taken = AcquisitionRecord(alias, where, tuple(names))
         if len(self.locks) < MOST:
             self.locks.append(taken)
         return taken
 
     def execute(self, execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-        """Record the statement *sql*. This is an execute wrapper of Django."""
+        """Execute and record the statement *sql*. The arguments are those of Django's execute wrappers."""
         under = tuple(name for taken in self.locks if taken.is_open for name in taken.names)
         connection, before = context["connection"], now()
         try:
@@ -161,7 +163,7 @@ def _milliseconds(seconds: float | None) -> float | None:
 #: The record of the running request; None: it is not recorded.
 recording: ContextVar[RequestRecord | None] = ContextVar("distlock_record", default=None)
 _running: WeakSet[RequestRecord] = WeakSet()
-#: ``cursor`` is the one that executes a statement in this thread, or None.
+#: Its ``cursor`` is the cursor that is executing a statement in this thread, or None.
 _thread = threading.local()
 
 
@@ -181,7 +183,7 @@ def end(record: RequestRecord) -> None:
 
 def _execute(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
     if getattr(_thread, "cursor", None) is context["cursor"]:
-        # In a batch the wrappers of two connections surround the statement. Record it once.
+        # In a batch the wrappers of two connections surround a statement. Record it once.
         return execute(sql, params, many, context)
     _thread.cursor = context["cursor"]
     try:
@@ -197,7 +199,7 @@ def _execute(execute: Callable[..., Any], sql: Any, params: Any, many: bool, con
 def _watch(connection: Any, **_: Any) -> None:
     wrappers = wrappers_of(connection)
     if _execute not in wrappers:
-        # Insert it in front, and never remove it: Django's execute_wrapper() pops the last one at its end.
+        # Insert `_execute` in front, and never remove it: Django's execute_wrapper() pops the last wrapper.
         wrappers.insert(0, _execute)
 
 
@@ -205,7 +207,10 @@ connection_created.connect(_watch, dispatch_uid="distlock.toolbar")
 
 
 class LocksPanel(Panel):  # type: ignore[misc]
-    """Shows what the guards and the ``with locks.lock(...)`` blocks of one request did."""
+    """Shows the locks of the guards and ``with locks.lock(...)`` blocks of one request, and its SQL.
+
+    A block whose lock is a row of the database is not shown.
+    """
 
     is_async = True
     title = nav_title = "Locks"
@@ -241,7 +246,7 @@ class LocksPanel(Panel):  # type: ignore[misc]
 
 
 class _BlockListener(Listener):
-    """Adds the acquisitions of one alias to *record*."""
+    """Adds the acquisitions of the ``with`` blocks of one alias to *record*."""
 
     def __init__(self, record: RequestRecord, alias: str) -> None:
         self._record = record
@@ -252,7 +257,7 @@ class _BlockListener(Listener):
 
 
 def line_of(where: str | CodeType | None) -> str:
-    """Return the text of *where*, with the current line if it is code that is running, else its first."""
+    """Return *where* as text. For code that runs in this thread, the text has the line that runs now."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and isinstance(where, CodeType):
         if frame.f_code is where:
