@@ -71,7 +71,7 @@ class LockState:
     holder: Party | None
     #: The first fence of the hold. None: nobody holds it, or the lock service does not show it.
     fence: Fence | None
-    #: Seconds until the lease ends; ``math.inf``: nobody holds it, or the hold has no lease, and ends with its
+    #: Seconds until the lease ends; ``math.inf``: there is no hold, or it has no lease, and ends with its
     #: process; None: unknown. For a latch, seconds until it is gone, unless something is counted.
     remaining: float | None
     #: The processes that wait, the next one first. A long queue is cut off.
