@@ -127,7 +127,7 @@ class LockAdmin(Base):
         return self._page(request, "break_confirmation", pages.BREAK_HTML, shown, title=title, name=name)
 
     def file_view(self, file: str, request: HttpRequest) -> HttpResponse:
-        """Serve the script or style of the pages, which is no static file here because Flask serves it, too."""
+        """Serve the script or style of the pages. It is no static file here, because Flask serves it, too."""
         self._refuse_unless(self.has_view_permission(request))
         return HttpResponse((pages.STATIC / file).read_text("utf-8"), content_type=_TYPES[Path(file).suffix])
 
