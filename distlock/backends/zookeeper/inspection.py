@@ -37,7 +37,7 @@ class QueueState(NamedTuple):
     #: The first fence of the first hold, and its mode.
     number: int
     mode: Mode
-    #: How long the first hold may outlive its process, seconds.
+    #: How long the first hold may outlive its process, in seconds; ``inf``: unknown.
     lifetime: float
 
 
@@ -69,7 +69,10 @@ class QueueInspector:
         return self._session.ask([Exists(self._base, None)], deadline) != [None]
 
     def is_held(self, request: LockRequest, deadline: Deadline) -> bool:
-        """Return whether another client has the lock with this token. Its session keeps the hold alive."""
+        """Return whether another client has the lock with the token of *request*.
+
+        The session of that client keeps the hold alive.
+        """
         parent, prefix = nodes.lock_path(self._base, request.key), nodes.prefix_of(request.token)
         # Not by `queue`, which refuses another program's child: that child does not end the hold.
         names = nodes.in_order(run(children(self._session, parent, deadline, self._base)))
@@ -100,7 +103,7 @@ class QueueInspector:
         return None
 
     def key_state(self, key: str, by: Callable[[], Deadline]) -> KeyState:
-        """Return the state of *key*, with what the processes publish of it. *by* returns a deadline."""
+        """Return the state of *key*, with what its processes publish. *by* returns a request's deadline."""
         state = self.queue_state(key, by())
         if state is None:
             return KeyState()
@@ -136,7 +139,10 @@ class QueueInspector:
         return any(told)
 
     def break_hold(self, key: str, number: int, deadline: Deadline) -> bool:
-        """Delete the node of *key* whose hold begins with *number*. The names of nodes are not reused."""
+        """Delete the node whose hold of *key* begins with *number*. Return False if there is none.
+
+        Names of nodes are not reused, so no other hold can be deleted.
+        """
         state = self.queue_state(key, deadline)
         if state is None:
             return False
@@ -242,7 +248,7 @@ class ZooKeeperStatus:
         self._folder = f"{base}/{_FOLDER}"
         self._mutex = threading.Lock()
         self._process = ""
-        #: The session that has the whole status of this process; None: no session has.
+        #: The session that has the whole status of this process; None: no session has it.
         self._owner: int | None = None
         self._ends = 0.0
         #: The rows to publish, by number of the node and by key.
@@ -358,7 +364,7 @@ class ZooKeeperStatus:
                 self._session.checked(answer)
 
     def _read(self, names: Sequence[str], deadline: Deadline) -> list[Any]:
-        """Return what the nodes *names* have, or None for each that does not exist."""
+        """Return the parsed contents of the nodes *names*, with None for each that does not exist."""
         requests = [GetData(f"{self._folder}/{name}", None) for name in names]
         answers = self._session.ask(requests, deadline, NoNodeError)
         found: list[Any] = []

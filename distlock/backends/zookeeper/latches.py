@@ -7,8 +7,8 @@
 | ``<base>/%latches/<latch>/made-<random>`` | identifies this node: made and deleted with the latch |
 
 A node that is made again has the versions of its predecessor again. So a write that depends on an earlier
-read checks, in the same transaction, that the child ``made-…`` is still there. A late write changes no later
-life.
+read checks, in the same transaction, that the child ``made-…`` is still there. So a late write changes no
+later latch of the same name.
 
 A latch expires its ttl after its last write, by the clock of the ensemble's leader. A write to the folder
 returns that time, and the reads after it are not stale. No lock's node has the name of the folder.
@@ -39,7 +39,7 @@ from distlock.names import encode
 _FOLDER = "%latches"
 _OPEN = "open"
 _MADE = "made-"
-#: The errors of a transaction if another caller was faster: of the refused operation, and of all others.
+#: The errors in a transaction if another caller was faster: of the refused operation, and of the other ones.
 _CHANGED = (
     exceptions.BadVersionError,
     exceptions.NodeExistsError,
@@ -56,15 +56,15 @@ _AT_ONCE = 50
 
 class _LatchNode(NamedTuple):
     record: LatchRecord
-    #: Seconds until it expires; less than 0 if it has expired.
+    #: Seconds until the latch expires; 0 or less if it has expired.
     rest: float
     version: int
-    #: The transaction that made its node.
+    #: The transaction that made the latch's node.
     czxid: int
 
     @property
     def life(self) -> str:
-        """The id of this life of the latch. The next life after an expiry has the same node."""
+        """The id of this life of the latch. A later life may have the same node, but has another maker."""
         return f"{self.record.maker}@{self.czxid:x}"
 
     def is_life(self, life: str) -> bool:
@@ -76,7 +76,7 @@ class _LatchNode(NamedTuple):
 
 
 class ZooKeeperLatches:
-    """Latches in one session. Thread-safe. *sink* is notified when a watched latch opens."""
+    """Latches in one session. Thread-safe. *sink* is notified when a watched latch opens or is deleted."""
 
     def __init__(self, session: ZooKeeperSession, base: str, sink: Sink) -> None:
         self._session = session
@@ -149,10 +149,10 @@ class ZooKeeperLatches:
         return (yield from self._write(deletions, deadline)) is not None
 
     def _read_to_write(self, path: str, deadline: Deadline) -> Exchanges[tuple[_LatchNode | None, list[str]]]:
-        """Read *path*, and the children that a write has to find unchanged."""
+        """Return the latch at *path*, or None, and the paths of the children that a write has to find."""
         now, (listed,), (answer,) = yield from self._get([path], deadline, [GetChildren(path, None)])
         if isinstance(listed, NoNodeError):
-            # A latch that was made after this answer has a child that we have not seen.
+            # If a latch was made after this answer, we don't know its child ``made-…``.
             return None, []
         names = self._session.checked(listed)
         marks = [f"{path}/{name}" for name in names if name.startswith(_MADE)]
@@ -198,7 +198,10 @@ class ZooKeeperLatches:
     def _get(
         self, paths: Sequence[str], deadline: Deadline, before: Sequence[Any] = ()
     ) -> Exchanges[tuple[int, Sequence[Any], Sequence[Any]]]:
-        """Return the server's time in milliseconds, its answers to *before*, and the data of *paths*."""
+        """Return the server's time in milliseconds, and the answers to *before* and to reads of *paths*.
+
+        An answer may be a `KazooException`, and a read gives data and stat.
+        """
         asked = [SetData(self._folder, b"", -1), *before, *(GetData(path, None) for path in paths)]
         said, *answers = yield from self._ask(asked, deadline, KazooException)
         if isinstance(said, NoNodeError):
@@ -249,7 +252,10 @@ class ZooKeeperLatches:
     def _ask(
         self, requests: Sequence[Any], deadline: Deadline, *expected: type[KazooException]
     ) -> Exchanges[list[Any]]:
-        """Repeat a write until its outcome is known. Raises `BackendUnavailable` after *deadline*."""
+        """Send *requests* as `ZooKeeperSession.asking` does. Raises `BackendUnavailable` after *deadline*.
+
+        That ends a caller that repeats its requests because other callers write in between.
+        """
         if clock.now() >= deadline:
             raise BackendUnavailable(
                 f"ZooKeeper at {self._session.address.shown} was written to by too many at once to count in "

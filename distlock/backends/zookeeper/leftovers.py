@@ -3,7 +3,7 @@
 If the reply to a request is lost, its node may exist, and would block the queue as long as the session lives.
 A release is sent without waiting for its reply, because the session's next request is carried out after it.
 The node of a lock is a container. The server removes containers only once a minute, and to delete the node
-after each use would double the writes of a lock. So we delete those that were unused for longest.
+after each use would double the writes of a lock. So we delete the nodes that have been unused for some time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Leftovers:
     def __init__(self, session: ZooKeeperSession, base: str) -> None:
         self._session = session
         self._base = base
-        #: Token -> key, and whether no caller knows of its node.
+        #: By token: its key, and whether no caller knows of its node.
         self._tokens: dict[str, tuple[str, bool]] = {}
         #: The paths of nodes that were found, until they are gone. A request can't claim them any more.
         self._doomed: set[str] = set()
@@ -42,7 +42,7 @@ class Leftovers:
         self._tokens[token] = (key, new)
 
     def claim(self, token: str) -> bool | None:
-        """Remove *token* and leave its node to the caller. Return whether it is new; None if unknown."""
+        """Remove *token*, and leave its node to the caller. Return whether it is new; None: not found."""
         _, new = self._tokens.pop(token, ("", None))
         return new
 
@@ -75,7 +75,10 @@ _MOST = 1000
 
 
 class LockNodes:
-    """Paths of unused locks that most likely exist, the most recently used one last. Thread-safe."""
+    """Paths of the nodes of unused locks, the most recently used one last. Thread-safe.
+
+    The server may have removed such a node already.
+    """
 
     def __init__(self) -> None:
         self._used: OrderedDict[str, float] = OrderedDict()
@@ -128,7 +131,7 @@ class ZooKeeperReleases:
         self._posted: dict[str, tuple[ZooKeeperRelease, ...]] = {}
 
     def post(self, path: str, request: LockRequest, notify: Callable[[bool | None], None]) -> None:
-        """Delete the node at *path*. *notify*: see `distlock.backends.optional.Posts`."""
+        """Send the deletion of the node at *path*. *notify*: see `distlock.backends.optional.Posts`."""
         for before in self._answered(request.key):
             self._look_at(before)
         (answer,) = self._session.client.submit([Delete(path, -1)])
@@ -166,7 +169,11 @@ class ZooKeeperReleases:
         return [posted for posted in self._posted.get(key, ()) if posted.answer.ready()]
 
     def _look_at(self, posted: ZooKeeperRelease) -> bool | None:
-        """Return what the reply says, and notify the caller."""
+        """Read the reply, and forget *posted*. Unless the node was deleted, call *notify*.
+
+        Return True if the node was deleted, False if it was gone, and None if that is unknown: then the node
+        becomes a leftover.
+        """
         ours: bool | None = True
         try:
             posted.answer.get()
@@ -180,7 +187,7 @@ class ZooKeeperReleases:
         return ours
 
     def _forget(self, posted: ZooKeeperRelease) -> bool:
-        """Return False if another thread has removed it already."""
+        """Remove *posted*. Return False if another thread has removed it already."""
         with self._mutex:
             before = self._posted.get(posted.request.key, ())
             left = tuple(one for one in before if one is not posted)

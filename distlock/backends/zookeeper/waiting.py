@@ -8,11 +8,11 @@
 | permits, behind other waiters | the node before it | not yet: that node has to enter or go first |
 
 The process of the first node may hang while its session lives on. So a hand-off has to be acknowledged
-within a window. An acknowledgement changes the version of a node, and the others delete it only at its first
-version, so exactly one of the two happens.
+within a window. An acknowledgement changes the version of a node, and other contenders delete a node only at
+its first version, so exactly one of the two happens.
 
 The first node may also belong to no session (made by hand, or copied), so that it never goes. Or a child is
-no contender: a lock of another library on the same path, which does not wait for ours. Both raise `Foreign`.
+no contender, but a lock of another library, which does not wait for ours. Both raise `Foreign`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Node:
     #: The path of the lock's node, and the name of this node below it.
     parent: str
     name: str
-    #: The id of its session, with which the node ends.
+    #: The id of the session that made the node. The node ends with it.
     owner: int
     #: The transaction that made the node.
     czxid: int
@@ -61,13 +61,15 @@ class Node:
     earlier: Sequence[str] = ()
     #: Contenders before us that need not acknowledge the lock any more; None until we wait.
     clear: set[str] | None = None
-    #: Contenders that have been handed the lock and not acknowledged it, and since when.
+    #: Contenders that were handed the lock and have not acknowledged it, and when we first saw that.
     suspects: dict[str, float] = field(default_factory=dict)
-    #: The latest watch, the number of the connection that has it, and whether it says that we may enter.
+    #: The latest watch.
     watch: NodeWatch | None = None
+    #: The number of the connection that has the watch; 0: none has it.
     watched: int = 0
+    #: Whether the watch said that we may enter.
     called: bool = False
-    #: A writer before us that was downgraded, so that it keeps no readers out.
+    #: A writer before us that keeps no readers out, because it is gone or was downgraded; "": none is known.
     opened: str = ""
     #: The acknowledgement that was sent before the waiter's next request, if any.
     acknowledgement: Acknowledgement | None = None
@@ -77,7 +79,10 @@ class Node:
         return f"{self.parent}/{self.name}"
 
     def lapsed(self, now: float) -> bool:
-        """Return whether the node has to go, because the engine has not asked for it for a lifetime."""
+        """Return whether the node has to go: the engine has not requested or renewed it for its ttl.
+
+        A waiting node stays for at least four polls.
+        """
         life = self.request.ttl if self.held else max(self.request.ttl, 4 * nodes.POLL)
         return now > self.seen + life
 
@@ -98,10 +103,12 @@ class Foreign(BackendUnavailable):
 def remove_unresponsive(
     session: ZooKeeperSession, node: Node, names: Sequence[str], window: float, deadline: Deadline
 ) -> Exchanges[float | None]:
-    """Delete the *names* that were handed the lock and have not acknowledged it for *window* seconds.
+    """Delete those of *names*, the first nodes, that have not acknowledged the lock for *window* seconds.
+
+    Curator's nodes stay, because Curator acknowledges nothing.
 
     Returns:
-        When to look again, in seconds; 0 if the queue has changed; None if all of them have acknowledged.
+        In how many seconds to look again; 0: the queue has changed; None: no acknowledgement is missing.
     """
     assert node.clear is not None
     looks = [name for name in names if name not in node.clear and nodes.is_ours(name)]
@@ -170,7 +177,7 @@ class Waiters:
         self._session = session
         self._ack_window = ack_window
         self._sink = sink
-        #: The node that waits, by key. A process has at most one in a queue.
+        #: The node that waits, by key. A process has at most one waiting node in a queue.
         self._nodes: dict[str, Node] = {}
 
     def wait(
@@ -178,8 +185,8 @@ class Waiters:
     ) -> Exchanges[Queued | None]:
         """Watch for the moment when *node* may enter. Return how long to wait before the next poll.
 
-        *before*: the nodes before it. *rivals*: those of *before* that keep it out. Return None if the queue
-        has changed. Raises `Foreign` if one of *before* will never go.
+        *before*: the nodes before it. *rivals*: those of *before* that keep it out. Return None if *node* may
+        enter by now, or the queue has changed. Raises `Foreign` if the first or the watched node never goes.
         """
         node.called, node.acknowledgement = False, None
         if node.clear is None:
@@ -196,7 +203,7 @@ class Waiters:
             if not (yield from self._watch(node, watch, deadline)):
                 return None
         elif (yield from self.lets_in(node, rivals, deadline)):
-            # The engine polls, and the watch has not fired.
+            # This poll has found what the watch has not reported.
             return None
         else:
             yield from refuse_foreign_head(self._session, node, before[0], deadline)
@@ -218,7 +225,7 @@ class Waiters:
     def _watch(self, node: Node, watch: NodeWatch, deadline: Deadline) -> Exchanges[bool]:
         """Set *watch* for *node*. Return False if what it watches for has happened already."""
         if not watch.last:
-            # Others are before us in any case, so the caller need not wait for the answer.
+            # Other rivals stay before us in any case, so the caller need not wait for the answer.
             self._ask(node, watch)
             return True
         request = [self._request(node, watch)]
@@ -265,14 +272,14 @@ class Waiters:
         self._session.client.submit([self._request(node, watch)], partial(self._answered, node, watch))
 
     def _answered(self, node: Node, watch: NodeWatch, answer: ZooKeeperReply) -> None:
-        """Handle the answer to a watch. If the connection broke, the waiters send new requests."""
+        """Handle the answer to *watch*. If the connection broke, the waiters send new requests."""
         if isinstance(answer.error, NoNodeError) or (answer.error is None and watch.opens(answer.get())):
             # *node* may have left meanwhile, and another node of ours may wait with another watch.
             current = self._nodes.get(node.request.key) is node and node.watch is watch
             self._let_in(node.request.key, node if current else None)
 
     def _let_in(self, key: str, node: Node | None) -> None:
-        """Handle that the watch of *node* has fired. None: notify, because no node has that watch now."""
+        """Handle that the watch of *node* has fired; None: a watch that no node of ours has any more."""
         if node is None or (watch := node.watch) is None:
             self._sink.notified(key)
         elif watch.then is not None:
@@ -290,7 +297,7 @@ class Waiters:
         """Note that *node* may enter by *watch*."""
         node.called = True
         if nodes.is_reader(node.name):
-            # Most likely this writer is gone. If it is still there, it was downgraded.
+            # Most likely the watched writer is gone. If it is still there, it was downgraded.
             node.opened = watch.path.rpartition("/")[2]
 
     def _take(self, node: Node, watch: NodeWatch) -> None:
@@ -303,15 +310,15 @@ class Waiters:
 class NodeWatch(NamedTuple):
     path: str
     #: The request that sets the watch: `GetChildren2` if only the end of the node matters, because an
-    #: acknowledgement does not trigger it. Neither request leaves a watch behind if the node is gone.
+    #: acknowledgement does not trigger a watch on children. Neither request sets a watch if the node is gone.
     request: type[GetChildren2] | type[GetData]
     #: Returns whether the answer to *request* says that we may enter.
     opens: Callable[[Any], bool]
     #: Whether nothing else keeps us out once the watch has fired.
     last: bool = False
-    #: Whether to acknowledge the lock as soon as the watch has fired.
+    #: Whether we may acknowledge the lock as soon as the watch has fired.
     takes: bool = True
-    #: The next watch, if we may not enter yet when this one fires.
+    #: The next watch, if we may not enter yet when this watch fires.
     then: NodeWatch | None = None
 
 
@@ -329,7 +336,7 @@ def watch_for(node: Node, before: Sequence[str], rivals: Sequence[str]) -> NodeW
 
 
 def says_that_it_reads(answer: Any) -> bool:
-    """Return whether *answer* is the data of a writer that was downgraded."""
+    """Return whether *answer*, a node's data and stat, is from a writer that was downgraded."""
     data: bytes = answer[0]
     return data.endswith(nodes.READING)
 
@@ -345,12 +352,12 @@ def _has_entered(answer: Any) -> bool:
 
 def _has_room(answer: Any, name: str) -> bool:
     names = nodes.in_order(answer[0])
-    # The waiter of a deleted node has to be notified, too.
+    # If the node was deleted, its waiter has to be notified, too.
     return name not in names or not nodes.in_the_way(names[: names.index(name)], name)
 
 
-#: Seconds after which an early acknowledgement is sent again. The ttl of a hold begins with the waiter's
-#: request, but the session's timeout, which is a little longer, begins with the packet that was sent last.
+#: Seconds after which an acknowledgement that was sent early is sent again. The ttl of a hold begins with the
+#: waiter's request, but the session's timeout, which is only a little longer, with the last packet.
 _FRESH = 0.1
 
 
@@ -361,7 +368,7 @@ class Acknowledgement(NamedTuple):
     pending: list[ZooKeeperReply]
 
     def answers(self) -> list[Any] | None:
-        """Return the answers to `to_take`, or None if it has to be repeated."""
+        """Return the answers to `to_take`. None: they are missing or too old, so repeat the requests."""
         if clock.now() > self.sent + _FRESH or not self.pending[-1].ready():
             return None
         found = []
@@ -390,16 +397,16 @@ def to_take(node: Node, client: ZooKeeperClient, look: bool = True) -> list[Any]
 
 @dataclass(frozen=True)
 class Watcher:
-    """Handles the events of a watch. kazoo keeps and calls only one of several that are equal."""
+    """The callback of a watch. kazoo keeps and calls only one of several equal callbacks."""
 
-    #: Called with the key and the path of the node when the node is gone.
+    #: Called with *key* and the path of the watched node when the node is gone.
     moved: Callable[[str, str], None]
     key: str
-    #: Called likewise when the data or the children of the node have changed.
+    #: Called with *key* and the path when the data or the children of the node have changed.
     changed: Callable[[str, str], None] | None = None
 
     def __call__(self, event: WatchedEvent) -> None:
-        # kazoo also reports a lost connection. Waiters are notified when there is a new one.
+        # kazoo also reports a lost connection. Waiters are notified when there is a new connection.
         if event.type == EventType.DELETED:
             self.moved(self.key, event.path)
         elif event.type in (EventType.CHANGED, EventType.CHILD) and self.changed is not None:
