@@ -1,3 +1,3 @@
-"""What the Django face and the Flask face share. Imports no web framework."""
+"""The code that `django_distlock` and `flask_distlock` share. It imports no web framework."""
 
 from __future__ import annotations

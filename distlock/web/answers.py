@@ -1,4 +1,4 @@
-"""The answer to a client whose request did not get its lock: a problem document (RFC 9457), or a page."""
+"""The answer to a request that ended in a lock error: a problem document (RFC 9457), or a page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from distlock.web.names.converters import Malformed
 
 logger = logging.getLogger("distlock")
 
-#: The code of the answer to a request that was refused at once.
+#: The code of the answer to a request that was refused because too many wait already.
 QUEUE_FULL = "lock_queue_full"
 
 
@@ -40,7 +40,7 @@ class Answer:
     code: str
     title: str
     detail: str
-    #: After how many seconds to repeat the request, 1 or more; None: to repeat it can't help.
+    #: After how many seconds to repeat the request, 1 or more; None: that is useless, or may do it twice.
     retry_after: int | None = None
     #: The detailed error with the lock's name, for debug mode only.
     debug: str | None = None
@@ -145,7 +145,7 @@ ANSWERED = tuple(kind for kind in _ANSWERS if kind is not LostInside)
 
 
 def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answer | None:
-    """Return the answer to a request that ended in *error*; None: it is a bug of the site, and is raised.
+    """Return the answer to a request that ended in *error*; None: it is a bug of the site, so raise it.
 
     *contended_status*: the status if the lock stayed taken. *debug*: whether the lock's name may be shown.
     """
@@ -160,7 +160,7 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
 
 
 def _until_the_line_is_shorter(refusal: TooManyWaiters) -> int:
-    """Return after how many seconds the callers that wait now are expected to be served."""
+    """Return after how many seconds the present queue may be served, from 1 to 30; 2 if that is unknown."""
     return min(30, max(1, math.ceil(refusal.expected_wait or 2)))
 
 
@@ -193,7 +193,7 @@ def log_level(error: LockError) -> int:
 
 
 def render(answer: Answer, accept: str) -> Rendered:
-    """Write *answer* for a client that sent *accept* as its ``Accept`` header."""
+    """Return *answer* as a page or a document, for a client that sent *accept* as its ``Accept`` header."""
     return _written(answer, prefers_html(accept))
 
 

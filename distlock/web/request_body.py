@@ -35,7 +35,7 @@ class Body(Protocol):
     """The body of one request of a framework."""
 
     def unread(self) -> Stream | None:
-        """Return the stream; None: somebody has begun to read it."""
+        """Return the stream; None: it can't be read now, or somebody has begun to read it."""
 
     @property
     def length(self) -> int | None:
@@ -55,7 +55,7 @@ def size_setting(name: str, value: object) -> int:
 def read_before_lock(
     body: Body, terms: GuardTerms, names: Sequence[str], timeout: float | None, most: int
 ) -> None:
-    """Read *body* if it has at most *most* bytes. Any other is left to the view.
+    """Read *body* if its known length is at most *most* bytes. Leave any other body to the view.
 
     *timeout* is the longest wait of the guard for *names*, seconds; None: the client's.
 

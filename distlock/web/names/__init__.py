@@ -1,3 +1,3 @@
-"""From a request to the names of its locks."""
+"""Makes the names of locks from the arguments of a call and from its request."""
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def convert_uuid(value: object) -> str:
 
 
 def convert_str(value: object) -> str:
-    """Convert text: strip the blanks around it, as form fields of Django and REST framework do.
+    """Convert a whole number or text, whose outer blanks are stripped, as form fields of Django and REST do.
 
     Use ``str:`` only if another spelling means another object.
     """
@@ -66,7 +66,7 @@ def _text(value: object) -> str:
 
 
 def convert_plain(value: object) -> str:
-    """Convert the value of a placeholder without a converter, ``<id>``, which must have a single spelling."""
+    """Convert a whole number or UUID, for ``<id>`` without a converter. Each has a single spelling."""
     if isinstance(value, UUID):
         return str(value)
     return _decimal(value, "int and UUID")
@@ -94,7 +94,7 @@ def _matching(pattern: re.Pattern[str], text: str, wanted: str) -> str:
 def _decimal(value: object, wanted: str) -> str:
     if not isinstance(value, int) or isinstance(value, bool):
         raise Unfit(f"takes {wanted}, not {type(value).__name__}")
-    # int(value), because an IntEnum or an int of numpy may print otherwise. Python refuses huge numbers.
+    # int(value), because a subclass of int, such as an enum, may print otherwise. str() refuses huge numbers.
     try:
         return str(int(value))
     except ValueError as error:

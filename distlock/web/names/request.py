@@ -59,18 +59,18 @@ class NoPlace(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place in the arguments of the call, in its request, or of its user."""
+    """Where a value comes from: an argument of the call, a part of its request, or its user."""
 
     text: str
     head: Head
-    #: The name in that part of the request; of JSON the steps, of which `EACH` is every element of a list.
+    #: The name in that part. For JSON, the steps to the value; `EACH` stands for every element of a list.
     path: tuple[str, ...]
     #: The list whose elements are meant, as written; None: it is one value.
     each: str | None = None
 
 
 def place(text: str) -> Place:
-    """Read a placeholder's source. Raises `NoPlace`."""
+    """Return the `Place` that *text*, the source of a placeholder, describes. Raises `NoPlace`."""
     if text.isidentifier():
         return Place(text, "argument", (text,))
     head, _, rest = text.partition(".")
@@ -93,7 +93,7 @@ def place(text: str) -> Place:
             return Place(text, "json", path, text[:last] if last >= 0 else None)
         case "header":
             if not _HEADER.fullmatch(rest):
-                # WSGI reads X_Shop and X-Shop as one header, and clients may send only the second.
+                # WSGI can't tell X_Shop from X-Shop, and many servers drop headers with '_'.
                 raise NoPlace("names no header", f"header.{rest.replace('_', '-') or 'X-Shop'}")
             return Place(text, "header", (rest,))
         case "user":
@@ -151,7 +151,7 @@ class Request(Protocol):
         """The raw query."""
 
     def body(self) -> bytes:
-        """Return the raw body, and leave it readable; empty if it was parsed as a form before."""
+        """Return the raw body, and leave it readable for the view; b"" if it was parsed as a form before."""
 
     def query(self, name: str) -> Sequence[str]:
         """Return the values of *name* in the query, as the view finds them."""
@@ -175,7 +175,7 @@ class Parts:
         self._parsed = False
 
     def values(self, place: Place) -> Iterable[object]:
-        """Return the value at *place*, or with ``[]`` one or more. Raises `Malformed`."""
+        """Return the values at *place*: one, or with ``[]`` one or more. Raises `Malformed`."""
         match place.head:
             case "query":
                 return self._query(place)
@@ -207,7 +207,7 @@ class Parts:
         media = self._media()
         if media not in {_URLENCODED, _MULTIPART}:
             raise Malformed(f"is missing: the body is no form, its Content-Type is not {_URLENCODED}")
-        # First, because to parse the form may use up the body.
+        # Read the body first, because parsing the form may use it up.
         raw = request.body() if media == _URLENCODED else b""
         found = list(request.form(name))
         if raw and _read(raw, name) != found:
@@ -228,7 +228,7 @@ class Parts:
         return self._document
 
     def _bodiless(self) -> str:
-        """Return a remedy, for messages, if the method of the request has no body."""
+        """Return a remedy, for messages, if the method of the request has no body; else ""."""
         bodiless = self._request.method in {"GET", "HEAD"}
         return "; let the view take POST only, with @require_POST or @app.post" if bodiless else ""
 
@@ -251,7 +251,7 @@ class Parts:
 
 
 def _read(raw: bytes, name: str) -> list[str]:
-    """Return the values of *name* in *raw*, an ``application/x-www-form-urlencoded`` body."""
+    """Return the values of *name* in *raw*, a query or a urlencoded body. Raises `Malformed` if not UTF-8."""
     found = []
     try:
         for pair in raw.decode().split("&"):
@@ -281,7 +281,10 @@ def _parse_json(body: bytes) -> object:
 
 
 def _walk(node: object, path: Sequence[str]) -> Iterator[object]:
-    """Yield the values in *node* at *path*: one for each element of the lists on the way."""
+    """Yield the values in *node* at *path*, one for each element of the lists on the way.
+
+    Raises `Malformed`.
+    """
     for number, step in enumerate(path):
         if step == EACH:
             if not isinstance(node, list):

@@ -1,4 +1,4 @@
-"""From one call of a decorated function to the names of its locks."""
+"""Makes the names of locks for one call of a decorated function."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class BoundNames:
             self._refuse_unknown()
 
     def required(self) -> list[tuple[Template, str]]:
-        """Return each argument that has to come with the call, with the template that names it."""
+        """Return a template and an argument, for each argument without a default that a template names."""
         return [
             (template, placeholder.source)
             for template, placeholder in self._from_arguments
@@ -130,10 +130,10 @@ class BoundNames:
             except Malformed:
                 raise
             except InvalidName as error:
-                # The client has sent it.
+                # The client's data made the name invalid, for example too long.
                 raise Malformed(str(error)) from None
             except ConfigurationError as error:
-                # It is a bug of the site: say where.
+                # This is a bug of the site, so the error names the function.
                 raise ConfigurationError(f"{self._where}: {error}") from None
         if not found:
             raise Malformed("nothing was named to lock")
@@ -153,7 +153,7 @@ class BoundNames:
     def _parts(self, request: Request | None) -> Parts:
         if request is not None:
             return Parts(request)
-        # A function that a view calls has no request, either.
+        # A function that a view calls gets no request, either.
         template, placeholder = self._from_request[0]
         raise ConfigurationError(
             f"{placeholder.text} in the lock's name {template.text!r} needs a request, and {self._where} "

@@ -20,7 +20,7 @@ from distlock.web.names.request import NoPlace, Parts, Place, place
 _PIECE = re.compile(r"<([^<>]*)>|([^<>]+)|([<>])")
 _PLACEHOLDER = re.compile(r"(?:(?P<converter>[^:]*):)?(?P<source>.*)", re.DOTALL)
 _ARGUMENTS = re.compile(r"(?P<name>\w+)\(.*\)", re.DOTALL)
-#: Placeholders of other template languages. Such a text would be one lock for all calls.
+#: Placeholders of other template languages. A name with one would be one lock for all calls.
 _FOREIGN = re.compile(r"\{(\w*)[^{}]*\}|%(?:\((\w+)\))?[sd]")
 
 _OTHERS = "'uuid:', or 'str:' where the spelling itself is the identity."
@@ -46,7 +46,7 @@ class Placeholder:
         return self.place.head != "argument"
 
     def values(self, parts: Parts) -> Iterator[str]:
-        """Yield the text for each element of the list that it goes through."""
+        """Yield the text for each element of its list. Raises `Malformed` or `Unfit`, with its text."""
         try:
             for found in parts.values(self.place):
                 if found is None:
@@ -56,7 +56,7 @@ class Placeholder:
             raise self.told(error) from None
 
     def told(self, error: Malformed | Unfit) -> Malformed | Unfit:
-        """Return *error*, or the client's error for it. Clients choose the types in a JSON body, too."""
+        """Return `Malformed` if the client caused *error*, else *error*. In JSON it also chooses the type."""
         if isinstance(error, Malformed) or self.place.head == "json":
             return Malformed(f"{self.text} {error}")
         return error
@@ -76,10 +76,10 @@ class Template:
         return (part for part in self.parts if isinstance(part, Placeholder))
 
     def names(self, arguments: Mapping[str, object], parts: Parts | None = None) -> Iterable[str]:
-        """Yield the name for these arguments and parts of the request; of a cart, one for each element.
+        """Return the name for these arguments and parts of the request; of a cart, one for each element.
 
-        The names are not checked yet. Raises `Malformed` if the client has sent a wrong value, and
-        `ConfigurationError`, with the template to write, for arguments of a type that this one never takes.
+        The names are not checked yet. Raises `Malformed` if the client has sent a wrong value;
+        `ConfigurationError`, with the remedy, for an argument of a type that this template never takes.
         """
         columns: list[Iterator[str]] = []
         for part in self.parts:
@@ -91,7 +91,7 @@ class Template:
                 if place.head == "argument":
                     found = arguments[place.text]
                 else:
-                    assert parts is not None  # `BoundNames.of_call` has seen to that.
+                    assert parts is not None  # `BoundNames.of_call` ensures it.
                     if place.each is not None:
                         columns.append(part.values(parts))
                         continue
@@ -147,7 +147,7 @@ def parse(text: str) -> Template:
             )
         parts.append(literal if literal is not None else _placeholder(text, piece.group(), inside))
     try:
-        # The value of a placeholder has at least one character.
+        # Check the shortest name: the value of a placeholder has at least one character.
         check_name("".join(part if isinstance(part, str) else "0" for part in parts))
     except InvalidName as error:
         raise ConfigurationError(str(error)) from None
@@ -221,7 +221,7 @@ def _unknown_converter(text: str, written: str, converter: str, source: str) -> 
     )
 
 
-#: A template, or a function that makes names of the arguments of a call.
+#: A template, or a function that returns the name or names for a call.
 NameSource = str | Callable[..., object]
 
 

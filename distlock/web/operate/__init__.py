@@ -1,3 +1,3 @@
-"""What the pages of both faces show an operator of locks, and do: the views and templates are the faces'."""
+"""The pages on which operators see and break locks, without the views, which each framework's package has."""
 
 from __future__ import annotations

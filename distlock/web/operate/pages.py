@@ -1,4 +1,4 @@
-"""The content of the three pages of locks, for both frameworks.
+"""The content of the three pages of locks, and their actions, for both frameworks.
 
 Django and Jinja can both render the templates, which use only what the two languages have in common.
 """
@@ -63,7 +63,7 @@ def shown_since(party: Party | None) -> str:
 
 
 def _facts(state: LockState) -> list[tuple[str, str]]:
-    """Return the known facts about the hold or the latch, if there is one."""
+    """Return the known facts about the hold or the latch as pairs of term and text; [] if there is none."""
     if state.kind == LATCH:
         if state.left is None:
             return []
@@ -115,17 +115,17 @@ def shown_waiting(party: Party) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    """Return *text*, which a person has written, for one line of the log."""
+    """Return *text*, which a person has written, with ``?`` for what would not fit into a line of the log."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def is_kind(said: str) -> TypeGuard[Kind]:
-    """Return whether *said*, by a browser, is a kind of names."""
+    """Return whether *said*, which a browser has sent, is a `Kind`."""
     return said in KINDS
 
 
 def ask_seen(client: Client, name: str, kind: Kind, by: str) -> LockState | None:
-    """Ask the holder of *name* to give it back. *by*: the person, for the log.
+    """Ask the holder of *name* to release it. *by*: the person, for the log.
 
     Return the state before; None: nobody holds it. Raises what `break_seen` raises.
     """
@@ -135,7 +135,7 @@ def ask_seen(client: Client, name: str, kind: Kind, by: str) -> LockState | None
 
 
 def is_hold(said: str) -> bool:
-    """Return whether *said*, by a browser, could name a hold."""
+    """Return whether *said*, which a browser has sent, could be the id of a hold."""
     return re.fullmatch(r"[0-9]+(\.[0-9]+)?", said) is not None
 
 
@@ -187,9 +187,10 @@ def locks_page(client: Client, aliases: Sequence[str], alias: str, before: str, 
 
 
 def lock_page(client: Client, alias: str, name: str, at: Addresses, may_break: bool, kind: Kind) -> Context:
-    """Return the content of the page of one lock. *may_break*: the user may ask for it and break it.
+    """Return the content of the page of one lock.
 
-    The face adds ``hidden``, the hidden fields of the form with the action ``ask_back``.
+    *may_break*: whether the user may break it and request its release. The caller adds ``ask_back`` and
+    ``hidden``, the action and the hidden fields of the form that requests the release.
     """
     try:
         locks = client()
@@ -213,7 +214,7 @@ def lock_page(client: Client, alias: str, name: str, at: Addresses, may_break: b
 
 
 def _can_ask(locks: Locks) -> bool:
-    """Return whether holders can be asked to give their locks back."""
+    """Return whether holders can be asked to release their locks."""
     try:
         locks.namespace.refuse_lacking("notify", "request_release()")
     except LockError:
@@ -224,7 +225,7 @@ def _can_ask(locks: Locks) -> bool:
 def break_page(client: Client, alias: str, name: str, hold: str, at: Addresses, kind: Kind) -> Context:
     """Return the content of the page that asks whether to break *hold*.
 
-    The face adds ``action`` and ``hidden``, the action and the hidden fields of its form.
+    The caller adds ``action`` and ``hidden``, the action and the hidden fields of its form.
     """
     back = at.lock(alias, name, kind)
     try:
@@ -243,17 +244,17 @@ def break_page(client: Client, alias: str, name: str, hold: str, at: Addresses, 
 
 #: The most locks that a page shows.
 MOST_SHOWN = 200
-#: The most entries that are read for them. Each is a holder, or the waiters of one process.
+#: The most entries that are read for a page. Each is a holder, or the waiters of one process.
 MOST_READ = 5_000
 
 
 @dataclass(slots=True)
 class Line:
-    """One lock, semaphore or latch in the list, made of what the processes publish."""
+    """One lock, semaphore or latch in the list, as far as the processes have published it."""
 
     name: str
     kind: Kind = LOCK
-    #: The holder, or of several the one that has held it longest; None: nobody has held it for long.
+    #: The holder; if there are several, the one that has held it longest. None: nobody has held it for long.
     holder: Party | None = None
     mode: Mode = EXCLUSIVE
     #: The number of readers, or of permits that are out; 0: the lock is exclusive.
@@ -303,13 +304,13 @@ class Line:
 class Overview:
     """The content of the page of an alias."""
 
-    #: The longest held or waited for first.
+    #: The locks. The one that has been held or waited for longest comes first.
     lines: tuple[Line, ...] = ()
     #: How many locks were read and are not shown.
     left_out: int = 0
     #: Whether there are more entries than were read.
     more: bool = False
-    #: Why nothing is shown; "": something is.
+    #: The error because of which nothing is shown; "": there was none.
     trouble: str = ""
 
     @property
@@ -334,7 +335,7 @@ class Overview:
 
 
 def overview(client: Client, before: str) -> Overview:
-    """Return what is held or waited for, of the names that begin with *before*. Never raises `LockError`."""
+    """Return the locks whose names begin with *before*. Never raises `LockError`: see `Overview.trouble`."""
     try:
         entries = list(islice(client().list(before), MOST_READ + 1))
     except LockError as error:

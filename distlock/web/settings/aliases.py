@@ -74,10 +74,10 @@ class AliasSettings:
             raise ConfigurationError(f"DISTLOCK[{self.alias!r}]: {error}") from error
 
     def refuse_unusable(self) -> None:
-        """Raise `ConfigurationError` or `BackendUnavailable` if the alias is a directory that can't be used.
+        """Raise `ConfigurationError` or `BackendUnavailable` if the alias has a directory that can't be used.
 
         The first lock would raise the same. Nothing is made in the directory. No server is asked, because the
-        settings are right even if it is away just now.
+        settings may be right although the server is down.
         """
         if self.scheme in WITHOUT_SERVICE:
             return
@@ -89,7 +89,7 @@ class AliasSettings:
             raise type(error)(f"DISTLOCK[{self.alias!r}]: {error}") from error
 
     def warn_if_alone(self) -> None:
-        """Log that this alias keeps no other process out, where it does not. Not for debug mode."""
+        """Log a warning if the locks of this alias keep no other process out. Not called in debug mode."""
         if self.capabilities.several_processes:
             return
         why = "it keeps nobody out" if self.scheme == "dummy" else "each process has locks of its own"
@@ -143,10 +143,11 @@ def read(setting: object, redis_of: RedisOf | None = None, *, name: str = "DISTL
 
 
 def without_settings(debug: bool) -> dict[str, AliasSettings]:
-    """Return the settings without a configuration: this host's files, while debugging only.
+    """Return the settings of a site without ``DISTLOCK``: locks are files of this host. Log a warning.
 
-    The directory is ``$XDG_STATE_HOME/distlock`` (``~/.local/state/distlock``), one per user: a directory
-    under ``/tmp`` may be another one in each service of the host, and then two locks would be held at once.
+    The directory is ``$XDG_STATE_HOME/distlock`` (``~/.local/state/distlock``), one per user. Below ``/tmp``
+    each service of the host may see a directory of its own, so that two processes could hold one lock. Raises
+    `ConfigurationError` outside of debug mode.
     """
     if not debug:
         raise ConfigurationError(
@@ -176,7 +177,10 @@ def refuse_problems(setting: object, *, name: str = "DISTLOCK") -> None:
 
 
 def contended_status(value: object) -> int:
-    """Return ``DISTLOCK_CONTENDED_STATUS``, the status if the lock stays taken, or raise an error for it."""
+    """Return *value* of ``DISTLOCK_CONTENDED_STATUS``, the status if the lock stays taken.
+
+    Raises `ConfigurationError`.
+    """
     if isinstance(value, bool) or value not in CONTENDED_STATUSES:
         allowed = ", ".join(map(str, CONTENDED_STATUSES))
         raise ConfigurationError(f"DISTLOCK_CONTENDED_STATUS is {value!r}. Allowed are {allowed}.")
@@ -194,7 +198,7 @@ def switch(name: str, value: object) -> bool:
 def _settings(alias: str, given: Mapping[str, Any], redis_of: RedisOf | None) -> AliasSettings:
     backend = given.get("BACKEND")
     location, options = given.get("LOCATION"), given.get("OPTIONS", {})
-    # Only a dotted path counts beside LOCATION, whose scheme says more: rediss:// rather than 'redis'.
+    # Beside LOCATION only a dotted path counts: the scheme says more than 'redis', for example rediss://.
     dotted = backend if backend and "." in backend else None
     if backend == "database":
         given = {**given, "FENCE": location or True}

@@ -36,12 +36,12 @@ logger = logging.getLogger("distlock")
 
 
 class Clients:
-    """Clients by alias. Threads share it.
+    """The clients of one site by alias, which its threads share.
 
     *read*: returns the settings, when they are first needed. *make*: makes the client of an alias: see
     `make_client`. *make_standby*: makes the client for ``ON_BACKEND_DOWN``: see `make_rows`. *fenced_in*:
-    returns the framework's name of a fenced database; True means the default one, False none. *command*: how
-    an operator calls ``distlock`` with these settings; "": that is not possible.
+    returns the framework's name of the database that ``fence=`` means, where True is the default one; None
+    for False. *command*: how an operator calls ``distlock`` with these settings; "": that is not possible.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Clients:
 
     def terms(self, guarded: Guarded) -> GuardTerms:
         """Return the terms of *guarded*. Raises `ConfigurationError`. Connects to nothing."""
-        # If `reset` is called meanwhile, what follows goes into the old mapping.
+        # If `reset` is called meanwhile, the new terms go into the old mapping, which nobody reads any more.
         known = self._terms
         terms = known.get(guarded)
         if terms is None:
@@ -97,7 +97,8 @@ class Clients:
                 usual.ttl if options.ttl is None else options.ttl,
                 usual.max_hold if options.max_hold is None else options.max_hold,
                 guarded.where,
-                # A fenced guard waits for the confirmation before COMMIT, and the fence refuses late writes.
+                # Only a fenced guard may begin before the lock service has confirmed the hand-off: it waits
+                # for that before COMMIT, and the fence refuses late writes.
                 on_push=fenced_in is not None and options.mode == EXCLUSIVE,
                 mode=options.mode,
                 limit=options.limit or 1,
@@ -106,7 +107,7 @@ class Clients:
         return terms
 
     def standby(self, alias: str) -> Locks | None:
-        """Return the client whose rows replace fenced locks of *alias* in an outage; None: it has none."""
+        """Return the client whose rows replace fenced locks of *alias* in an outage; None: they fail."""
         settings = self.settings(alias)
         if settings.on_backend_down != "run":
             return None
@@ -132,7 +133,7 @@ class Clients:
         return settings
 
     def reset(self) -> None:
-        """Close the clients and forget the settings, which have changed."""
+        """Close the clients. Their next use reads the settings again."""
         with self._mutex:
             clients = [*self._clients.values(), *self._standbys.values()]
             self._clients, self._standbys, self._settings = {}, {}, None
@@ -254,7 +255,7 @@ def fence_for(settings: AliasSettings, options: GuardOptions) -> bool | str:
 
 
 class DefaultAlias(ABC):
-    """Clients by alias. The methods of a client use the default alias."""
+    """Clients by alias, with methods of a client that use the default alias."""
 
     @abstractmethod
     def __getitem__(self, alias: str) -> Locks:

@@ -54,7 +54,7 @@ class DummyGrant(Grant):
         return self.why_lost is not None
 
     def lose(self, why: str) -> None:
-        """Mark it as lost: see `distlock.testing.lose`."""
+        """Mark it as lost, unless it was released: see `distlock.testing.lose`."""
         if not self.released:
             self.why_lost = why
 
@@ -95,15 +95,15 @@ class DummyLatches(MemoryLatches):
 
 
 class DummyNamespace(Namespace):
-    """Names that every caller gets at once."""
+    """A namespace in which every caller gets every lock at once."""
 
     keeps_out = False
 
     def __init__(self, prefix: str, terms: Terms, epoch: int) -> None:
         super().__init__(prefix, terms)
         self._epoch = epoch
-        # next() is one step, so threads never get the same number. The next process has larger numbers,
-        # because a fence's row may remember the last one.
+        # next() is atomic, so threads never get the same number. The numbers begin with the time, so that a
+        # later process has larger ones: a fence's row may remember the last.
         self._numbers = itertools.count(time.time_ns() // 1000)
         self._out: WeakSet[DummyGrant] = WeakSet()
         self._latches = DummyLatches()

@@ -79,7 +79,7 @@ class Problem:
 
 
 def find_problems(setting: object, *, name: str = "DISTLOCK") -> Iterator[Problem]:
-    """Yield all problems of *setting*."""
+    """Yield the problems of *setting*. Keys of an alias are compared only if each is right by itself."""
     if (problem := _shape_problem(setting, name)) is not None:
         yield problem
         return
@@ -110,7 +110,7 @@ def misspelled(names: Iterable[str]) -> Iterator[Problem]:
 
 
 def uncapped(setting: object) -> Iterator[Problem]:
-    """Yield a problem for each alias of *setting* without MAX_WAITERS_TOTAL; None in it is a decision.
+    """Yield a problem for each alias of *setting* without MAX_WAITERS_TOTAL. An explicit None is fine.
 
     *setting* has no other problems.
     """
@@ -142,7 +142,7 @@ def shared_with_caches(setting: object) -> Iterator[Problem]:
 
 
 def by_alias(setting: object) -> Mapping[Any, Any] | None:
-    """Return the value of *setting* for each alias; None if it has no such shape."""
+    """Return *setting* by alias: a str is the LOCATION of the default one. None: it is no mapping, either."""
     if isinstance(setting, str):
         return {DEFAULT_ALIAS: {"LOCATION": setting}}
     return setting if isinstance(setting, Mapping) else None
@@ -260,13 +260,13 @@ def _meaningless(where: str, given: Mapping[Any, Any]) -> Iterator[tuple[str, st
 
 
 def _example(backend: str | None) -> str:
-    """Return an example of LOCATION for *backend*. That is only the scheme, if it needs no more."""
+    """Return an example of LOCATION for *backend*; only its scheme, as ``memory://``, if that is enough."""
     home = home_of(backend) if backend else None
     return (home and home.example) or "redis://localhost:6379/0"
 
 
 def _differ(backend: str, scheme: str) -> bool:
-    """Return whether the two are known to mean different lock services. A dotted path takes any scheme."""
+    """Return whether *backend* and *scheme* are known to differ. A dotted path takes any scheme."""
     if "." in f"{backend}{scheme}":
         return False
     try:
@@ -295,7 +295,7 @@ WITHOUT_SERVICE = {
 
 
 def serving(word: str) -> str | None:
-    """Return what serves the scheme *word*, None: it is unknown. Two schemes may have the same server."""
+    """Return the path of the backend for the scheme *word*, which several may share; None: it is unknown."""
     if word in WITHOUT_SERVICE:
         return word
     home = home_of(word)
@@ -341,7 +341,7 @@ def _prefix(value: Any) -> str | None:
     return None
 
 
-#: What gives the remedy for a value, or None where the value is fine.
+#: Returns the remedy for a wrong value; None: the value is right.
 Check = Callable[[Any], str | None]
 
 
@@ -398,14 +398,14 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
 def is_elsewhere(location: object) -> bool:
-    """Return whether *location* is no URL, and says where to find one."""
+    """Return whether *location* is no URL, but a cache, a client of redis-py, or the like: see `located`."""
     if isinstance(location, str):
         return bool(_CACHE.fullmatch(location) or _DOTTED.fullmatch(location))
     return callable(location) or isinstance(location, Mapping) or hasattr(location, "connection_pool")
 
 
 def shares_database(location: object) -> str | None:
-    """Return the alias of the cache whose database *location* shares; None: it names none."""
+    """Return the alias of the cache whose database *location* shares; None: it shares none."""
     named = _CACHE.fullmatch(location) if isinstance(location, str) else None
     return named["alias"] if named is not None and named["db"] is None else None
 

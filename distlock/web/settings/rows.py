@@ -1,8 +1,8 @@
 """The backend ``database``: the lock is the fence row, and there is no lock service.
 
 The row is locked in the view's own transaction, so the lock is as long as the transaction, and there is
-nothing that could be lost, renewed or forgotten. This process's callers wait for each other here, first come
-first served, and keep no connection meanwhile: one of them waits for the row.
+nothing that could be lost, renewed or forgotten. Writers of one process wait for each other here, first come
+first served, and use no connection meanwhile: only the first of them waits for the row.
 """
 
 from __future__ import annotations
