@@ -31,12 +31,16 @@ from flask_distlock.binds import engine_of, shown
 from flask_distlock.guarding.state import GuardTransactions, State, inside_guard
 from flask_distlock.guarding.whole_request import served_request
 
-#: The name of the block in messages.
+#: What messages call a ``with`` block of such a client.
 BLOCK = "The block of locks.lock(…)"
 
 
 class SessionAcquirer(AcquirerWrapper):
-    """Acquires locks of *inner*. Expires the session's objects, and enters locks that the request keeps."""
+    """Ends the open transaction of ``db.session``, and then acquires a lock of *inner*.
+
+    Raises `ConfigurationError` if the transaction must not end: see `flask_distlock.sql.sessions`. If the
+    request keeps the names locked already, enters their lock instead.
+    """
 
     def __init__(self, inner: Acquirer, state: State) -> None:
         super().__init__(inner)
@@ -67,14 +71,14 @@ def _of_names(grant: Grant, names: tuple[str, ...]) -> Grant:
 
 
 class BlockGrant(GrantWrapper):
-    """Wraps *grant*, and lets *block* decide what its end does.
+    """The grant of a ``with`` block. It passes everything on to *grant*, but *block* ends it.
 
-    *whole*: the grant of all names of the block, if this is that of one name. Each may end by itself.
+    *whole*: for the part of one name, the grant of all names of the block. If *whole* has ended, so has this.
     """
 
     __slots__ = ("_block", "_ended", "_whole")
 
-    # Two blocks may share one kept lock. Each reports its own loss, so the two are not equal.
+    # Two blocks may share one kept lock. Each block reports the loss of its own grant, so the grants differ.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -114,11 +118,15 @@ class BlockGrant(GrantWrapper):
 
 @dataclass(eq=False)
 class SessionBlock:
-    """A block whose lock is kept until the session's transaction, if it is still open at the end, commits."""
+    """A block that has acquired its lock.
+
+    If the request may still commit the session's transaction after the block, the lock is released when that
+    transaction ends; else at the end of the block.
+    """
 
     namespace: Namespace
     state: State
-    #: Whether all names have ended. Always False, because each name ends by itself.
+    #: Whether the block has ended. Always False, because each `BlockGrant` notes its own end.
     over: ClassVar[bool] = False
 
     def end(self, grant: Grant) -> Commands[None]:
@@ -142,7 +150,7 @@ class EnteredBlock:
     """A block whose lock the request already keeps."""
 
     kept: Kept
-    #: The names whose part has not ended.
+    #: The names whose grants have not ended.
     inside: set[str]
     over: bool = False
 
@@ -164,7 +172,10 @@ _NO_RLOCK = (
 
 
 class _OutsideSession(AcquirerWrapper):
-    """Acquires locks of *inner*, but raises inside a transaction of the session."""
+    """Ends the open transaction of ``db.session``, and then acquires a lock of *inner*.
+
+    Raises `ConfigurationError` if the transaction must not end: see `flask_distlock.sql.sessions`.
+    """
 
     def __init__(self, inner: Acquirer, transactions: Callable[[], GuardTransactions]) -> None:
         super().__init__(inner)
@@ -183,7 +194,7 @@ def refuse_unshared(bind: str | None, wish: str) -> None:
     """
     engine = engine_of(bind)
     try:
-        # If the bind has no engine, the first call raises another error.
+        # A bind without an engine is refused by the first call of a guard.
         if engine is not None:
             refuse_shared_rows(engine.dialect.name)
     except ConfigurationError as error:
@@ -192,7 +203,10 @@ def refuse_unshared(bind: str | None, wish: str) -> None:
 
 @contextmanager
 def looking(bind: str | None) -> Iterator[Connection]:
-    """Yield a new connection to the database of *bind*, to inspect its locked rows."""
+    """Yield a new connection to the database of *bind*, to inspect its locked rows.
+
+    Raises `ConfigurationError` if the app has no such database.
+    """
     from flask_distlock.sql.fence_row import FenceConnection
 
     engine = engine_of(bind)
@@ -208,10 +222,12 @@ def looking(bind: str | None) -> Iterator[Connection]:
 
 
 def row_client(guards: Locks, transactions: Callable[[], GuardTransactions], bind: str | None) -> RowLocks:
-    """Return the client ``locks["alias"]`` for a lock that is a row of the bind *bind*.
+    """Return the client ``locks["alias"]`` of an alias whose locks are rows of *bind*.
 
-    *guards*: the client of the same alias that guards use. The ``with`` block of a lock is a transaction of
-    ``db.session``, which the code in it commits.
+    The ``with`` block of a lock is a transaction of ``db.session``. The code in the block has to commit it:
+    uncommitted changes are rolled back with an error.
+
+    *guards*: the client of the same alias that guards use. *transactions*: makes those of one block.
     """
 
     def begin(grant: Grant, left: Callable[[], float]) -> AbstractContextManager[object]:

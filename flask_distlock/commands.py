@@ -23,8 +23,9 @@ from flask_distlock.guarding.state import current_state
 
 
 def command_of(app: Flask) -> str:
-    """Return the ``flask distlock`` command for *app*, for messages of any server that runs it."""
-    # The flask command finds such an app without --app. One that runs as a script has no name for --app.
+    """Return the ``flask distlock`` command for *app*, for messages that tell an operator what to type."""
+    # The flask command finds app.py, wsgi.py and $FLASK_APP by itself. For an app in a script, "__main__" is
+    # no name that --app could find.
     found = app.import_name in {"app", "wsgi", "__main__"} or "FLASK_APP" in os.environ
     return _typed(None if found else app.import_name)
 
@@ -35,7 +36,7 @@ def _typed(app_path: str | None) -> str:
 
 class _FlaskSite(Settings):
     def __init__(self, app_path: str | None) -> None:
-        # Hints repeat the command as the user typed it.
+        # Hints have to repeat the --app that the user typed.
         command = _typed(app_path)
         super().__init__(current_state().clients, command, lambda fence: looking(bind_of(fence)))
 

@@ -40,22 +40,24 @@ def distributed_lock(*names: NameSource, **options: Unpack[Words]) -> Callable[[
     *ttl*: how long the lock lives without renewal, seconds, more than 0; None: the alias's.
     *max_hold*: seconds after which a holder counts as hung, and its lock is no longer renewed; None: the
     alias's.
-    *methods*: the HTTP methods to lock, such as ``["POST"]``; ``["*"]``: all; None: all of a function, and
-    all of a class except GET, and HEAD if ``get`` answers it.
+    *methods*: the HTTP methods to lock, such as ``["POST"]``; ``["*"]``: all; None: for a function all, for a
+    class all except GET, and except HEAD if ``get`` answers it.
     *fence*: the database whose transaction has to pass the fence. True: the default one; a str: this key of
     ``SQLALCHEMY_BINDS``; False: none; None: the alias's.
     *batch*: the most requests, 2 to 1000, that wait for one lock in this process and share one transaction,
     with a savepoint each, and one COMMIT; None: each has its own.
-    *mode*: "shared": any number of such calls run at once, but none together with a guard on the same name
-    that is not shared. Such a guard locks GET and HEAD, unless *methods* is given.
+    *mode*: "shared": any number of such calls run at once, but none together with a call of an "exclusive"
+    guard on the same name. A shared guard locks GET and HEAD, unless *methods* is given.
     *limit*: how many calls run at once, on all servers together, for each value of *names*. Locks of the same
     names are independent of it. None: one.
     *on_contended*: what happens if the lock stays taken. "respond": the client of a view gets 423; "raise":
     the view raises `LockTimeout`; "skip": a function that is no view, such as a task, does not run, and its
     call returns None.
 
-    Use it on functions, async ones too, a `flask.views.View`, one of its methods, and what ``as_view()``
-    returns. The lock is kept until the last transaction of ``db.session`` under it has ended.
+    Use it on functions, also async ones, on a `flask.views.View` or one of its methods, and on what
+    ``as_view()`` returns. A view keeps its lock until the hooks and teardowns of its request have run.
+    Another function keeps it until it returns, or until the transaction of ``db.session`` that it leaves open
+    has ended.
 
     A view answers lock errors by Werkzeug exceptions, with 423 (`LockTimeout`), 503 (`TooManyWaiters`,
     `BackendUnavailable`, `LockLost`) or 400 (`InvalidName`: a value for a name is missing or malformed). Any
@@ -107,16 +109,17 @@ def transaction(
 ) -> AbstractContextManager[None]:
     """Return a context manager that runs its block in a transaction of SQLAlchemy.
 
-    The transaction commits only if no later grant's did, and the lock is still held.
+    The transaction commits only if the lock is still held, and no later grant has committed one.
 
     *grant*: the value of ``with locks.lock(…) as grant``.
     *session*: a ``Session``, or ``db.session``, that has begun no transaction yet. It is committed at the end
     of the block. Objects that it loaded before are read again.
     *engine*: the engine of the database that has the fence; None: the session's.
 
-    It waits for the transactions of earlier grants, at most the ``timeout`` of the lock, seconds.
+    At its beginning it waits until the transactions of earlier grants have ended, for at most as many seconds
+    as the ``timeout`` of the lock.
 
-    Raises `LockLost`, and `LockTimeout` after that wait, and rolls back; `NotHeld` after the release;
+    Raises `LockTimeout` if that takes longer; `LockLost`, after a rollback; `NotHeld` after the release;
     `ConfigurationError` if the session has begun a transaction, in async code, and if the lock is a row of
     the database.
 

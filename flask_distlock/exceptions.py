@@ -24,8 +24,8 @@ class LockAnswer(HTTPException):
     answer: Answer
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        # Without this, Werkzeug would make a response, and Flask another one from that. In a rush they would
-        # be a good part of the cost of a refusal.
+        # Without this method, Werkzeug would make a response, and Flask another one from it. If many requests
+        # are refused, the two would be a good part of the cost.
         rendered = render(self.answer, _accept(environ))
         body = rendered.body.encode()
         headers = [*rendered.headers.items(), ("Content-Length", str(len(body)))]
@@ -34,7 +34,7 @@ class LockAnswer(HTTPException):
 
     @property
     def response(self) -> Response | None:
-        """The complete response. Flask-RESTful builds its own for any exception that has none."""
+        """The complete response, because Flask-RESTful makes its own without it. None outside a request."""
         if not has_request_context():
             return None
         rendered = render(self.answer, request.headers.get("Accept", ""))
@@ -58,7 +58,7 @@ class LockAnswer(HTTPException):
         return list(render(self.answer, _accept(environ)).headers.items())
 
 
-#: The headers that a library has to copy if it makes the response itself.
+#: The headers that a library such as flask-smorest has to copy if it makes the response itself.
 _KEPT = ("Retry-After", "Cache-Control")
 
 
@@ -68,7 +68,7 @@ class _Data(dict[str, Any]):
     def __init__(self, exception: LockAnswer) -> None:
         members = exception.answer.problem()
         super().__init__(members, message=exception.answer.detail)
-        # Libraries ask for these keys by name. They must not appear in the body.
+        # Libraries ask for these keys by name. The keys must not appear in the body.
         headers = {key: value for key, value in exception.get_headers() if key in _KEPT}
         self._unseen = {"headers": headers, "errors": members}
 
@@ -90,7 +90,7 @@ def exception_for(
     answer = answered(
         error,
         where,
-        # An app without DistLock lacks this key, and still has to report the error that says so.
+        # An app without DistLock lacks this key, and still has to report the error that DistLock is missing.
         contended_status=app.config.get("DISTLOCK_CONTENDED_STATUS", 423),
         debug=app.debug,
         responds=responds,
@@ -104,7 +104,7 @@ def exception_for(
 
 
 def answer_lock_errors(app: Flask) -> None:
-    """Register handlers for lock errors that a view raises, unless the site has its own."""
+    """Register error handlers for lock errors, unless the site has its own."""
     handlers = error_handlers_of(app)
     for error in ANSWERED:
         if not any(issubclass(base, LockError) and base in handlers for base in error.__mro__):

@@ -1,4 +1,4 @@
-"""The extension `DistLock`. Apps keep all state, so one `DistLock` may serve several apps."""
+"""The extension `DistLock`. Each app keeps its own `State`, so one `DistLock` may serve several apps."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ _DEFAULTS = DEFAULTS | {
 
 
 class DistLock(DefaultAlias):
-    """The locks of Flask apps. Its methods need an app context, and use the locks of the current app.
+    """The locks of Flask apps.
+
+    Its methods use the locks of the current app, and need an app context. `init_app` and `check` need none.
 
     *app*: the app to serve; None: call `init_app` later, for one app or several.
     *user*: called without arguments in a request, for ``<user.pk>`` in names; returns the user's key, None
@@ -78,9 +80,9 @@ class DistLock(DefaultAlias):
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        """Serve *app*. Does not connect.
+        """Set up the locks and the command ``flask distlock`` of *app*. No connection is opened.
 
-        Raises `ConfigurationError` if it is served already, for settings that can't work, and for apps of
+        Raises `ConfigurationError` if *app* was set up before, for settings that can't work, and for apps of
         other frameworks, such as Quart.
         """
         if not isinstance(app, Flask):
@@ -108,17 +110,18 @@ class DistLock(DefaultAlias):
         app.extensions[KEY] = state
         state.look_out(app)
         enclose(app, state.watch)
-        # Run this hook first: an earlier hook might answer, and hide a mistake in the configuration.
+        # This hook has to run first: an earlier hook might answer, and hide a mistake in the configuration.
         run_first(app, partial(_begin_request, app, state))
-        # Run this after all hooks, because a hook may replace the view, even at the first request.
+        # Check the view at dispatch_request(): Flask calls it after all hooks that may replace the view.
         put_around(app, "dispatch_request", partial(_watched, app, state))
         app.cli.add_command(commands)
 
     def check(self, app: Flask) -> None:
-        """Check guards and rules now, as the first request does otherwise.
+        """Check guards, rules and settings now, before the first request does.
 
-        Call it when all routes are registered. It also checks a lock directory, but asks no server. Raises
-        `ConfigurationError`, for example if a guard is in the wrong place or a rule's route is unknown.
+        Call it when all routes are registered. It asks no server, but looks whether a lock directory can be
+        used. Raises `ConfigurationError`, for example if a guard is in the wrong place or a rule's route is
+        unknown.
         """
         with app.app_context():
             _check(app, current_state())
@@ -129,25 +132,29 @@ class DistLock(DefaultAlias):
                     settings.refuse_unusable()
 
     def __getitem__(self, alias: str) -> Locks:
-        """Return the current app's client of *alias*. Does not connect. Raises `ConfigurationError`."""
+        """Return the current app's client of *alias*, without connecting.
+
+        Raises `ConfigurationError` if there is no such alias, or no app context.
+        """
         state = current_state()
         guards, settings = state.clients[alias], state.clients.settings(alias)
         state.watch(current_app)
         if settings.row_is_lock:
-            # The lock ends with the block's transaction, so it can't outlive the block.
+            # None: this lock ends with the transaction of its block, so no request has to keep it.
             return row_client(guards, lambda: state.transactions(BLOCK, False, None), bind_of(settings.fence))
         return Locks(SessionAcquirer(guards.acquirer, state), guards.timeout)
 
     @takes(LockOptions)
     def lock(self, *names: str, on_push: bool = False, **options: Unpack[LockOptions]) -> Lock:
-        """Return a lock of the default alias. ``locks["other"].lock(…)`` is one of another alias.
+        """Return a lock of the default alias, for views, commands and tasks.
 
-        Use it in views, commands and tasks.
+        ``locks["other"].lock(…)`` returns a lock of another alias.
 
         *names*, *timeout*, *ttl*, *max_hold*, *on_push*, *on_release_requested*:
         as for `distlock.Locks.lock`, which also lists the errors.
 
-        Raises `ConfigurationError` if ``db.session`` has changed or locked something before.
+        Raises `ConfigurationError` outside an app context. Entering the lock raises it, too, if the open
+        transaction of ``db.session`` has changed or locked something, or was begun by ``begin()``.
 
         Example::
 
@@ -174,7 +181,7 @@ class DistLock(DefaultAlias):
     distributed_lock = staticmethod(distributed_lock)
 
     def close(self) -> None:
-        """Close the clients of the current app. The next use of an alias opens it again."""
+        """Close the clients of the current app. The next use of an alias makes a new client."""
         current_state().clients.reset()
 
 
@@ -188,7 +195,8 @@ def _read(app: Flask) -> Mapping[str, AliasSettings]:
 def _redis_of(app: Flask, alias: str) -> Any:
     """Return the redis-py client with which the only cache of *app* writes.
 
-    Raises `ConfigurationError` if the app has no cache on Redis, or several caches.
+    *alias*: the part of LOCATION after ``cache:``. Raises `ConfigurationError` if it is not "default", or if
+    the app has no cache on Redis, or several caches.
     """
     if alias != "default":
         raise ConfigurationError(f"Flask-Caching has no aliases such as {alias!r}: write 'cache:default'.")
@@ -225,8 +233,9 @@ def _make(app: Flask, settings: AliasSettings) -> Locks:
 
 
 def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
-    """Return the views of *app*, wrapped in the locks of rules and of base classes.
+    """Return the views of *app* by endpoint, wrapped in the locks of rules and of base classes.
 
+    Logs a warning for each lock that requests may bypass, and each name that different values may share.
     Raises `ConfigurationError` for guards, rules and settings that can't work.
     """
     for problem in misspelled(app.config):
@@ -260,7 +269,7 @@ def _begin_request(app: Flask, state: State) -> None:
 
 def _begin_serving(app: Flask, state: State) -> None:
     """Check *app* at its first request, and put the locks of rules and base classes around its views."""
-    # `checked` is not set if this raises, so every request of a wrong configuration fails.
+    # If this raises, `checked` stays False, so that the next request checks the app and fails, too.
     try:
         views = _check(app, state)
     except ConfigurationError as error:
@@ -278,7 +287,11 @@ def _begin_serving(app: Flask, state: State) -> None:
 
 
 def _watched(app: Flask, state: State, dispatch: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that checks the view of the request, and then calls *dispatch*, which runs it."""
+    """Return *dispatch*, which runs the view of a request, with two steps before.
+
+    The first one refuses a view that has lost the locks around it; the second one notes which transaction was
+    open before the view.
+    """
 
     def dispatch_request(*args: Any) -> Any:
         if state.ruled:

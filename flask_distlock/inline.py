@@ -11,18 +11,18 @@ from distlock.grants.grant import Grant
 
 
 class FencedMixin:
-    """Mixin for models whose rows have the fence of the latest grant that has written them."""
+    """Mixin for models whose rows have the fence of the latest grant that `fenced_update` wrote them with."""
 
     fence_epoch: Mapped[int] = mapped_column(default=0, server_default="0")
     fence: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
 
 
 def fenced_update(model: type[FencedMixin], grant: Grant, name: str | None = None) -> Update:
-    """Return an UPDATE of the rows of *model* that no later grant than *grant* has written.
+    """Return an UPDATE of those rows of *model* that no later grant than *grant* has written.
 
-    ``fenced_update(Product, grant).where(Product.id == 1, Product.stock >= 2).values(stock=…)``. The
-    ``rowcount`` of its result is the number of rows. *name*: the name whose fence is compared, if the grant
-    has several.
+    Add conditions and values: ``fenced_update(Product, grant).where(Product.id == 1).values(stock=3)``. The
+    ``rowcount`` of the result is 0 if a later grant has written the row. *name*: the name whose fence is
+    compared; None: the only name of the grant.
     """
     fence = grant.fence if name is None else grant.fences[name]
     table: Any = model

@@ -50,12 +50,13 @@ def locks_blueprint(
     False to answer 403, or a response, such as a redirect to the login. None: `ConfigurationError`.
     *may_break*: the same for requests that break a lock or request its release, after *allowed*; None:
     *allowed* is enough.
-    *user*: called without arguments when a lock is broken or its release requested, returns the name for the
-    log; None: what the server knows of the user, or else the address.
+    *user*: called without arguments when a lock is broken or its release requested, returns the name of the
+    user for the log; None: ``REMOTE_USER`` or the name from basic authentication, else the client's address.
     *name*: the blueprint's name, for ``url_for``.
     *url_prefix*: the prefix of the pages' URLs.
 
-    Raises `ConfigurationError` without *allowed*, and for arguments that can't be called.
+    Raises `ConfigurationError` without *allowed*, and if *allowed* or *may_break* is async or can't be
+    called.
 
     Example::
 
@@ -162,7 +163,7 @@ _at = _Addresses()
 
 
 def _page(title: str, page: str, shown: pages.Context, **context: object) -> str:
-    """Render *shown* with *page*, inside the frame of all pages. An *alias* adds a link to its locks."""
+    """Render *shown* with *page*, inside the frame of all pages. *context*: the variables of the frame."""
     content = flask.render_template_string((pages.TEMPLATES / page).read_text("utf-8"), **shown)
     return flask.render_template("distlock/page.html", title=title, content=content, **context)
 
@@ -174,9 +175,9 @@ def _question(shown: pages.Context, alias: str, name: str, hold: str, kind: Kind
 
 
 def _hidden(alias: str, name: str, kind: Kind) -> list[tuple[str, str]]:
-    """Return the fields of a form about one lock."""
+    """Return the hidden fields of a form about one lock."""
     fields = [("alias", alias), ("name", name), ("kind", kind)]
-    # If the site has Flask-WTF, that refuses forms without its token.
+    # Flask-WTF, if the site has it, refuses forms without its token.
     token: Any = flask.current_app.jinja_env.globals.get("csrf_token")
     return fields if token is None else [*fields, ("csrf_token", token())]
 
@@ -186,7 +187,7 @@ def _unless_lock(kind: Kind) -> Kind | None:
 
 
 def _client(alias: str) -> Callable[[], Locks]:
-    """Return a function that returns the client of *alias*. Answers 404 for an unknown one."""
+    """Return a function that returns the client of *alias*. Answers 404 if there is no such alias."""
     clients = current_state().clients
     if alias not in clients.aliases():
         flask.abort(404, description=f"DISTLOCK has no alias {alias!r}.")
@@ -194,7 +195,7 @@ def _client(alias: str) -> Callable[[], Locks]:
 
 
 def _named() -> tuple[str, str, Kind]:
-    """Return the alias, the name and the kind of the lock of the request. Answers 404 if one is wrong."""
+    """Return the alias, name and kind of the request's lock. Answers 404 if one is missing or wrong."""
     alias, name = flask.request.values.get("alias"), flask.request.values.get("name")
     if not alias or not name or not is_kind(kind := flask.request.values.get("kind", LOCK)):
         flask.abort(404, description="There is no such lock.")
@@ -232,7 +233,10 @@ def refuse_unfit(word: str, access: object) -> None:
 
 
 def check_access(word: str, access: Access) -> flask.Response | None:
-    """Return the response to a request that *access* does not let in, or None if it does."""
+    """Return None if *access* lets the request in, else the response that *access* returns.
+
+    Answers 403 if *access* returns False or None, and raises `ConfigurationError` for any other value.
+    """
     said = access()
     if said is True:
         return None
@@ -250,8 +254,8 @@ def check_access(word: str, access: Access) -> flask.Response | None:
 def refuse_foreign() -> None:
     """Answer 403 unless the request comes from a page of this same site.
 
-    Browsers send this in headers that a page of another site can't change. So neither a token nor a session
-    is needed.
+    Browsers say in headers from which site a request comes, and a page of another site can't change them. So
+    neither a token nor a session is needed.
     """
     site, origin = flask.request.headers.get("Sec-Fetch-Site"), flask.request.headers.get("Origin")
     if site is not None:

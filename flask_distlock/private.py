@@ -1,6 +1,6 @@
 """All uses of names that Flask, Werkzeug, SQLAlchemy and libraries beside them may change.
 
-Some are documented as internal. Each function has a test that says where to look when it fails.
+Some of these names are internal. Each function has a test, which fails and names this file after a change.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: The names of a `flask.views.MethodView` that answer requests.
+#: The names of the methods of a `flask.views.MethodView` that answer requests, such as "get".
 METHOD_NAMES: frozenset[str] = frozenset(http_method_funcs)
 
 _SAVEPOINTS = {"savepoint", "rollback_to_savepoint", "release_savepoint"}
@@ -32,7 +32,7 @@ def views_of(app: Flask) -> dict[str, Callable[..., Any]]:
 
 
 def run_first(app: Flask, hook: Callable[[], None]) -> None:
-    """Run *hook* before the hooks that `Flask.before_request` has registered."""
+    """Make *hook* the first of the ``before_request`` hooks of *app*."""
     app.before_request_funcs.setdefault(None, []).insert(0, hook)
 
 
@@ -76,7 +76,7 @@ def answers_options(route: Route) -> bool:
 
 
 def converters_of(route: Route) -> Mapping[str, BaseConverter]:
-    """Return the converters of *route*'s arguments, by name; empty if Werkzeug does not have them."""
+    """Return the converters of *route*'s arguments, by name; empty if Werkzeug keeps them elsewhere."""
     converters: Mapping[str, BaseConverter] = getattr(route, "_converters", {})
     return converters
 
@@ -88,7 +88,7 @@ def converts(converter: BaseConverter) -> bool:
 
 def runs_on_close(response: Response) -> bool:
     """Return whether *response* has callbacks of `Response.call_on_close`."""
-    # Werkzeug keeps the close() of iterators in the same list.
+    # Werkzeug keeps the close() of the content's iterators in the same list.
     for callback in getattr(response, "_on_close", ()):
         if not hasattr(getattr(callback, "__self__", None), "__next__"):
             return True

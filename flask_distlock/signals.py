@@ -1,10 +1,11 @@
-"""Signals about locks. Their sender is the app. If a receiver raises, the exception is logged and ignored.
+"""Signals about locks. Their sender is the app.
 
-The first four are about guards: decorators and rules. Their receivers get ``where``, the module and name of
-the guarded function or the rule; ``alias``, the lock service; and ``names``, the names to lock.
+The first four are about guards, which are decorators and rules. Their receivers run in the guard's thread, so
+they should return soon; those of ``lock_acquired`` run while the lock is held. They get ``where``, which is
+the module and name of the guarded function, or "the rule for …"; ``alias``, the lock service; and ``names``,
+the names to lock.
 
-Receivers are plain functions and run in the guard's thread. They should return soon: those of
-``lock_acquired`` run while the lock is held.
+Receivers are plain functions. If one raises, the exception is logged and ignored.
 """
 
 from __future__ import annotations
@@ -37,18 +38,19 @@ class LockSignal(NamedSignal):
 #: The lock was acquired. Also sends ``grant``, and ``waited``, seconds.
 lock_acquired = LockSignal("lock-acquired")
 
-#: The lock is taken, and the guard waits for it. Also sends ``holder``, a `distlock.operate.Party`, or None:
-#: what is known without asking the lock service. Not sent if the lock is a row of the database.
+#: The lock is taken, and the guard waits for it. Also sends ``holder``, a `distlock.operate.Party`, or None
+#: if this process does not know the holder. Not sent if the lock is a row of the database.
 lock_contended = LockSignal("lock-contended")
 
 #: The lock was not acquired. Also sends ``error``, a `LockError` that says why, and ``waited``, seconds.
 lock_refused = LockSignal("lock-refused")
 
-#: The lock was released, after COMMIT or ROLLBACK. Also sends ``grant``, and ``held``, seconds.
+#: The lock was released after COMMIT or ROLLBACK, or was lost before. Also sends ``grant``, and ``held``,
+#: seconds.
 lock_released = LockSignal("lock-released")
 
 #: A held lock was lost, a guard's or any other. Sends ``alias``, ``names``, ``grant``, and ``why``, as text.
-#: Sent as soon as the loss is known, from another thread.
+#: Sent as soon as the loss is known, mostly from a thread of its own.
 lock_lost = LockSignal("lock-lost")
 
 #: The release of a held lock was requested, a guard's or any other: see `distlock.Locks.request_release`.
