@@ -63,7 +63,7 @@ class GuardedCall:
     is_view: bool
     #: Calls the function.
     work: Callable[[], Any]
-    #: The calls of the guards above this one in its stack.
+    #: The guards above this one in its stack, which leave their locks to it.
     uppers: Sequence[UpperGuard]
     #: Decides whether the call is skipped; None: it never is.
     attempt: SkippableCall | None
@@ -77,7 +77,7 @@ class GuardedCall:
     options: guard.Options = field(init=False)
     #: The call's seat in a batch; None: it never shares its transaction.
     seat: BatchSeat | None = field(default=None, init=False)
-    #: An exception of the view that is no error, such as a redirect.
+    #: The exception that the view has raised instead of returning a response, such as a redirect, or None.
     raised: HTTPException | None = field(default=None, init=False)
 
     def begin(self, args: Args, kwargs: Kwargs) -> None:
@@ -126,13 +126,13 @@ class GuardedCall:
         }
 
     def is_left_to_below(self) -> bool:
-        """Tell whether the guard below takes the lock of this one, with which it forms a stack."""
+        """Return whether this guard leaves its lock to the guard below: see `distlock.web.stack`."""
         terms = current_state().clients.terms
         return guard.leaves_to_below(self.guarded, self.names, self.transactions, self.uppers, terms)
 
     @contextmanager
     def stacked(self) -> Iterator[None]:
-        """Leave the lock to the guard below, which the block calls."""
+        """Leave the lock to the guard below. The block has to call that guard."""
         with stacked(self.guarded, self.names, self.terms, self.options["observer"], self.uppers):
             if (required := required_lock.get()) is not None:
                 required.pass_by(self.guarded)
@@ -142,7 +142,7 @@ class GuardedCall:
         """Check the *result* of the function while the lock is held, and return it."""
         where = self.guarded.where
         refuse_coroutine(where, result)
-        # If a request keeps the lock, `ServedRequest` handles streams at its end.
+        # If a request keeps the lock, `whole_request` looks for streams at the end of the request.
         if self.is_view and (self.seat is not None or self.served is None) and _streams(result):
             if self.seat is not None:
                 raise no_stream(where)
@@ -151,16 +151,17 @@ class GuardedCall:
         return result
 
     def finish_raised(self, error: HTTPException) -> None:
-        """Do as `finish`, for a view that has raised its response, as ``abort(redirect(...))`` does.
+        """Do as `finish`, for a view that raised its response, as ``abort(redirect(...))`` does.
 
-        Raises *error* if its status is an error, which rolls the view's changes back.
+        Keeps *error* in `raised`, which is raised after COMMIT. Raises *error* at once, which rolls the
+        changes back, if its status is 400 or more, or if the function is no view.
         """
         if not self.is_view or status_of(error) >= 400:
             raise error
         self.raised = self.finish(error)
 
     def refused(self, error: LockError) -> None:
-        """Raise *error*, or the view's answer to it, unless *error* only skips the call."""
+        """Raise *error*, or the view's answer to it. Return if the call is skipped because of *error*."""
         if self.attempt is not None and self.attempt.is_skipped(error):
             return
         guarded = self.guarded
@@ -196,7 +197,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
         return this.refused(error)
     finally:
         if this.seat is not None:
-            # The call may have been interrupted before its part began.
+            # Let the batch go on even if the call was interrupted before its part of the batch began.
             this.seat.end()
     if this.raised is not None:
         raise this.raised
@@ -231,7 +232,10 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
 
 def _called(guarded: Guarded, args: Args, kwargs: Kwargs) -> GuardedCall | None:
-    """Return the call that *guarded* has to lock, or None if it does not lock this call of a view."""
+    """Return the call that *guarded* has to lock, or None if it does not lock this call of a view.
+
+    Raises `ConfigurationError` if the guard can't work as it stands.
+    """
     locked = locked_as_view(guarded, args, kwargs)
     options, attempt = guarded.options, None
     work: Callable[[], Any] = functools.partial(guarded.function, *args, **kwargs)
@@ -244,7 +248,8 @@ def _called(guarded: Guarded, args: Args, kwargs: Kwargs) -> GuardedCall | None:
         refuse_unlocked(guarded)
         return None
     if locked is None:
-        # If the route has no arguments, the call could also be that of a guarded helper.
+        # A call with the arguments of the route is a call of the view. Without arguments, it may be a call of
+        # a guarded helper.
         if kwargs and has_request_context() and kwargs == request.view_args and request.endpoint is not None:
             refuse_hidden(guarded, views_of(current_app).get(request.endpoint) or guarded.function)
         guarded.refuse_methods()
@@ -266,7 +271,7 @@ def _names_of_function(guarded: Guarded, args: Args, kwargs: Kwargs, maximum: in
 
 
 def _streams(result: Any) -> bool:
-    """Return whether code of the site makes the content of *result* later."""
+    """Return whether code of the site makes the content of *result*, a view's response, after its return."""
     content = result[0] if isinstance(result, tuple) and result else result
     if isinstance(content, Iterator):
         return True

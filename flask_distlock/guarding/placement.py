@@ -25,8 +25,8 @@ from flask_distlock import private
 def guards_at(view: Callable[..., Any], method: str) -> Iterator[tuple[Guarded, Methods | None]]:
     """Yield the guards that a request with *method* to *view* passes, the outermost first.
 
-    Each comes with the HTTP methods that it locks; None: all. Guards on the class, and on the method that
-    answers, are included.
+    Each comes with the HTTP methods that it locks; None: all. The guards on the class of *view*, and on its
+    method that answers, are included.
     """
     cls = class_of(view)
     for guarded in guards_of(view):
@@ -46,7 +46,7 @@ def is_locked(view: Callable[..., Any], method: str) -> bool:
 
 
 def class_of(view: Callable[..., Any]) -> type[View] | None:
-    """Return the class whose ``as_view()`` made *view*."""
+    """Return the class whose ``as_view()`` made *view*; None: a function is the view."""
     cls = getattr(view, "view_class", None)
     return cls if isinstance(cls, type) and issubclass(cls, View) else None
 
@@ -54,8 +54,9 @@ def class_of(view: Callable[..., Any]) -> type[View] | None:
 def usual_methods_of(cls: type[View]) -> Methods:
     """Return the HTTP methods that a guard on all of *cls* locks if it names none.
 
-    Of a `MethodView` these are all but GET, and HEAD if ``get`` answers it. A ``dispatch_request`` of the
-    site may do anything with HEAD, so HEAD is locked. The automatic OPTIONS of Flask runs no view.
+    They are all except GET, and in a `MethodView` except HEAD if ``get`` answers it. A ``dispatch_request``
+    that the site has written may do anything for HEAD, so HEAD is locked there. Flask answers OPTIONS itself,
+    without the view.
     """
     if decides_itself(cls):
         return ALL_BUT_GET
@@ -64,7 +65,7 @@ def usual_methods_of(cls: type[View]) -> Methods:
 
 
 def decides_itself(cls: type[View]) -> bool:
-    """Return whether the site's own ``dispatch_request`` chooses the method that answers a request."""
+    """Return whether *cls* has a ``dispatch_request`` of the site, which may answer requests in any way."""
     return not issubclass(cls, MethodView) or not all(map(_is_flasks, chain(cls.dispatch_request)))
 
 
@@ -75,10 +76,10 @@ def _is_flasks(function: Callable[..., Any]) -> bool:
 
 
 def inherited_at(cls: type[View], method: str) -> Iterator[tuple[str, Guarded, Methods]]:
-    """Yield the guards on base methods that *cls* overrides, for requests with *method*.
+    """Yield the guards on base methods that *cls* overrides without a guard, for requests with *method*.
 
-    Each comes with the name of the method, and the HTTP methods that it locks. An override without a guard
-    of its own is still to be locked.
+    The override still has to be locked. Each guard comes with the name of the overridden method, and the HTTP
+    methods that the guard locks.
     """
     names: dict[str, Methods] = {"dispatch_request": usual_methods_of(cls)}
     if issubclass(cls, MethodView):
@@ -91,16 +92,16 @@ def inherited_at(cls: type[View], method: str) -> Iterator[tuple[str, Guarded, M
 
 
 def locked_as_view(guarded: Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool | None:
-    """Return whether *guarded* locks this call of the request's view; None: it is another call.
+    """Return whether *guarded* locks this call of the request's view; None: this is no call of the view.
 
-    Helpers that a view calls are not the view, nor is a function below a decorator that hides it.
+    It may be a call of a helper, or of a view that a decorator without `functools.wraps` hides.
     """
     if not has_request_context() or request.endpoint is None:
         return None
     view = private.views_of(current_app).get(request.endpoint)
     locks = None if view is None else _known(guarded, view, request.method)
     if locks is None and view is not None and args and isinstance(args[0], View) and class_of(view) is None:
-        # A class with its own as_view() may make views that don't refer to it.
+        # A class with its own as_view() may make views that don't refer to the class.
         here = guarded in guards_of(type(args[0]).dispatch_request)
         locks = True if here and request.method in (guarded.methods or ALL_BUT_GET) else None
     if locks and guarded.when is not None:
@@ -112,7 +113,7 @@ def _known(guarded: Guarded, view: Callable[..., Any], method: str) -> bool | No
     """Return what `_locks` returns. Remember it for the usual methods, as long as *view* is in use."""
     try:
         known = guarded.locks_at.setdefault(view, {})
-    except TypeError:  # no weak reference to *view*
+    except TypeError:  # Python can't refer weakly to *view*.
         return _locks(guarded, view, method)
     if method not in known:
         if method.lower() not in private.METHOD_NAMES:
@@ -132,12 +133,12 @@ def _locks(guarded: Guarded, view: Callable[..., Any], method: str) -> bool | No
 
 
 def handler_of(cls: type[MethodView], method: str) -> Any:
-    """Return the method of *cls* that answers *method*."""
+    """Return the function of *cls* that answers the HTTP *method*, or None."""
     return getattr(cls, handler_name(cls, method), None)
 
 
 def handler_name(cls: type[MethodView], method: str) -> str:
-    """Return the name of the method of *cls* that answers *method*."""
+    """Return the name of the function of *cls* that answers the HTTP *method*."""
     # Flask answers HEAD by `get`, unless the class has `head`.
     return "get" if method == "HEAD" and getattr(cls, "head", None) is None else method.lower()
 
@@ -148,7 +149,8 @@ def _or_told(guarded: Guarded, methods: Methods | None) -> Methods | None:
 
 # -- the check at the first request ------------------------------------------------------------------------
 
-#: The functions that have a guard. A guard above ``@app.route`` itself may be gone when this is read.
+#: The functions that guards were put on. A guard above ``@app.route`` is found by its function alone, because
+#: no route refers to the guard.
 _guarded: WeakSet[Callable[..., Any]] = WeakSet()
 
 #: The attribute of a decorated class with its guard.
@@ -156,22 +158,23 @@ _CLASS_MARK = "__distlock_class__"
 
 
 def remember(function: Callable[..., Any]) -> None:
-    """Note that a guard is on *function*."""
+    """Note that a guard was put on *function*, and so on the functions that *function* wraps."""
     for one in chain(function):
         _guarded.add(one)
         _guarded.update(_hidden_in(one))
 
 
 def remember_class(cls: type[View], guarded: Guarded) -> None:
-    """Note that *guarded* is on *cls*."""
+    """Note that *guarded* was put on the class *cls*."""
     setattr(cls, _CLASS_MARK, guarded)
 
 
 def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list[Guarded]:
-    """Return the guards of *app*. *views*: its views, wrapped in those of rules.
+    """Return the guards that requests to *app* pass.
 
-    Raises `ConfigurationError` for a guard that requests don't reach, that never locks, or whose names can't
-    be filled in.
+    *views*: its views by endpoint, wrapped in the locks of rules and base classes. Raises
+    `ConfigurationError` for a guard that requests don't pass, that never locks, or whose names can't be
+    filled in.
     """
     _refuse_bypassed(app)
     locks: dict[Guarded, bool] = {}
@@ -185,7 +188,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
             for guarded, methods in guards_at(view, method):
                 refuse_skipping_view(guarded)
                 locked = methods is None or method in methods
-                # A guard that locks only HEAD, without naming it, is a mistake, too.
+                # A guard without methods= that locks only HEAD is a mistake, too.
                 meant = locked and (method != "HEAD" or guarded.options.methods is not None)
                 locks[guarded] = locks.get(guarded, False) or meant
                 last[guarded] = _never(guarded, methods, route)
@@ -229,7 +232,10 @@ def _refuse_overridden(cls: type[View]) -> None:
 
 
 def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
-    """Raise `ConfigurationError` if ``decorators`` of the view's class replace guards of a base."""
+    """Raise `ConfigurationError` if a guard in ``decorators`` should lock *method* of *view*, and does not.
+
+    Then the class has replaced the ``decorators`` of a base, or they were changed after ``as_view()``.
+    """
     cls = class_of(view)
     if cls is None or is_locked(view, method):
         return
@@ -264,7 +270,7 @@ def _refuse_generator(view: Callable[..., Any], method: str) -> None:
 
 def _hidden_in(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Yield the functions that a decorator without `functools.wraps` has replaced by *function*."""
-    # Other closures are not decorators, and may contain views that they only call.
+    # A closure that takes certain arguments is no decorator, and may contain views that it only calls.
     if hasattr(function, "__wrapped__") or not decorator.passes_on(function):
         return
     for inner in decorator.enclosed(function):
@@ -272,7 +278,7 @@ def _hidden_in(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
 
 def _exposed(view: Callable[..., Any]) -> Iterator[Guarded]:
-    """Yield the guards of *view* that get the route's arguments: no other decorator is above them."""
+    """Yield the guards of *view* that get the route's arguments unchanged: only guards are above them."""
     inner = yield from _outermost(view)
     cls = class_of(view)
     if cls is None or not private.is_made_by_as_view(inner):
@@ -284,7 +290,7 @@ def _exposed(view: Callable[..., Any]) -> Iterator[Guarded]:
 
 
 def _outermost(function: Callable[..., Any]) -> Generator[Guarded, None, Callable[..., Any]]:
-    """Yield the guards on *function* that have no other decorator above. Return the function below them."""
+    """Yield the guards on *function* that have only guards above. Return the function below them."""
     while (guards := guards_of(function)) and guards[0].wrapper is function:
         yield guards[0]
         function = function.__wrapped__  # type: ignore[attr-defined]
@@ -308,7 +314,10 @@ def _never(guarded: Guarded, methods: Methods | None, route: Route) -> str:
 
 
 def check_arguments(guarded: Guarded, route: Route) -> None:
-    """Raise `ConfigurationError` if the arguments of *route* can't fill in the names of *guarded*."""
+    """Raise `ConfigurationError` if the arguments of *route* can't fill in the names of *guarded*.
+
+    An argument is missing, or is text without a converter, so that one value could have several locks.
+    """
     arguments = route.arguments | set(route.defaults or ())
     for template, source in guarded.names.required():
         if source not in arguments:
@@ -331,7 +340,7 @@ def check_arguments(guarded: Guarded, route: Route) -> None:
 
 
 def open_methods(app: Flask, views: Mapping[str, Callable[..., Any]]) -> Iterator[str]:
-    """Yield a warning if guards of *views* name methods, and others reach the same code without them.
+    """Yield a warning for each route whose guards name methods, if other methods reach its code unlocked.
 
     GET is left out, because by convention it only reads.
     """
@@ -342,7 +351,7 @@ def open_methods(app: Flask, views: Mapping[str, Callable[..., Any]]) -> Iterato
         around = [*guards_of(view), *(guards_of(cls.dispatch_request) if cls is not None else ())]
         guards = [guarded for guarded in around if guarded.options.mode != READ]
         named = [guarded for guarded in guards if isinstance(guarded.options.methods, frozenset)]
-        # If a guard or a rule names no methods, it locks all that may write.
+        # A guard that names no methods locks all methods that may write.
         if named and len(named) == len(guards):
             yield from _of_route(route, cls, named)
 

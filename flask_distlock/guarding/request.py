@@ -1,4 +1,4 @@
-"""Reads values for lock names from Flask requests, makes their observers, and requires locks of them."""
+"""What guards need of a Flask request: values for names, observers, and the lock that it has to pass."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ UserKey = Callable[[], object]
 class FlaskRequest:
     """A `distlock.web.names.request.Request`, and a `distlock.web.request_body.Body`.
 
-    The body is what the WSGI server gives, before Werkzeug has made a stream of it.
+    As a `Body` it has the stream of the WSGI server, which Werkzeug has not wrapped yet.
     """
 
     _request: Request
-    #: Returns the key for ``<user.pk>``; None: Flask-Login knows the user.
+    #: Returns the key for ``<user.pk>``; None: Flask-Login is asked.
     _user: UserKey | None = None
 
     @property
@@ -76,7 +76,7 @@ class FlaskRequest:
     @property
     def length(self) -> int | None:
         length = self._request.content_length
-        # Without a length, a body can be read only if the server marks its end.
+        # A request without a length has no body, unless the server marks the body's end.
         return 0 if length is None and not self._request.environ.get("wsgi.input_terminated") else length
 
     def unread(self) -> IO[bytes] | None:
@@ -104,7 +104,7 @@ def _flask_login() -> object:
 
 
 def status_of(result: Any) -> int:
-    """Return the HTTP status of *result*, the value of a view; 0 for a text that has no number.
+    """Return the HTTP status of *result*, the value of a view; 0 if the status is a text without a number.
 
     Raises `ValueError` for an invalid status, as Flask does.
     """
@@ -134,7 +134,7 @@ def observer_for(guarded: Guarded) -> Observer | None:
     """Return the observer of this call of *guarded*, or None if it needs none."""
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
     timed = app.config.get(SERVER_TIMING) and has_request_context()
-    # Few sites have receivers, so ask all signals for any receiver first, which is cheap.
+    # Few sites have receivers. So first ask, which is cheap, whether any signal has a receiver of any app.
     listened = any(map(_RECEIVERS, _SIGNALS)) and any(signal.has_receivers_for(app) for signal in _SIGNALS)
     if not timed and not listened:
         return None
@@ -151,14 +151,14 @@ def observer_for(guarded: Guarded) -> Observer | None:
 
 def stopwatches_of_request() -> Sequence[Stopwatch]:
     """Return and forget the stopwatches of the guards of the current request."""
-    # An app context that a script has pushed may serve many requests.
+    # Forget them, because an app context that a script has pushed may serve many requests.
     stopwatches: Sequence[Stopwatch] = g.pop(_STOPWATCHES, ())
     return stopwatches
 
 
 @dataclass(slots=True, eq=False)
 class Required:
-    """A guard that one request has to pass. *view*: the method that has to call it, for messages."""
+    """A guard that one request has to pass. *view*: the method that has to call *guarded*, for messages."""
 
     guarded: Guarded
     view: str

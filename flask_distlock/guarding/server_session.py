@@ -1,8 +1,8 @@
-"""Reads ``flask.session`` again under the lock, if a server-side interface such as Flask-Session has it.
+"""Reads ``flask.session`` again under the lock, if the server stores it, as with Flask-Session.
 
-Flask opens the session before the guard of the view waits, and other requests may change it meanwhile, unless
-it is in a cookie. So the guard opens it again once it has the lock. Flask saves it inside ``wsgi_app``, and a
-view keeps its lock until that returns.
+Flask opens the session before the guard of the view waits, and other requests may change the stored session
+meanwhile. So the guard opens it again under the lock. Flask saves the session inside ``wsgi_app``, and a view
+keeps its lock until ``wsgi_app`` returns.
 """
 
 from __future__ import annotations
@@ -18,12 +18,16 @@ from distlock.web.decorator import Guarded
 from distlock.web.sessions import REFRESH_SESSION, merge
 from distlock.web.stack import UpperGuard, serialises_session
 
-#: The attribute of a session with a copy of the data that it has loaded.
+#: The attribute of a session with a copy of the data that was loaded into it.
 _LOADED = "_distlock_loaded"
 
 
 def session_under(guarded: Guarded, uppers: Sequence[UpperGuard] = ()) -> ServerSession | None:
-    """Return the session that a view under *guarded* has to compare with its store, or None."""
+    """Return the server-side session that *guarded* has to read again under its lock, or None.
+
+    None: the setting switches this off, the session is in a cookie, or the lock does not keep the requests of
+    one session apart. *uppers*: the guards above *guarded* in its stack.
+    """
     app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]
     if not app.config[REFRESH_SESSION]:
         return None
@@ -34,7 +38,10 @@ def session_under(guarded: Guarded, uppers: Sequence[UpperGuard] = ()) -> Server
 
 
 def stamp_session(app: Flask) -> None:
-    """Keep a copy of the data that the session of the current request has loaded, before hooks change it."""
+    """Copy the loaded data of the current request's session, before hooks change them.
+
+    Does nothing for a session in a cookie.
+    """
     if not app.config[REFRESH_SESSION]:
         return
     loaded: Any = session._get_current_object()  # type: ignore[attr-defined]
@@ -56,12 +63,12 @@ class ServerSession:
         loaded = self._loaded
         fresh: Any = self._app.session_interface.open_session(self._app, request)
         if fresh is None or fresh.sid != loaded.sid:
-            # The session is new, or was deleted.
+            # The session was not stored yet, or was deleted from the store.
             return
         modified, accessed = loaded.modified, loaded.accessed
         before = getattr(loaded, _LOADED, None)
         if before is None:
-            # The session was opened outside a served request, so its data before any change is unknown.
+            # `stamp_session` has not run, as in test_request_context(): the data before changes are unknown.
             before = dict(fresh) if modified else dict(loaded)
         merge(cast(MutableMapping[str, Any], loaded), before, dict(fresh))
         loaded.modified, loaded.accessed = modified, accessed

@@ -1,6 +1,6 @@
-"""The state that the extension keeps for one app, and its ``db.session``, if it has one.
+"""The state that the extension keeps for one app, and how it finds the ``db.session`` of the app.
 
-Only code for apps that have a session imports `flask_distlock.sql`, which needs SQLAlchemy.
+This module imports `flask_distlock.sql` only for apps that have a session, because it needs SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ _served: WeakSet[Flask] = WeakSet()
 
 
 def detect_stale_writes(app: Flask | None = None) -> None:
-    """Turn the detector of stale writes on if the configuration of a served app wants it, else off.
+    """Turn the detector of stale writes on if the configuration of any served app wants it, else off.
 
-    All apps of the process share SQLAlchemy's events. *app*: an app that is served from now on. Raises
-    `ConfigurationError` for an unknown setting.
+    There is one detector, because all apps of the process share SQLAlchemy's events. *app*: an app that is
+    served from now on; None: the served apps stay the same. Raises `ConfigurationError` for an unknown
+    setting.
     """
     if app is not None:
         _mode_in(app)
@@ -63,7 +64,7 @@ def _mode_in(app: Flask) -> Mode:
 
 
 def _mode_here() -> Mode:
-    """Return how stale writes of the running code are reported."""
+    """Return how stale writes of the running code are reported: as the current app says, else by warnings."""
     return _mode_in(current_app) if has_app_context() else "warn"
 
 
@@ -80,7 +81,7 @@ class GuardTransactions(Transactions, Protocol):
         """See `distlock.web.guard.Keep`."""
 
     def leave(self, current: CurrentGrant, /, failed: bool) -> ExitStack | None:
-        """Do as `keep`, for a block that begins no transaction. *failed*: whether an exception ends it."""
+        """Do as `keep`, for a ``with`` block whose lock is no row. *failed*: whether an exception ends it."""
 
 
 @dataclass
@@ -93,7 +94,7 @@ class NoSession:
     result: object = field(default=None, init=False)
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        """Do nothing: no transaction is open."""
+        """Do nothing, because no transaction is open."""
 
     def begin(
         self, grant: Grant, fenced_in: str | None, left: Callable[[], float]
@@ -113,7 +114,7 @@ class NoSession:
         return request.keep(current, KeptLock(self.where))
 
     def leave(self, current: CurrentGrant, /, failed: bool) -> None:
-        """Do nothing: nothing outlives the block."""
+        """Do nothing, because the lock ends with the block."""
 
 
 def inside_guard() -> bool:
@@ -136,7 +137,7 @@ class State:
     transactions: Callable[[str, bool, ServedRequest | None], GuardTransactions] = field(
         default_factory=lambda: NoSession, init=False
     )
-    #: The known state of the app's ``db.session``; None if the app has none yet.
+    #: What is known of the app's ``db.session``; None: `watch` has not found one yet.
     sessions: Sessions | None = field(default=None, init=False)
     #: Whether the checks at the first request have passed.
     checked: bool = field(default=False, init=False)
@@ -145,13 +146,13 @@ class State:
     mutex: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     def look_out(self, app: Flask) -> None:
-        """Watch the app's session from the first app context that has one."""
-        # The session can't be used before.
+        """Look for the session at each app context of *app*, and note changes that the end of one drops."""
+        # No earlier event is needed: a session can be used only in an app context.
         appcontext_pushed.connect(self.watch, app)
         put_around(app, "do_teardown_appcontext", self._noting_dropped)
 
     def _noting_dropped(self, teardown: View) -> View:
-        """Wrap *teardown*, which ends an app context, to note changes that it drops under a guard."""
+        """Return *teardown*, which ends an app context, wrapped to note changes that it drops in a guard."""
 
         def do_teardown_appcontext(*args: Any) -> Any:
             sessions = self.sessions
@@ -167,11 +168,11 @@ class State:
         return do_teardown_appcontext
 
     def watch(self, app: Flask, **_: Any) -> None:
-        """Find the app's session, and listen to its events."""
-        # Don't use getattr(): Flask-SQLAlchemy-Lite has a property `session`, which would make one.
+        """Find the session of *app*, and listen to its events, unless that was done before."""
+        # Don't use getattr(): the property `session` of Flask-SQLAlchemy-Lite would make a session.
         session = getattr(app.extensions.get("sqlalchemy"), "__dict__", {}).get("session")
         if session is (None if self.sessions is None else self.sessions.session):
-            # The session has not changed. Tests may replace it at any time.
+            # It is the same session as before. A test may replace the session at any time.
             return
         orm = sys.modules.get("sqlalchemy.orm")
         if orm is None or not isinstance(session, orm.scoped_session):
@@ -188,7 +189,10 @@ class State:
     def in_batch(
         self, where: str, is_view: bool, fenced_in: str | None, seat: BatchSeat, most: int
     ) -> GuardTransactions:
-        """Make the transactions of a call in a batch. Raises `ConfigurationError` if the app can't batch."""
+        """Make the transactions of a call in a batch.
+
+        Raises `ConfigurationError` if the guard has no fence, or the app no session.
+        """
         if fenced_in is None or self.sessions is None:
             raise one_database(where, [])
         from flask_distlock.sql.batches import SessionBatchTransactions
@@ -197,7 +201,10 @@ class State:
 
 
 def current_state() -> State:
-    """Return the extension's state for the current app. Raises `ConfigurationError` if there is none."""
+    """Return the extension's state for the current app.
+
+    Raises `ConfigurationError` if there is no current app, or `DistLock` does not serve it.
+    """
     if not has_app_context():
         raise ConfigurationError(
             "There is no current Flask app, so the lock service is not known: write 'with "

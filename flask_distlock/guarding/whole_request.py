@@ -1,4 +1,4 @@
-"""Keeps the locks of a request's views until its end, after every hook and teardown.
+"""Keeps the locks of views until the end of their request, after every hook and teardown.
 
 This module also passes the current grants to the thread in which Flask runs an async view.
 """
@@ -48,16 +48,17 @@ logger = logging.getLogger("distlock")
 class KeptLock(Kept):
     """A lock that outlives the call of its guard.
 
-    A view's lock is kept until ``wsgi_app`` returns, and any other until COMMIT. Closing `rest` releases it.
+    A view's lock is kept until ``wsgi_app`` returns. The lock of another function or of a block, or a lock
+    that is a row, is kept until its transaction ends, at most until then. Closing `rest` releases the lock.
     """
 
-    #: The guarded function, for messages.
+    #: The guarded function or the block, for messages.
     where: str
     #: The ``db.session`` in which the call may have left a transaction open; None if it has used no session.
     session: Session | None = None
-    #: Ends the fencing, before the release. It is empty if the transactions pass no fence.
+    #: Ends the fencing when it is closed, before the release. It is empty if the transactions pass no fence.
     fencing: ExitStack = field(default_factory=ExitStack)
-    #: Whether the call has certainly left changes.
+    #: Whether the call has certainly left uncommitted changes.
     changed: bool = False
     #: Whether a transaction was committed during the call.
     committed_inside: bool = False
@@ -87,14 +88,17 @@ class KeptLock(Kept):
         self.transaction_ended()
 
     def transaction_ended(self) -> None:
-        """Release a lock that ends with its transaction, unless another call has entered it."""
+        """If the lock ends with a transaction that has ended, release it, unless a call has entered it."""
         is_open = self.session is not None and self.session.in_transaction()
         if self.until_transaction and not self.entered and not is_open:
             with self.rest:
                 self.fencing.close()
 
     def end(self) -> None:
-        """Roll back the open transaction and release the lock, at the end of the request."""
+        """At the end of the request, roll back the transaction that is still open, and release the lock.
+
+        The transaction of a test around the request is rolled back only if the call has left changes.
+        """
         self.at_end()
         with self.rest, self.fencing:
             try:
@@ -105,7 +109,7 @@ class KeptLock(Kept):
                 logger.exception("db.session could not be rolled back at the end of the request.")
 
     def problem(self) -> LockError | None:
-        """Return the error that replaces the response, or None if the call's work was committed."""
+        """Return the error that replaces the response if changes that the call left were not committed."""
         if not self.changed or self.committed:
             return None
         return self.refused or ConfigurationError(
@@ -118,7 +122,8 @@ class KeptLock(Kept):
 class ServedRequest(Keeping):
     """A request that is served in a ``with`` block.
 
-    It keeps the locks of its views until the end of the block. Its response waits until they are released.
+    It keeps the locks of its views until the end of the block. Its response waits until these locks are
+    released.
     """
 
     start_response: StartResponse
@@ -126,7 +131,7 @@ class ServedRequest(Keeping):
     locks: list[KeptLock] = field(default_factory=list, init=False)
     #: The response, if the request keeps locks.
     response: Response | None = field(default=None, init=False)
-    #: Whether a response with a status below 400 waits.
+    #: Whether the response that waits has a status below 400.
     successful: bool = field(default=False, init=False)
     #: Why the content of the response could not be made under the locks, or None.
     failure: Exception | None = field(default=None, init=False)
@@ -141,7 +146,8 @@ class ServedRequest(Keeping):
     def __enter__(self) -> Self:
         if (around := request_around.get()) is not None:
             self.around = around.open()
-        # ``with`` blocks around a request belong to a test, which may act as another user.
+        # ``with`` blocks around a request are those of a test. The request stands for another user, who does
+        # not hold their locks.
         self._before = request_around.set(self), blocks_around.set(())
         return self
 
@@ -157,7 +163,7 @@ class ServedRequest(Keeping):
                 ends.callback(lock.end)
 
     def keep(self, current: CurrentGrant, lock: KeptLock) -> ExitStack:
-        """Keep *lock*, of the grant *current*, until the request ends. Closing the result releases it."""
+        """Keep *lock*, of the grant *current*, until the request ends. Return the stack that releases it."""
         self.kept.append(replace(current, kept=lock))
         self.locks.append(lock)
         return lock.rest
@@ -179,7 +185,7 @@ class ServedRequest(Keeping):
     def start(
         self, status: str, headers: list[tuple[str, str]], exc_info: OptExcInfo | None = None, /
     ) -> Callable[[bytes], object]:
-        """Replace ``start_response``: wait if the request keeps locks, because it may still fail."""
+        """Replace ``start_response``. If the request keeps locks, wait, because it may still fail."""
         if not self.locks:
             return self.start_response(status, headers, exc_info)
         self._waiting = status, headers, exc_info
@@ -200,12 +206,15 @@ class ServedRequest(Keeping):
         return self.start_response(status, headers, exc_info)
 
     def buffered(self, content: Iterable[bytes]) -> Iterable[bytes]:
-        """Make all of *content* now, under the locks, within the ``max_hold`` of each. Sets `failure`."""
+        """Return all of *content*, made now, under the locks, within the ``max_hold`` of each.
+
+        If that fails, return no content, and set `failure`.
+        """
         close = getattr(content, "close", lambda: None)
         chunks = []
         now = clock.now()
         held = [one for one in self.kept if not one.grant.released]
-        # Grants of the dummy backend have no time of their own.
+        # Grants of the dummy backend don't know since when they are held.
         latest = min(((max(one.grant.since, 0.0) or now) + one.max_hold for one in held), default=math.inf)
         try:
             for chunk in content:
@@ -238,14 +247,21 @@ def served_request() -> ServedRequest | None:
 
 
 def enclose(app: Flask, watch: Callable[[Flask], None]) -> None:
-    """Let the requests of *app* keep the locks of their views until ``wsgi_app`` returns or raises."""
+    """Let the requests of *app* keep the locks of their views until ``wsgi_app`` returns or raises.
+
+    *watch*: finds the session of *app*. Async views get the current grants, and lock errors of hooks are
+    answered.
+    """
     app.wsgi_app = _Enclosing(app, app.wsgi_app, watch)  # type: ignore[method-assign]
     put_around(app, "process_response", lambda process: _answering(app, process))
     put_around(app, "async_to_sync", _passing_on)
 
 
 def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[[Response], Response]:
-    """Wrap *process*, which runs the hooks of a response, to answer lock errors that they raise."""
+    """Return *process*, which runs the hooks of a response, wrapped to answer lock errors of the hooks.
+
+    If the request keeps locks, it also notes the response and the stopwatches.
+    """
     #: The views about whose callbacks a warning was logged.
     options: set[str] = set()
 
@@ -256,7 +272,7 @@ def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[
             response = process(response)
         except ANSWERED as error:
             if not (isinstance(error, LockLost) and locks and all(lock.is_committed for lock in locks)):
-                # If this raised, Flask would run all hooks again.
+                # If the error left this function, Flask would run all hooks again.
                 return app.make_response(app.handle_user_exception(error))
             logger.error(
                 "A hook could not commit, because its lock was lost. What %s had committed stands, as does "
@@ -283,7 +299,7 @@ def _answering(app: Flask, process: Callable[[Response], Response]) -> Callable[
 
 
 def _passing_on(run: Callable[[Async], Callable[..., Any]]) -> Callable[[Async], Callable[..., Any]]:
-    """Wrap *run*, so that its coroutines have the current grants of the thread that waits for them."""
+    """Return *run* wrapped, so that its coroutines have the current grants of the thread that waits."""
 
     def async_to_sync(function: Async) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -316,7 +332,7 @@ class _Enclosing:
         content: Iterable[bytes] = ()
         problem: Exception | None = None
         if has_app_context():
-            # The request gets this context, as in tests, and pushes none of its own.
+            # The request gets this context, as in tests, and pushes none of its own that would call `watch`.
             self._watch(self._app)
         with ServedRequest(start_response) as request:
             try:
@@ -326,7 +342,7 @@ class _Enclosing:
                     content = self._streamed(content, request, response)
                     problem = request.failure
             except LockLost as error:
-                # A teardown has raised this: lock errors of hooks and views are answered already.
+                # A teardown has raised the error: lock errors of hooks and views are answered already.
                 if not request.locks:
                     raise
                 problem = error
@@ -352,7 +368,7 @@ class _Enclosing:
         self, content: Iterable[bytes], request: ServedRequest, response: Response
     ) -> Iterable[bytes]:
         """Return *content*. If it needs the request's context, make it now, under the locks; else warn."""
-        # Werkzeug also streams the responses to lock errors.
+        # For Werkzeug, the responses to lock errors are streamed, too. They need no warning.
         if not request.outlives_context and response.status_code < 400:
             warn_of_stream(request.locks[0].where, self._streams_told)
         return request.buffered(content) if request.outlives_context else content

@@ -1,4 +1,4 @@
-"""Wraps views in locks that they have no decorator for: those of rules, and those of base classes.
+"""Wraps views in the locks of rules, and in the locks of guards on base classes.
 
 A rule wraps the view function that is registered for its endpoint. A guard on a method of a base class also
 locks views of subclasses that override the method. If the route's arguments can fill in its names, it wraps
@@ -86,7 +86,10 @@ def _served(view: AnyView) -> object:
 
 
 def refuse_replaced(app: Flask, ruled: Mapping[str, AnyView], endpoint: str | None) -> None:
-    """Raise `ConfigurationError` if another view has replaced the view of *endpoint* in *ruled*."""
+    """Raise `ConfigurationError` if the view of *endpoint* was replaced by one without its locks.
+
+    *ruled*: the views that were wrapped in locks at the first request, by endpoint.
+    """
     ours = ruled.get(endpoint or "")
     if ours is None:
         return
@@ -104,7 +107,8 @@ def _ruled(view: AnyView, rule: Rule) -> AnyView:
     refuse_unguardable(view)
 
     def with_the_routes_arguments(**arguments: Any) -> Any:
-        # Names are bound by this signature: decorators of the view may change the route's arguments.
+        # Names are filled in from the arguments of this function, because decorators of the view may change
+        # the route's arguments.
         return view(**arguments)
 
     guarded = Guarded(with_the_routes_arguments, rule.options, methods=_usual(view), when=rule.when)
@@ -119,13 +123,13 @@ def _usual(view: AnyView) -> Methods:
 
 
 def _lock_own_views() -> None:
-    """Let guards in ``decorators`` also lock the views of classes that override ``as_view()``."""
+    """Let guards in ``decorators`` also lock views of classes whose own ``as_view()`` may ignore them."""
     for cls in _below(View):
         for options in filter(None, map(options_of, cls.decorators if has_own_as_view(cls) else ())):
             if all(one.options is not options for one in guards_of(cls.dispatch_request)):
                 guarded = Guarded(cls.dispatch_request, options)
                 guarded.where = f"{cls.__module__}.{cls.__qualname__}"
-                # Change the class itself, as a decorator above the class does.
+                # Change the class itself, so that views that exist already are locked, too.
                 cls.dispatch_request = wrap(cls.dispatch_request, guarded)  # type: ignore[method-assign]
 
 
@@ -161,7 +165,7 @@ def _around(view: AnyView, base: Guarded, methods: Methods, where: str) -> Guard
     def with_the_routes_arguments(**arguments: Any) -> Any:
         return current_app.ensure_sync(view)(**arguments)
 
-    # Bind names by the arguments of the route, not by the signature of the view.
+    # functools.wraps() shows the signature of the view, but names are filled in from the route's arguments.
     with_the_routes_arguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)]
     )
@@ -193,7 +197,7 @@ def _requiring(view: AnyView, base: Guarded, methods: Methods, where: str) -> An
             try:
                 result = current_app.ensure_sync(view)(**arguments)
             except HTTPException as error:
-                # Flask makes a response from it.
+                # Flask makes a response of the exception, which is a success if its status is below 400.
                 if status_of(error) < 400:
                     required.refuse()
                 raise
@@ -203,7 +207,7 @@ def _requiring(view: AnyView, base: Guarded, methods: Methods, where: str) -> An
                 return result
             finally:
                 if not required.passed and (sessions := current_state().sessions) is not None:
-                    # Otherwise a hook might commit the changes.
+                    # Without the rollback, a hook might commit the changes of the unlocked view.
                     sessions.roll_back()
 
     return wrapper
