@@ -27,7 +27,7 @@ from flask_distlock.sql.sessions import SessionTransactions
 
 @dataclass(slots=True)
 class _Carried:
-    """The state that the parts of a batch pass on."""
+    """What the members of a batch pass to each other."""
 
     connection: Connection
     transaction: RootTransaction
@@ -53,7 +53,7 @@ class SessionBatchTransactions(SessionTransactions):
         if isinstance(taken_along, Batch):
             yield from self._take_part(taken_along, grant)
         else:
-            # Begin a batch even for a single call, so that commit() in the view means the same.
+            # Begin a batch even for a single call, so that commit() in the view ends only a savepoint, too.
             assert fenced_in is not None
             yield from self._lead(grant, fenced_in, left)
 
@@ -99,7 +99,7 @@ class SessionBatchTransactions(SessionTransactions):
         problem: BaseException | None = None
         ended: list[BaseException] = []
         watch(connection, ended.append)
-        #: Whether the transaction can go on with the next part.
+        # Whether the transaction can go on with the next part.
         sound = False
         try:
             savepoint = connection.begin_nested()
@@ -127,7 +127,7 @@ class SessionBatchTransactions(SessionTransactions):
 
 def _check_deferred(connection: Connection) -> None:
     """Check deferred constraints now, so that only this request fails, not the whole batch."""
-    # These drivers send several statements in one message.
+    # These two drivers can send several statements in one message.
     at_once = connection.dialect.driver in {"psycopg", "psycopg2"}
     for statement in ["; ".join(CHECK_DEFERRED)] if at_once else CHECK_DEFERRED:
         connection.exec_driver_sql(statement)
@@ -158,7 +158,10 @@ def _watch_statements(connection: Connection) -> None:
 
 
 def _leave(stack: ExitStack) -> CleanUp:
-    """Return a function that ends *stack*, for the thread that uses the connection now."""
+    """Empty *stack*. Return a function that rolls its transaction back and closes the connection.
+
+    The thread that uses the connection now calls that function after its part.
+    """
     rest = stack.pop_all()
     return lambda: rest.__exit__(LockLost, LockLost("The batch was given up."), None)
 
@@ -179,14 +182,15 @@ def joined(connection: Connection) -> Iterator[None]:
 def let_join(session: scoped_session[Session], where: str) -> None:
     """Let the sessions that *session* makes obey `joined`. Raises `ConfigurationError` if they can't.
 
-    This changes their class, because ``db.session.remove()`` in a view makes another session.
+    Their class is changed, and not one session, because a view may get another session after
+    ``db.session.remove()``.
     """
     factory = session.session_factory
     if not isinstance(factory, sessionmaker):
         raise ConfigurationError(
             f"{where} has batch=, and db.session is not made by SQLAlchemy's sessionmaker: leave batch= out."
         )
-    # A sessionmaker makes a class of its own, so no other sessions change.
+    # A sessionmaker makes its own subclass, so the sessions of others don't change.
     cls: Any = factory.class_
     if hasattr(cls, _OURS):
         return

@@ -18,14 +18,15 @@ from flask_distlock.private import is_savepoint
 #: An execution option of statements that the guard itself sends: whether they may change rows.
 FENCE = "distlock_fence"
 
-# The modes of locks that readers take, the last one with SERIALIZABLE. They last until the transaction ends:
+# The modes of locks that readers take, the last one under SERIALIZABLE. They last until the transaction ends:
 # https://www.postgresql.org/docs/current/explicit-locking.html
 _READING = "('AccessShareLock', 'RowShareLock', 'SIReadLock')"
 
 # A transaction that changes rows has an xact id, and locks the table in a mode that readers don't take.
 # SELECT … FOR UPDATE and nextval() assign only the id; an UPDATE that matches no row takes only the lock.
 # The row counts include earlier transactions that the server has not added to its statistics yet: 0 rows is
-# certain, more are not. An ordinary write takes RowExclusiveLock.
+# certain, more are not. The sum is NULL if the server counts no rows, if a table is foreign, or if a lock is
+# stronger than the RowExclusiveLock of an ordinary write, as with TRUNCATE.
 _CHANGED = f"""
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL, count(*),
   CASE WHEN current_setting('track_counts')::bool AND bool_and(counts) IS NOT FALSE
@@ -47,7 +48,8 @@ WRITING = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE"})
 #: The command tag for a statement that locks a whole table.
 LOCKING = frozenset({"LOCK TABLE"})
 
-# pg_locks does not show whether an advisory lock belongs to the transaction or to the connection.
+# All advisory locks count, because pg_locks does not show whether one belongs to the transaction or to the
+# connection.
 _LOCKS = f"""
 SELECT pg_current_xact_id_if_assigned() IS NOT NULL OR EXISTS (
   SELECT FROM pg_catalog.pg_locks
@@ -71,7 +73,8 @@ class Seen(NamedTuple):
 def seen_at_begin(connection: Connection) -> Seen | None:
     """Return the state of *connection* at the beginning of its transaction, for `changed` to compare.
 
-    None: *connection* is in autocommit mode, or the database also counts other requests' changes.
+    None: *connection* is in autocommit mode, or a batch shares it, so that the database also counts the
+    changes of other requests.
     """
     # On a shared connection, `Changes` counts the statements of each request instead.
     if commits_by_itself(connection) or shared_connection.get() is connection:
@@ -153,8 +156,8 @@ def _more(before: Seen, now: Seen, explained: Set[str]) -> bool | None:
         return None
     if now.changes == before.changes:
         return True if now.rows is not None and before.rows is not None else None
-    # *explained* statements may have left the table locks. Without a row count, one of the locks is stronger
-    # than RowExclusiveLock, which only LOCK TABLE explains.
+    # Statements in *explained* may have left the table locks. Without a row count, one of the locks may be
+    # stronger than RowExclusiveLock, which only LOCK TABLE explains.
     return None if explained & (LOCKING if now.rows is None else WRITING) else True
 
 
@@ -172,7 +175,7 @@ class Work(NamedTuple):
     """The number of statements that were sent in a transaction."""
 
     all: int
-    #: The number of those that returned no rows, such as SET LOCAL.
+    #: The number of statements that returned no rows, such as SET LOCAL. Savepoints are not counted.
     acts: int
 
 
@@ -185,7 +188,7 @@ class _OpenTransaction:
 
     #: Its connections, each with the result of `seen_at_begin`.
     connections: dict[Connection, Seen | None] = field(default_factory=dict)
-    #: Whether changes were flushed to the database, so that the session itself looks clean.
+    #: Whether a statement has changed rows. After a flush the session itself looks clean.
     sent: bool = False
     #: The command tags of statements without changes whose table locks look like changes.
     quiet: set[str] = field(default_factory=set)
@@ -252,7 +255,7 @@ class Changes:
         if opened is None:
             return
         if FENCE in context.execution_options:
-            # Don't count the fence row as a change: let SQLite's count start here.
+            # The fence row is no change of the site, so SQLite's count starts anew after it.
             if context.execution_options[FENCE] and connection.dialect.name == "sqlite":
                 opened.connections[connection] = seen_at_begin(connection)
             return
@@ -279,7 +282,7 @@ class Changes:
 
 
 def joins(session: Session) -> bool:
-    """Return whether *session* joins a connection whose transaction other code has begun, as a test."""
+    """Return whether *session* joins a connection whose transaction other code, such as a test, has begun."""
     try:
         return isinstance(session.get_bind(), Connection)
     except UnboundExecutionError:

@@ -31,7 +31,7 @@ from flask_distlock.fence import fence_table
 from flask_distlock.private import is_last_at_commit, listeners_at_begin
 from flask_distlock.sql.changes import FENCE, commits_by_itself, joins
 
-#: The callbacks for the case that the database ends the transaction of a connection.
+#: The functions to call if the database itself ends the transaction of a connection: see `watch`.
 _watched: WeakKeyDictionary[Connection, list[Callable[[BaseException], None]]] = WeakKeyDictionary()
 #: The marks of open transactions that have passed the fence.
 _marks: WeakKeyDictionary[Connection, Mark] = WeakKeyDictionary()
@@ -49,7 +49,7 @@ def make_table(bind: str) -> str:
 def fenced(
     session: Session, engine: Engine, grant: Grant, left: Callable[[], float], bind: str = DEFAULT_BIND
 ) -> AbstractContextManager[object]:
-    """Begin the transaction of *session* on *engine* by passing the fence. Errors roll it back.
+    """Begin the transaction of *session* on *engine*, and pass the fence in it. Errors roll it back.
 
     *left*: returns the seconds left to wait for transactions of earlier grants. *bind*: the name of *engine*
     in the settings. Raises `LockLost`, `LockTimeout`.
@@ -105,13 +105,19 @@ def create_table(engine: Engine) -> str:
 
 
 def prune(engine: Engine, bind: str, days: float, dry_run: bool) -> int:
-    """See `distlock.fence.prune`. *bind*: the name of *engine* in the settings."""
+    """Delete old fence rows, and return how many: see `distlock.fence.prune.prune`.
+
+    *bind*: the name of *engine* in the settings.
+    """
     row = FenceConnection(engine)
     return prune_rows(partial(begun, engine, row), row, days, make_table(bind), dry_run)
 
 
 def examine(engine: Engine, bind: str, wanted: bool) -> Finding | None:
-    """See `distlock.fence.prune`. *bind*: the name of *engine* in the settings."""
+    """Return what is to be said of the fence table: see `distlock.fence.prune.examine_table`.
+
+    *bind*: the name of *engine* in the settings.
+    """
     row = FenceConnection(engine)
     line = "flask distlock prune" + ("" if bind == DEFAULT_BIND else f" --bind {bind}")
     return examine_table(partial(begun, engine, row), row, make_table(bind), line, wanted)
@@ -119,7 +125,7 @@ def examine(engine: Engine, bind: str, wanted: bool) -> Finding | None:
 
 @contextmanager
 def begun(engine: Engine, row: FenceConnection) -> Iterator[None]:
-    """Run the block in a new transaction on *engine*, as the open connection of *row*."""
+    """Run the block in a new transaction on *engine*, whose connection is `open` in *row*."""
     with engine.begin() as row.open:
         refuse_autocommit(row.open)
         yield
@@ -155,7 +161,8 @@ def set_mark(connection: Connection, mark: Mark) -> None:
 def _on_commit(connection: Connection) -> None:
     mark = _marks.pop(connection, None)
     if mark is not None:
-        # Later listeners may still send statements of the same transaction, so don't send COMMIT for them.
+        # A later listener may still send statements of the transaction. So send COMMIT with the look at the
+        # mark, in one message, only if there is none.
         last = is_last_at_commit(connection, _on_commit)
         at_once = last and commits_in_message(connection.connection.dbapi_connection)
         mark.look(partial(_send, connection), "COMMIT" if at_once else "")
@@ -171,6 +178,7 @@ def look_at_mark(connection: Connection) -> None:
     if mark is None:
         return
     mark.look(partial(_send, connection))
+    # If the look has removed the mark, set another one for the look before COMMIT.
     if not mark.stays:
         mark, statement = of_savepoint(mark.names)
         _send(connection, statement)
@@ -193,7 +201,7 @@ class FenceConnection:
     """
 
     def __init__(self, engine: Engine, session: Session | None = None) -> None:
-        # Copies of an engine with other options share its pool.
+        # The pool stands for the database, because copies of an engine with other options share it.
         self.database = engine.pool
         self.open: Connection | None = None
         self._engine = engine
@@ -224,8 +232,8 @@ class FenceConnection:
 
     @property
     def wants_mark(self) -> bool:
-        # Not where the session has joined a test's transaction, which it never ends; nor where a guard around
-        # this one has marked the transaction.
+        # A transaction of a test needs no mark, because the session that has joined it never ends it. If a
+        # guard around this one has marked the transaction, that mark is enough.
         joined = self._session is not None and joins(self._session)
         return not joined and self.open not in _marks
 
@@ -239,7 +247,7 @@ Left = Callable[[], float]
 
 @dataclass(slots=True, eq=False)
 class Fenced:
-    """A guard whose fence the transactions on *engine* have to pass."""
+    """The fence of one guard, which the transactions on `engine` have to pass."""
 
     engine: Engine
     grant: Grant
@@ -262,7 +270,7 @@ class Fences:
 
     def __init__(self, is_current: Callable[[Session], bool]) -> None:
         self._is_current = is_current
-        #: The fences of all guards that are running.
+        #: All fences that are in use, of any session.
         self.open: set[Fenced] = set()
         #: The fences of each session, the outermost first.
         self._of: WeakKeyDictionary[Session, tuple[Fenced, ...]] = WeakKeyDictionary()
@@ -278,7 +286,7 @@ class Fences:
 
     @contextmanager
     def passing(self, session: Session, fenced: Fenced) -> Iterator[None]:
-        """Let later transactions of *session* in the block pass *fenced*, too, as the first one has."""
+        """In the block, let later transactions of *session* pass *fenced*, which the open one has passed."""
         context = app_ctx._get_current_object()  # type: ignore[attr-defined]
         self._of[session] = self._in[context] = (*self.of(session), fenced)
         watch(session.connection(bind_arguments={"bind": fenced.engine}), fenced.end)
@@ -287,7 +295,7 @@ class Fences:
             with beginnable(session):
                 yield
         finally:
-            # Remove only this one: an outer guard goes on, and kept ones may end in any order.
+            # Remove only this fence: an outer guard goes on, and fences of kept locks may end in any order.
             rest = tuple(one for one in self._of.get(session, ()) if one is not fenced)
             self._of[session] = self._in[context] = rest
             self.open.discard(fenced)
@@ -305,11 +313,15 @@ class Fences:
             try:
                 fence_again(session, connection, fenced.grant, fenced.left)
             except (LockError, fenced_transaction.Again) as error:
-                # Don't raise before COMMIT: the view may only read, having committed all its changes.
+                # Don't raise before COMMIT: the view may have committed all its changes, and now only reads.
                 fenced.refused = error
 
     def refuse_commit(self, session: Session, has_changes: Callable[[Session], bool]) -> None:
-        """Raise if *session* is about to commit what a fence forbids."""
+        """Raise an error if *session*, which is about to commit, must not.
+
+        Raises `LockLost` if the transaction did not pass a fence, or a reader was overtaken, and
+        `ConfigurationError` for changes after the COMMIT that has unlocked a row.
+        """
         fences = self.of(session)
         for fenced in fences:
             if fenced.refused is not None:
@@ -318,7 +330,7 @@ class Fences:
                     f"A transaction under the lock {names} did not pass the fence: {fenced.refused}"
                 ) from fenced.refused
         self.look_again(session)
-        # Only the innermost guard counts: a guard inside the released lock has a lock of its own.
+        # Only the innermost guard counts: its lock protects the changes, even if an outer one was released.
         if fences and fences[-1].over and has_changes(session):
             names = ", ".join(map(repr, fences[-1].grant.names))
             raise ConfigurationError(
@@ -418,7 +430,7 @@ def transaction(
                 connection.open = None
 
     def check(_session: Session) -> None:
-        # The last moment before COMMIT: nothing is written if the lock was lost.
+        # This runs just before COMMIT, so an error here means that nothing is written.
         grant.check()
         if ended:
             raise RolledBack(grant.names) from ended[0]

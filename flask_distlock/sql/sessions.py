@@ -1,6 +1,7 @@
 """Follows the ``db.session`` of an app, and handles it under the locks of guards.
 
-A guard's session reads nothing from before the lock, and the lock is kept while the session may be committed.
+Under a guard's lock, a session reads again what it read before, and the lock is kept while the session may
+still be committed.
 """
 
 from __future__ import annotations
@@ -59,17 +60,17 @@ class Sessions:
             event.listen(self.session, name, getattr(self, name))
 
     def current(self) -> Session | None:
-        """Return the session of this app context, or None if it was not used yet."""
+        """Return the session of the current app context, or None if the context has not used it yet."""
         return self.session() if has_app_context() and self.session.registry.has() else None
 
     def roll_back(self) -> Session | None:
-        """Roll back the open transaction of this request's session. Return the session, or None."""
+        """Roll back the open transaction of the current session. Return the session, or None."""
         if (session := self.current()) is not None:
             session.rollback()
         return session
 
     def before_view(self, request: Request) -> None:
-        """Note which transaction is open when the view of *request* begins."""
+        """Note which transaction is open when the view of *request* begins, and what was sent in it."""
         transaction, done = None, NOTHING
         if self.session.registry.has() and (session := self.session()).in_transaction():
             transaction, done = session.get_transaction(), self.changes.work(session)
@@ -140,7 +141,7 @@ class Sessions:
             kept.committed = True
 
     def transaction_ended(self, session: Session, transaction: SessionTransaction) -> None:
-        """Release the locks that wait for the end of *transaction*, an outermost one of *session*."""
+        """Release the locks that *session* keeps until its transaction ends. A savepoint releases none."""
         if transaction.parent is None:
             for kept in tuple(self.kept.get(session, ())):
                 kept.transaction_ended()
@@ -149,13 +150,13 @@ class Sessions:
         return session is self.current()
 
 
-#: The attribute of ``db.session`` with its `Sessions`, which so last as long as it does.
+#: The attribute of ``db.session`` with its `Sessions`, which therefore live as long as ``db.session``.
 _SESSIONS = "distlock_sessions"
 _mutex = threading.Lock()
 
 
 def sessions_of(session: scoped_session[Session]) -> Sessions:
-    """Return the `Sessions` of *session*, which listens to it from now on."""
+    """Return the `Sessions` of *session*. The first call makes them, and has them listen to *session*."""
     with _mutex:
         found: Sessions | None = vars(session).get(_SESSIONS)
         if found is None:
@@ -170,8 +171,9 @@ def refuse_opened(
 ) -> None:
     """Raise `ConfigurationError` if the transaction of *session* must not be ended before the lock *names*.
 
-    *nested*: a guard is around *where*. *mine*: the statements that the calling code itself has sent there,
-    on which it may rely; None: only hooks have sent statements, for example to load the user.
+    *where*: the guard or block. *nested*: another guard is around it. *mine*: the statements that the calling
+    code itself has sent in the transaction, and may rely on; None: only hooks have sent statements, for
+    example to load the user.
     """
     shown = ", ".join(map(repr, names))
     if nested:
@@ -192,7 +194,7 @@ def refuse_opened(
             f"{shown}. They would be committed together. Call db.session.commit() or rollback() before."
         )
     if joins(session):
-        # The transaction does not end, so its locks stay.
+        # The guard does not end a transaction that a test has begun, so its locks stay.
         return
     locks = changes.holds_locks(session)
     if locks or (mine is not None and mine.acts):
@@ -230,9 +232,9 @@ class SessionTransactions:
     result: object = field(default=None, init=False)
     #: The session at the end of the call.
     _session: Session | None = field(default=None, init=False)
-    #: Ends the fencing, if that outlives the call.
+    #: Ends the fencing when it is closed; None: the fencing, if there is any, ends with the call.
     _open: ExitStack | None = field(default=None, init=False)
-    #: Whether the call has certainly left changes.
+    #: Whether the call has certainly left uncommitted changes.
     _changed: bool = field(default=False, init=False)
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
@@ -242,9 +244,9 @@ class SessionTransactions:
         if session.in_transaction():
             mine = None if self.is_view else sessions.done_by_view(session)
             refuse_opened(session, sessions.changes, self.where, names, nested, mine)
-            # Rows that were read before the lock may be stale once we have it. Reading them again is cheap.
+            # Rows that were read before the lock may be stale under the lock. Reading them again is cheap.
             if mine is not None and joins(session):
-                # A ROLLBACK would end the transaction of the test around it.
+                # A ROLLBACK would end the transaction of the test around the request.
                 session.expire_all()
             else:
                 session.rollback()
@@ -261,7 +263,7 @@ class SessionTransactions:
                 # The view itself commits, and `Sessions.before_commit` checks the lock.
                 yield False
                 session = self._session = self.sessions.current()
-                # A reader may commit nothing, but its response depends on the lock, too.
+                # Do so also if nothing will be committed: the response of a reader depends on the lock, too.
                 if fenced_in is not None and session is not None:
                     self._look_again(session)
                 if grant in self.sessions.dropped:
@@ -315,7 +317,10 @@ class SessionTransactions:
         return request.keep(current, kept)
 
     def _leave_to_request(self, session: Session) -> bool:
-        """Return whether a transaction stays open for the request's hooks. Roll back if the view failed."""
+        """Return whether a transaction stays open for the request's hooks. Roll back if the view failed.
+
+        Also note in `_changed` whether the view has left changes.
+        """
         if not self._refuses():
             self._changed = self.sessions.changes.of(session) is True
         elif not joins(session):
@@ -327,7 +332,7 @@ class SessionTransactions:
         engine = self.engine_of(fenced_in)
         session = self.sessions.session()
         stack.enter_context(fenced(session, engine, grant, left, fenced_in))
-        # These roll back transactions that are still open, because they lock the fence rows.
+        # At the end, roll back transactions that are still open, because they lock the fence rows.
         stack.callback(self.sessions.roll_back)
         stack.callback(session.rollback)
         stack.enter_context(self.sessions.fences.passing(session, Fenced(engine, grant, left)))
@@ -341,7 +346,7 @@ class SessionTransactions:
                 self.sessions.fences.refuse_ended(session)
 
     def _refuse_dropped(self) -> None:
-        """Raise `ConfigurationError` if the call, which has left an app context with changes, succeeds."""
+        """Raise `ConfigurationError` for changes that an app context has dropped, unless the view failed."""
         if not self._refuses():
             raise ConfigurationError(
                 f"{self.where} has left an app context, as at the end of 'with app.app_context():', with "
@@ -350,18 +355,21 @@ class SessionTransactions:
             )
 
     def _refuses(self) -> bool:
-        """Return whether the view's response is an error, so that its open changes are rolled back."""
+        """Return whether a view's response is an error, so that its open changes are rolled back."""
         return self.is_view and status_of(self.result) >= 400
 
     @contextmanager
     def ending_all(self, grant: Grant) -> Iterator[None]:
-        """Roll back after the block what it left open. Raises `ConfigurationError` for changes."""
+        """After the block, roll back the transaction that it left open.
+
+        Raises `ConfigurationError` if that loses changes, unless the view failed.
+        """
         try:
             yield
             if grant in self.sessions.dropped:
                 self._refuse_dropped()
-            # This raises for changes, because no lock is kept for a later COMMIT.
             self._session = self.sessions.current()
+            # `request` is None in a batch, so this raises the error for changes that the block has left.
             self._may_be_committed_later()
         finally:
             self.sessions.roll_back()
@@ -387,7 +395,7 @@ class SessionTransactions:
         changed = False if self._refuses() else self.sessions.changes.of(session)
         self._changed = changed is True and not failed
         if not changed and joins(session):
-            # The transaction is that of a test, around the whole request. No COMMIT of the site ends it.
+            # A test has begun the transaction around the whole request, so no COMMIT of the site ends it.
             return False
         if changed is not False and self.request is not None:
             return True

@@ -1,10 +1,11 @@
 """Detects stale writes: rows that SQLAlchemy loaded before the outermost lock and writes under it.
 
-See `distlock.web.stale_writes`. Events of the mapper stamp each attribute that is loaded, and a flush checks
-the stamps of the attributes that it writes. If a guard or a block has expired a session's rows, SQLAlchemy
-loads them again at the next access, and they get new stamps.
+See `distlock.web.stale_writes`. Events of the mapper stamp each attribute that is loaded with the time and
+place, and a flush checks the stamps of the attributes that it writes. If a guard or a block has expired a
+session's rows, SQLAlchemy loads them again at the next access, and they get new stamps.
 
-Rows that are read without a model instance, and `update()` statements, have no stamps: they are not detected.
+Rows that are read without a model instance, and `update()` statements, have no stamps, so that their stale
+writes are not detected.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from distlock.web.stale_writes import Mode, Outermost, Read, Write, outermost, t
 #: The key in the ``info`` of an instance's state for its stamps, which are by attribute name.
 _STAMPS = "distlock_stamps"
 
-#: Returns how stale writes are reported to the running code: a function of `flask_distlock.guarding.state`.
+#: Returns how stale writes of the running code are reported. `switch` sets it.
 _mode: Callable[[], Mode]
 
 
@@ -42,7 +43,7 @@ def _stamp(state: InstanceState[Any], names: Iterable[str]) -> None:
 
 
 def _made(mapper: Mapper[Any], connection: Connection, target: object) -> None:
-    # This request has inserted the row, so None keeps it without stamps, even if it is read again.
+    # This request has inserted the row. None keeps the row without stamps even if it is read again.
     inspect(target).info[_STAMPS] = None
 
 
@@ -50,7 +51,7 @@ def _updating(mapper: Mapper[Any], connection: Connection, target: object) -> No
     state: InstanceState[Any] = inspect(target)
     stamps: dict[str, Read] | None = state.info.get(_STAMPS)
     if not stamps or mapper.version_id_col is not None:
-        # The UPDATE of a model with a version column fails if the row has changed.
+        # The UPDATE of a model with a version column fails by itself if the row has changed.
         return
     lock = outermost()
     mode = _mode()
@@ -104,7 +105,7 @@ _is_on = False
 
 
 def switch(on: bool, mode: Callable[[], Mode]) -> None:
-    """Turn the detector on or off. *mode*: returns how to report stale writes to the running code."""
+    """Turn the detector on or off. *mode*: returns how stale writes of the running code are reported."""
     global _is_on, _mode
     _mode = mode
     if on == _is_on:
