@@ -21,14 +21,14 @@ from distlock.locks import latch_waits
 from distlock.testing.contenders import Contender, ProtocolFixtures, ask
 from distlock.testing.waits import BRIEF, PATIENCE, engine_of, wait_for_waiters, wait_until
 
-#: Seconds of a lease that is renewed while a test waits for it.
+#: Seconds of a lease so short that it is renewed during a test.
 _TTL = 0.5
 
 
 def opened() -> set[object]:
-    """Return the threads of this process, and its open descriptors with their targets.
+    """Return the threads of this process, and its open file descriptors with their targets.
 
-    Threads that call lock services for tasks are left out, because all clients share them.
+    Threads that call lock services for asyncio tasks are left out, because all clients share them.
     """
     found: set[object] = {one for one in threading.enumerate() if not one.name.startswith("distlock-io")}
     folder = Path("/proc/self/fd")

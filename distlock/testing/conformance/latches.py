@@ -272,7 +272,7 @@ class LatchConformance(ConformanceFixtures):
         waiting = pool.submit(locks.latch(name).wait, PATIENCE)
         wait_for_latch_waiters(locks, 1)
         sink, waits = engine_of(locks).sink, engine_of(locks).sink.latch_waits
-        # A broken connection loses the notification.
+        # Lose the notification, as a broken connection does.
         sink.latch_waits = None
         other.latch(name).count_down()
         pause = threading.Event()
@@ -331,7 +331,7 @@ class LatchConformance(ConformanceFixtures):
             assert await asyncio.gather(*tasks) == [True] * len(tasks)
 
         asyncio.run(main())
-        # The client needs at most one look at first, one for each new latch, and one for each notification.
+        # The client looks at each latch when its first waiter comes, and when it opens.
         assert len(looks) < 100
 
     def test_a_cancelled_task_leaves_nothing_behind(self, locks: distlock.Locks, name: str) -> None:
@@ -377,7 +377,7 @@ class LatchConformance(ConformanceFixtures):
 
 
 def next_of(locks: distlock.Locks, name: str, count: int = 1) -> None:
-    """Begin the next round: delete the latch, and make it again."""
+    """Begin the next round: delete the latch *name*, and make another one."""
     assert locks.latch(name).delete()
     assert locks.latch(name, count).make()
 

@@ -91,7 +91,7 @@ class UnfairThreadConformance(ConformanceFixtures):
             for waiting in (locks, other):
                 assert waiting.lock(name).acquire(blocking=False) is None
                 assert waiting.lock(name).acquire(timeout=0) is None
-        # locked() awaits the answer to the pending release. Before that, others may find the lock held.
+        # locked() waits until the pending release is carried out. Before, the other client may be refused.
         assert not locks.lock(name).locked()
         grant = other.lock(name).acquire(blocking=False)
         assert grant is not None
@@ -234,7 +234,7 @@ class ThreadConformance(UnfairThreadConformance):
     def test_clients_are_served_in_turns(
         self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
     ) -> None:
-        """A client that always has waiters lets the other in after a bounded number of grants."""
+        """A client that always has waiters lets another client in after a bounded number of grants."""
         enough = threading.Event()
         busy = 0
 
@@ -244,7 +244,7 @@ class ThreadConformance(UnfairThreadConformance):
                 with locks.lock(name):
                     busy += 1
 
-        # There are so many threads that the wait queue is never empty by chance, which would end the turn.
+        # With so many threads the wait queue is never empty by chance, which would let the other client in.
         crowd = [pool.submit(keep_busy) for _ in range(16)]
         gaps = []
         try:
@@ -292,7 +292,7 @@ class CartConformance(ConformanceFixtures):
                     pass
 
         with clients[0].lock(names[1]):
-            # If a client locked in the order given, two calls would each hold a name that the other wants.
+            # Without a common order, each of the two calls could hold a name that the other one waits for.
             futures = [pool.submit(buy, number) for number in range(2)]
             for client in clients:
                 wait_for_waiters(client, 1)

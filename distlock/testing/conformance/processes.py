@@ -49,7 +49,7 @@ class ProcessFixtures(ConformanceFixtures):
             one.finish()
 
     def waiting(self, name: str) -> int:
-        """Return the number of processes that wait for *name*. A backend's test overrides it."""
+        """Return the number of processes that wait for *name*. Each backend's test class overrides this."""
         raise NotImplementedError
 
     def wait_for_processes(self, name: str, count: int) -> None:
@@ -139,7 +139,7 @@ class ProcessConformance(UnfairProcessConformance):
         self, process: Callable[..., Process], locks: distlock.Locks, name: str
     ) -> None:
         with locks.lock(name):
-            # The ttl is far longer than the test, however busy the machine is.
+            # With so long a ttl, the test can't pass because a lease ended.
             waiters = [process(ttl=LONG) for _ in range(2)]
             for number, waiter in enumerate(waiters):
                 waiter.begin("acquire", name, PATIENCE)
@@ -173,12 +173,13 @@ class ProcessLeaseConformance(UnfairProcessLeaseConformance):
     def test_a_stopped_waiter_costs_the_others_little(
         self, process: Callable[..., Process], locks: distlock.Locks, name: str
     ) -> None:
-        # The ttl is far longer than the test, however busy the machine is.
+        # With so long a ttl, the test can't pass because a lease ended.
         stopped, waiter = process(ttl=LONG), process(ttl=LONG)
         with locks.lock(name):
             stopped.begin("acquire", name, PATIENCE)
             self.wait_for_processes(name, 1)
-            # On ZooKeeper, a waiter that looks only after the release takes the stopped one for the holder.
+            # On ZooKeeper, a waiter that first looks after the release would see the stopped process hold the
+            # lock.
             waiter.do("wait", name, PATIENCE)
             stopped.stop()
         waiter.begin("granted")
@@ -191,7 +192,8 @@ class ProcessLeaseConformance(UnfairProcessLeaseConformance):
 class KilledConformance(ProcessFixtures):
     """Tests for backends with the capabilities `inspect`, `read`, `permits` and `latch`.
 
-    No test depends on speed: each fails only if a killed process keeps its locks for ever.
+    No test depends on speed: each fails only if a killed process keeps what it held for far longer than its
+    ttl.
     """
 
     def test_a_killed_reader_keeps_writers_out_no_longer_than_its_lease(

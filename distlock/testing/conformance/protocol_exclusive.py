@@ -16,7 +16,7 @@ from distlock.backends.base import Acquired, Busy
 from distlock.backends.optional import Awaits, Posts, PushesHolds, Reads
 from distlock.testing.contenders import Contender, ProtocolFixtures, ask, read
 
-#: How far the number that a database remembers is ahead of the lock service's.
+#: By how much the number that a database remembers is larger than the lock service's.
 AHEAD = 10_000_000_000
 
 

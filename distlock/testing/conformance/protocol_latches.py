@@ -15,12 +15,12 @@ from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, Recor
 
 #: Seconds of a ttl whose end a test waits for.
 SHORT = 1.0
-#: Seconds that only a broken backend needs.
+#: Seconds after which a test fails. Only a broken backend takes so long.
 PATIENCE = 10.0
 
 
 class LatchContender:
-    """A contender with the methods of latches."""
+    """The latches of a contender's backend, with shorter calls."""
 
     def __init__(self, contender: Contender) -> None:
         assert isinstance(contender.backend, Latches)
@@ -195,7 +195,7 @@ class LatchProtocolConformance(ProtocolFixtures):
     def test_a_count_of_a_life_that_is_over_counts_nothing(
         self, one_of: LatchContender, other: LatchContender, key: str
     ) -> None:
-        # This holds for equal latches, too, and for calls that come two lives late.
+        # The latches of all lives have the same count. Some calls come two lives late.
         lives = [one_of.make(key, 2).life]
         for part in ("orders", "products"):
             other.count(key)

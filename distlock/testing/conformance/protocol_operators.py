@@ -252,7 +252,10 @@ def notifies(contender: Contender) -> Notifies:
 
 
 def look_after(contender: Contender, *requests: LockRequest) -> list[tuple[str, str]]:
-    """Renew and announce as the maintenance thread does. Return the requests to release that have come."""
+    """Renew, and publish if there is no lease, as the maintenance thread does, to receive release requests.
+
+    Return the key and token of each.
+    """
     backend = contender.backend
     backend.renew(requests)
     if not backend.capabilities.lease and isinstance(backend, Announces):

@@ -23,7 +23,7 @@ class HandingConformance(ProtocolFixtures):
     """Tests for backends with `acknowledge`, which are `distlock.backends.optional.PushesHolds`."""
 
     def hand_over(self, one: Contender, two: Contender, mine: LockRequest) -> tuple[int, float]:
-        """Hand *mine* off from *one* to *two*. Return the number in the push, and since when it holds."""
+        """Hand the key of *mine* off from *one* to *two*. Return the number and *sent* of the push."""
         first = ask(mine.key)
         one.held(first)
         two.queued(mine)

@@ -69,7 +69,7 @@ class PermitConformance(ProtocolFixtures):
     def test_who_waits_with_a_smaller_limit_holds_up_those_behind_it(
         self, one: Contender, two: Contender, three: Contender, key: str
     ) -> None:
-        """The others wait until it enters, or gives up."""
+        """Later requests wait until the one with the smaller limit is granted or cancelled."""
         one.held(permit(key, 3))
         smaller, larger = permit(key, 1), permit(key, 3)
         two.queued(smaller)

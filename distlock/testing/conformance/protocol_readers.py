@@ -1,6 +1,6 @@
 """The conformance kit: readers that share a key, call by call, and writers that become readers.
 
-`distlock.backends.optional` says what a backend has to do for them.
+`distlock.backends.optional` says what a backend with readers has to do.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class RevocationConformance(ConformanceFixtures):
             assert other.request_release(name)
             assert other.request_release(name)
             wait_until(lambda: bool(told), "the client's callback is called")
-            # Later renewals may find the same requests, which must not call it again.
+            # Later renewals may find the same requests. They must not call the callback again.
             threading.Event().wait(TTL)
         assert told == [name]
 

@@ -88,7 +88,7 @@ class SharingConformance(ConformanceFixtures):
     def test_a_writer_gets_in_among_readers_that_never_cease(
         self, locks: distlock.Locks, other: distlock.Locks, name: str, pool: ThreadPoolExecutor
     ) -> None:
-        """The reads overlap, so that the process always has a reader inside."""
+        """The reads overlap, so that the first client always has a reader inside."""
         enough = threading.Event()
         inside = 0
 
@@ -347,7 +347,7 @@ class SemaphoreConformance(ConformanceFixtures):
             assert later is not None
             grant = later
         grant.release()
-        # locked() awaits the answer to the pending release.
+        # locked() waits until the pending release is carried out.
         assert not other.semaphore(name, limit=1).locked()
         for client in (locks, other):
             assert engine_of(client).queues.by_key == {}

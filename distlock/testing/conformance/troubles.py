@@ -166,13 +166,13 @@ class TroubleConformance(ConformanceFixtures):
 
     # -- back to baseline ------------------------------------------------------------------------
 
-    #: The number of names; the test of a slow backend may have fewer, with the reason.
+    #: How many names are locked. The test class of a slow backend may lower this, and says why.
     names = 100_000
     #: After this many names, all connections and threads that stay are open.
     first_names = 1
 
     def residue(self) -> int:
-        """Return the number of keys, files or nodes on the lock service. A backend's test overrides it."""
+        """Return the number of keys, files or nodes on the lock service. Test classes may override this."""
         return 0
 
     def test_many_names_leave_nothing_behind(self, connect: Connect) -> None:
@@ -188,7 +188,7 @@ class TroubleConformance(ConformanceFixtures):
         assert engine_of(locks).queues.by_key == {}
         assert engine_of(locks).queues.waiting == 0
         assert not engine_of(locks).renewer.holds
-        # The maintenance thread repeats a release whose reply came too late on a busy machine.
+        # If a reply came too late on a busy machine, the maintenance thread repeats the release.
         wait_until(lambda: not engine_of(locks).cancellations, "nothing is to be given back")
         # Other code in this process may have files open for a moment.
         wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files, "no more files are open than before")
