@@ -1,8 +1,4 @@
-"""Contenders for the conformance kit: backends that tests call directly, without an engine.
-
-The functions at the end test places in the queue, for every mode of a lock request. In them *one* holds
-*first*, *two* waits with *second*, and *three* with *third*.
-"""
+"""Contenders for the conformance kit: backends that tests call directly, without an engine."""
 
 from __future__ import annotations
 
@@ -33,12 +29,13 @@ def permit(key: str, limit: int, permits: int = 1, ttl: float = LONG, wait: bool
 
 
 class RecordingSink:
-    """A sink that records its notifications, and lets a test wait for one."""
+    """A sink that records the events of its backend, and lets a test wait for a notification."""
 
     def __init__(self) -> None:
         self._told = threading.Condition()
+        #: The key of each notification.
         self.hints: list[str] = []
-        #: Key, token and number of each pushed hold, and since when it holds.
+        #: Key, token and number of each pushed hold, and the moment after which it was granted.
         self.hand_offs: list[tuple[str, str, int, float]] = []
         self.losses: list[tuple[str, str]] = []
         #: Key and token of each request to release.
@@ -101,13 +98,16 @@ class Contender:
         return answer
 
     def in_line(self, ask: LockRequest) -> LockRequest:
-        """Queue *ask*, twice: a lock service may learn only by the second where to send notifications."""
+        """Queue *ask*. Send it twice: a lock service may learn only then where to send notifications."""
         self.queued(ask)
         self.queued(ask)
         return ask
 
     def until_held(self, ask: LockRequest, patience: float = 10.0) -> Acquired:
-        """Repeat *ask* after the poll interval of each answer, until it is granted."""
+        """Repeat *ask* after the poll interval of each answer, until it is granted. Return that answer.
+
+        Fail after *patience* seconds.
+        """
         polls = threading.Event()
         rest = patience
         while True:
@@ -122,7 +122,11 @@ class Contender:
 
 
 class ProtocolFixtures:
-    """Fixtures for the parts of the kit that call a backend's methods directly."""
+    """Fixtures for the parts of the kit that call a backend's methods directly.
+
+    The methods after the fixtures are tests, to which each part passes requests of its modes. In them *one*
+    holds *first*, *two* waits with *second*, and *three* waits with *third*.
+    """
 
     @pytest.fixture
     def options(self) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from distlock.names import check_name
 from distlock.owner import in_event_loop
 from distlock.terms import Terms
 
-#: Called with the names of an acquisition: returns whether one of them is taken. May raise a `LockError`.
+#: Called with the namespace and the names of an acquisition: returns whether the acquisition has to fail. May
+#: raise a `LockError`. Also called for `Namespace.locked`, and without names before an operator's call.
 Keeps = Callable[[Namespace, tuple[str, ...]], bool]
 #: Called with each grant before its caller has it.
 Granted = Callable[[Grant], None]
@@ -39,9 +40,9 @@ _before: list[tuple[type[Any], str, Any]] = []
 def contended(*names: str) -> Fake:
     """Pretend that another process holds the locks *names* during the block; without names, every lock.
 
-    An acquisition of one of them times out at once: a guarded view answers 423, ``with`` raises
-    `LockTimeout`, `Lock.acquire` returns None. A caller without a time-out gets an AssertionError,
-    because it would wait for ever. A lock that is held already stays held.
+    An acquisition of one of *names* times out at once: a guarded view answers 423, ``with`` raises
+    `LockTimeout`, `Lock.acquire` returns None. A caller without a time-out gets an AssertionError, because it
+    would wait for ever. A lock that this process holds already stays held.
 
     Returns a context manager. Raises `InvalidName`.
 
@@ -80,9 +81,10 @@ def backend_down() -> Fake:
 def lose(*names: str) -> Fake:
     """Lose the locks *names* that this process holds; without names, all that it holds.
 
-    As a context manager, it also loses each of them as soon as it is granted in the block. A guarded view
-    rolls its transaction back and answers 503; ``with locks.lock(...)`` raises `LostInside` at its end,
-    and `Grant.check` raises `LockLost`. Callbacks and signals run. The lock service's lock becomes free.
+    The call loses the locks that are held now. If you enter its result with ``with``, each lock that is
+    granted in the block is lost at once, too. A guarded view rolls its transaction back and answers 503;
+    ``with locks.lock(...)`` raises `LostInside` at its end, and `Grant.check` raises `LockLost`. Callbacks
+    and signals run. On the lock service, the lock becomes free.
 
     Returns a context manager, which need not be entered. Raises `InvalidName`.
 
@@ -120,7 +122,7 @@ def held_locks() -> list[str]:
 def taken_locks() -> Iterator[list[str]]:
     """Yield a list that collects the name of each lock that is granted in the block.
 
-    A nested guard takes no lock that the guard around it holds. Raises nothing.
+    A nested guard acquires no lock that the guard around it holds, so it adds no name. Raises nothing.
 
     Example::
 
@@ -145,7 +147,7 @@ def _meant(names: tuple[str, ...]) -> Callable[[str], bool]:
 
 @runtime_checkable
 class Losable(Protocol):
-    """A grant that no lock service knows, such as one of the backend ``dummy``."""
+    """A grant that loses itself, because no lock service knows it: one of the backend ``dummy``."""
 
     def lose(self, why: str) -> None: ...
 
@@ -156,7 +158,7 @@ def lose_grant(grant: Grant, why: str) -> None:
         grant.lose(why)
     elif isinstance(grant, NameGrant) and isinstance(grant._grantor, Grantor):
         hold = grant._hold
-        # Callbacks run before this returns, unless they could block an event loop.
+        # Callbacks run before lose() returns, except in an event loop, which they could block.
         grant._grantor.lose(hold, why, cancel=False, off_thread=in_event_loop())
         with suppress(BackendUnavailable):
             reentrance.call(grant._grantor.backend.release, hold.request)
@@ -186,7 +188,7 @@ class Fake:
 
 
 def _install() -> None:
-    # Namespaces may have base classes of their own.
+    # A namespace may inherit a method from a class that is no namespace.
     classes: list[type[Any]] = [Namespace, *_below(Namespace)]
     for one in {part for each in classes for part in each.__mro__}:
         for name, stand_in in _STAND_INS.items():
@@ -208,7 +210,7 @@ def _below(one: type[Any]) -> Iterator[type[Any]]:
 
 
 def _stays_taken(namespace: Namespace, names: tuple[str, ...]) -> bool:
-    # Another thread may change the list meanwhile; copy() is atomic.
+    # copy() is one step: other threads may change the list meanwhile.
     return any(fake.keeps(namespace, names) for fake in _playing.copy() if fake.keeps is not None)
 
 
@@ -245,7 +247,7 @@ def _looking(real: Callable[[Namespace, str], bool]) -> Callable[[Namespace, str
 def _asking(real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
     def ask(self: Namespace, *arguments: Any) -> Any:
-        # Without names, only a fake of an unavailable lock service raises.
+        # This raises if the lock service plays to be unavailable. Without names, no other fake has an effect.
         _stays_taken(self, ())
         return real(self, *arguments)
 

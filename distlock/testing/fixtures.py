@@ -1,4 +1,4 @@
-"""Clients for the conformance kit, and `Faulty`."""
+"""Fixtures with clients for the conformance kit, and `Faulty`, which loses replies of a lock service."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import distlock
 from distlock.errors import BackendUnavailable
 from distlock.testing.waits import LONG, PATIENCE
 
-#: The methods whose replies `Faulty` can lose, of all backends.
+#: The methods of all backends whose replies `Faulty` can lose.
 REQUESTS = ("request", "cancel", "renew", "release", "raise_fence", "locked")
-#: The same of backends that are `distlock.backends.latches.Latches`.
+#: Such methods of backends that are `distlock.backends.latches.Latches`.
 OF_LATCHES = ("make_latch", "count_latch_down", "delete_latch", "look_at_latches")
 
 Connect = Callable[..., distlock.Locks]
@@ -27,15 +27,15 @@ class ConformanceFixtures:
 
     @pytest.fixture
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of `distlock.connect`."""
+        """Return keyword arguments for `distlock.connect`."""
         return {}
 
     @pytest.fixture(autouse=True)
     def _awaited(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let callers await the lock service's last answer for up to `PATIENCE` seconds.
+        """Let callers whose time-out is over wait for the last answer for up to `PATIENCE` seconds.
 
-        A short wait then times out because the lock service said so. Without this fixture, a busy machine may
-        be too slow to open the first connection, which is an error, or to cancel.
+        Otherwise, tests with short time-outs would fail on a busy machine, which may be too slow to open the
+        first connection or to cancel.
         """
         for module in ("engine.engine", "locks.engine_namespace", "locks.multi_lock", "locks.latch_waits"):
             monkeypatch.setattr(sys.modules[f"distlock.{module}"], "LAST_WORDS", PATIENCE)
@@ -63,7 +63,7 @@ class ConformanceFixtures:
 
     @pytest.fixture
     def other(self, connect: Callable[..., distlock.Locks]) -> distlock.Locks:
-        """A second client, which stands for another process."""
+        """Return a second client, which stands for another process."""
         return connect()
 
     @pytest.fixture
@@ -73,7 +73,7 @@ class ConformanceFixtures:
 
 
 class Faulty:
-    """A patched backend, which can lose replies to requests that the lock service has carried out."""
+    """Makes *backend* lose replies to calls that the lock service has carried out."""
 
     def __init__(self, backend: Any) -> None:
         #: How many of the next replies are lost, by method.
@@ -99,6 +99,6 @@ class Faulty:
     @staticmethod
     def _let_happen(others: Callable[[], object] | None) -> None:
         if others is not None:
-            # This thread is inside a call of the backend, and can't make another one.
+            # Use another thread: this one is inside a call of the backend, and can't make a second call.
             with ThreadPoolExecutor(1) as pool:
                 pool.submit(others).result()

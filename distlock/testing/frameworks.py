@@ -1,4 +1,4 @@
-"""What a race does about the connections of Django and SQLAlchemy, and the errors of Django's test client.
+"""How a race treats the connections of Django and SQLAlchemy, and the errors of Django's test client.
 
 Each function imports its framework only if the site has loaded it.
 """
@@ -34,7 +34,7 @@ _SQLALCHEMY_IN_MEMORY = (
     "transaction, or have a database each. Let the tests have a file, such as sqlite:////tmp/shop-test.sqlite3."
 )
 
-#: The exceptions of the views in one call of a race, by the id of the test client.
+#: The exceptions of the views in one call of a race, by the id of the test client; None: this is no race.
 _raised: ContextVar[dict[int, Any] | None] = ContextVar("distlock_testing_raised", default=None)
 
 
@@ -56,7 +56,10 @@ def refuse_open_transaction() -> None:
 
 
 def close_connections() -> None:
-    """Close the running thread's connections. Raise `ConfigurationError` if one is to memory."""
+    """Close the Django connections of the running thread.
+
+    Raise `ConfigurationError` if one of them was to an SQLite database in memory.
+    """
     in_memory = None
     for connection in _opened():
         if connection.connection is not None and connection.vendor == "sqlite":
@@ -64,7 +67,7 @@ def close_connections() -> None:
 
             if connection.is_in_memory_db():  # type: ignore[attr-defined]  # SQLite's wrapper has it
                 in_memory = connection.alias
-                # SQLite's own close() keeps a database in memory open, as it ends with its last connection.
+                # The close() of Django's SQLite backend does nothing for a database in memory.
                 BaseDatabaseWrapper.close(connection)
                 continue
         connection.close()
@@ -73,7 +76,7 @@ def close_connections() -> None:
 
 
 def before_fork() -> None:
-    """Close Django's connections, which a child must not share with its parent."""
+    """Close Django's connections outside of transactions, because a child must not share them."""
     for connection in _opened():
         if not connection.in_atomic_block:
             connection.close()
@@ -115,13 +118,13 @@ def errors_by_call() -> Iterator[None]:
 
 
 def begin_call() -> None:
-    """Prepare the running thread for one call of a race."""
+    """Make the running thread collect the errors of its own views: see `errors_by_call`."""
     _raised.set({})
 
 
 @contextmanager
 def refusing_sqlalchemy_memory() -> Iterator[None]:
-    """Raise `ConfigurationError` after a block that used an in-memory SQLite database by SQLAlchemy."""
+    """Raise `ConfigurationError` after a block in which SQLAlchemy used an SQLite database in memory."""
     if "sqlalchemy" not in sys.modules:
         yield
         return

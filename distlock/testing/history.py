@@ -1,7 +1,7 @@
 """Check a history of grants: could a lock have granted them?
 
-The fences give the order of the grants, so the check is exact and needs no search
-(https://jepsen.io/analyses for checks without fences).
+The fences give the order of the grants, so the check is exact and needs no search. Checks without fences, as
+in https://jepsen.io/analyses, have to search for a possible order.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class HistoryRecord:
     #: When the release began, or the lock was lost. None: it is held to the end of the history.
     released: float | None
     fence: tuple[int, int]
-    #: ``"read"``: others may read at the same time, with the same fence.
+    #: Readers (``"read"``) may overlap, and share a fence.
     mode: Mode = EXCLUSIVE
 
 
 def check_history(history: Iterable[HistoryRecord], *, disjoint: bool = True) -> list[str]:
     """Return a sentence for each fault of *history*; an empty list if there is none.
 
-    The fences of one name are unique and grow: a grant has a larger fence than any that was granted before it
-    was asked for. Only readers may share a fence, with each other and with the writer before them. With
-    *disjoint*, grants may not overlap in time, except those of readers, and a read within a write of the same
-    caller. Switch it off for runs in which faults take locks from their holders.
+    Each writer has its own fence, larger than the fence of any grant before it asked. A reader's fence is
+    equal to that of the latest writer before it asked, or larger. With *disjoint*, grants may not overlap in
+    time, except those of readers, and a read within a write of the same caller. Pass False for runs in which
+    faults take locks from their holders.
     """
     by_name: dict[str, list[HistoryRecord]] = defaultdict(list)
     for record in history:
@@ -61,7 +61,8 @@ def _unique(records: Sequence[HistoryRecord]) -> list[str]:
 
 def _growing(records: Sequence[HistoryRecord]) -> list[str]:
     by_grant = sorted(records, key=lambda record: record.granted)
-    # The largest fence so far, of all and of writers: a reader may have a smaller fence than earlier readers.
+    # The grants with the largest fence so far: of all grants, for the check of writers; and of writers, for
+    # that of readers, because a reader may have a smaller fence than earlier readers.
     largest: HistoryRecord | None = None
     written: HistoryRecord | None = None
     before = 0

@@ -26,7 +26,7 @@ PATIENCE = 30.0
 
 
 class Process:
-    """A process with a client of *url*, whose commands are the methods of `Worker`."""
+    """A process with a client of *url*, in which tests call methods of `Worker` by name."""
 
     def __init__(self, url: str, **options: Any) -> None:
         self._popen = subprocess.Popen(
@@ -47,7 +47,7 @@ class Process:
             self._answers.put(line)
 
     def begin(self, command: str, *arguments: Any) -> None:
-        """Send a command, and do not wait for its answer."""
+        """Send a command, and do not wait for its answer. The first time, wait until the process is ready."""
         if not self._ready:
             self._ready = True
             self._answer(PATIENCE)
@@ -56,7 +56,10 @@ class Process:
         self._popen.stdin.flush()
 
     def end(self, patience: float = PATIENCE) -> Any:
-        """Wait for the answer. Raises TimeoutError, and AssertionError for an error in the process."""
+        """Return the answer to the command of `begin`.
+
+        Raises TimeoutError after *patience* seconds; AssertionError for a `LockError` in the process.
+        """
         answer = self._answer(patience)
         if "error" in answer:
             raise AssertionError(f"{answer['error']}: {answer['message']}")
@@ -74,7 +77,7 @@ class Process:
         return answer
 
     def stop(self) -> None:
-        """Stop all its threads. Wait for the effect: right after the signal it could still take a lock."""
+        """Stop the process, and wait until it has stopped: right after the signal it could acquire a lock."""
         self._popen.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
@@ -82,13 +85,13 @@ class Process:
         self._popen.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill it. None of its code runs any more."""
+        """Kill the process. When this returns, none of its code runs any more."""
         self._popen.kill()
         self._popen.wait()
         self._close()
 
     def finish(self) -> None:
-        """Let it end by itself. Kill it if that takes longer than `PATIENCE` seconds."""
+        """Let the process end by itself. Kill it if that takes longer than `PATIENCE` seconds."""
         if self._popen.poll() is None:
             self._popen.send_signal(signal.SIGCONT)
             assert self._popen.stdin is not None
@@ -101,7 +104,7 @@ class Process:
         self._close()
 
     def _close(self) -> None:
-        # A forked child may keep the pipe open, so the wait for the reader has a limit.
+        # The reader ends with the pipe, which a forked child may keep open. So wait for a limited time.
         self._reader.join(1.0)
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe is not None and not (pipe is self._popen.stdout and self._reader.is_alive()):
@@ -132,7 +135,7 @@ class Worker:
         return self.locks.latch(name).count_down()
 
     def wait_for_latch(self, name: str, timeout: float) -> None:
-        """Begin to wait for a latch. Return when the client has asked for its state."""
+        """Begin to wait for a latch. Return when the client has asked for the state of the latch."""
         ThreadPoolExecutor(1).submit(self.locks.latch(name).wait, timeout)
         wait_for_latch_waiters(self.locks, 1)
 
@@ -142,7 +145,7 @@ class Worker:
         return grant is not None
 
     def wait(self, name: str, timeout: float) -> None:
-        """Begin to acquire. Return when the lock service has queued the request."""
+        """Begin to acquire. Return when the lock service has queued the request, or after *timeout*."""
         backend, queued = engine_of(self.locks).backend, threading.Event()
         original = backend.request
 
@@ -170,7 +173,10 @@ class Worker:
         return {"lost": grant.lost, "released": grant.released}
 
     def hammer(self, name: str, rounds: int, path: str) -> list[dict[str, Any]]:
-        """Add 1 to the number in the file *path* in each round: read, then write, as a shop deducts stock."""
+        """Add 1 to the number in the file *path* in each round, under the lock *name*: read, then write.
+
+        Return the times and the fence of each round.
+        """
         records = []
         lock = self.locks.lock(name, timeout=60)
         for _ in range(rounds):
@@ -188,7 +194,11 @@ class Worker:
         return records
 
     def fork(self, name: str) -> dict[str, Any]:
-        """Fork while holding *name*. The child reports its view, then lives on until it is killed."""
+        """Fork a child that lives until it is killed, while this process holds *name*.
+
+        Return the child's process id; whether the grant is lost in the child; and whether the child could
+        acquire *name* before it released the grant.
+        """
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:

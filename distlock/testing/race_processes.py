@@ -17,14 +17,17 @@ from distlock.testing.fakes import Fake
 from distlock.testing.race_threads import Action, RaceCall, in_threads, raised
 from distlock.web.stale_writes import Mode
 
-#: Seconds after the race in which a process has to send its result.
+#: Seconds that a process has after its calls to send the result.
 LAST_WORDS = 5.0
 
 
 def in_processes(
     action: Action, times: int, processes: int, within: float, stale_writes: Mode | None = None
 ) -> tuple[list[RaceCall], float]:
-    """Do the same as `in_threads`, with the threads spread over *processes* forked processes."""
+    """Do the same as `in_threads`, with the threads spread over *processes* forked processes.
+
+    Raises RuntimeError if a process ends early.
+    """
     context = multiprocessing.get_context("fork")
     # The main thread of each process waits at the barrier, too.
     start = context.Barrier(times + processes)
@@ -41,7 +44,7 @@ def in_processes(
                 daemon=True,
             )
             with warnings.catch_warnings():
-                # Python warns of a fork while threads run. The child runs only code that is safe then.
+                # Python warns of a fork while other threads run, as those of distlock do.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 child.start()
             children.append((child, ours))
@@ -57,7 +60,7 @@ def in_processes(
 
 
 def _receive(ours: Connection, deadline: float, within: float) -> tuple[list[RaceCall], float]:
-    """Return the result of one process."""
+    """Return the result of one process. Raise the error that it sent, or an error if it sends nothing."""
     late = f"A process of the race has told nothing {2 * within + LAST_WORDS:g} seconds after its start."
     try:
         if not ours.poll(max(0.0, deadline - clock.now())):
@@ -79,7 +82,7 @@ def _run(
     start: Callable[[float], object],
     stale_writes: Mode | None,
 ) -> None:
-    """Run the share of one child process, and send its result."""
+    """Run the *share* of the calls that one child process has, and send their result or its error."""
     frameworks.forget_connections_of_parent()
     result: object
     alone: set[str] = set()
@@ -100,7 +103,7 @@ def _run(
 
 
 def _noting(alone: set[str]) -> Callable[[Namespace, tuple[str, ...]], bool]:
-    """Return a `Fake.keeps` that adds to *alone* each used backend that excludes only threads."""
+    """Return a `Fake.keeps` that adds to *alone* the name of each used backend that excludes only threads."""
 
     def keeps(namespace: Namespace, asked: tuple[str, ...]) -> bool:
         if isinstance(namespace, EngineNamespace) and namespace.may_be_away:

@@ -35,8 +35,10 @@ LINES = 500
 #: A sleep of this many seconds lets other threads run.
 MOMENT = 1e-6
 
-#: Where code is not the site's: Python's own, distlock's, and code without a file.
+#: Code in such files is not the site's. Their names begin with one of these: Python's own files, those of
+#: distlock, and code without a file.
 _OTHERS = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]), "<")
+#: The names of files of installed packages contain one of these.
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
 
@@ -49,7 +51,7 @@ class RaceCall:
     error: BaseException | None = None
 
     def in_words(self) -> RaceCall:
-        """Return this call with texts in place of objects, which can't be sent to another process."""
+        """Return this call with texts in place of objects that can't be sent to another process."""
         outcome = self.outcome if isinstance(self.outcome, int | str) else repr(self.outcome)
         if self.error is None:
             return RaceCall(outcome, repr(self.answer))
@@ -59,8 +61,8 @@ class RaceCall:
 def returned(answer: object) -> RaceCall:
     """Return the `RaceCall` of a call that returned *answer*.
 
-    Its outcome is the status of *answer*; without a status, *answer* itself; and if that can't be compared or
-    hashed, the name of its class.
+    The outcome is the status of *answer*. Without a status, it is *answer* itself, or the name of its class
+    if *answer* has no ``__eq__`` of its own or can't be hashed.
     """
     for attribute in ("status_code", "status"):
         status = getattr(answer, attribute, None)
@@ -83,9 +85,9 @@ class Race:
     """The result of `race`.
 
     *statuses* counts all calls, by the status of what they returned or by the name of the error's class. A
-    returned object without a status is counted as itself, or by its class if no two of them are equal.
-    *answers*: what the calls returned; *errors*: what they raised; both in the order in which the calls
-    ended. *seconds*: from the common start to the last end.
+    returned object without a status is counted as itself, or by the name of its class if it can't be compared
+    or hashed. *answers*: what the calls returned; *errors*: what they raised; both in the order in which the
+    calls ended. *seconds*: from the first start to the last end.
     """
 
     def __init__(self, calls: Sequence[RaceCall], seconds: float) -> None:
@@ -112,8 +114,9 @@ def in_threads(
 ) -> tuple[list[RaceCall], float]:
     """Call *action* in *times* threads at the same moment. Return the calls, and the seconds that they took.
 
-    *start*: the `wait` of a barrier that these threads and the calling one pass together. *within*: raises
-    TimeoutError if they take longer than this many seconds to start, or to end. *stale_writes*: see `race`.
+    *start*: the `wait` of a barrier that these threads and the calling one pass together. *within*: the
+    seconds that the threads have to start, and then to end. *stale_writes*: see `race`. Raises TimeoutError;
+    `ConfigurationError` for a database in memory; `StaleWrite`.
     """
     runs = [RaceThread(action, start, within) for _ in range(times)]
     with in_race(stale_writes), frameworks.errors_by_call(), frameworks.refusing_sqlalchemy_memory():
@@ -148,7 +151,7 @@ class RaceThread:
         self._within = within
         self.call = RaceCall()
         self.began = self.ended = 0.0
-        #: An error that makes the result of the race worthless.
+        #: An error that makes the result of the race worthless, so that `in_threads` raises it; or None.
         self.trouble: Exception | None = None
 
     def _run(self) -> None:
@@ -174,7 +177,7 @@ class RaceThread:
 
 
 def _late(late: list[RaceThread], times: int, within: float) -> str:
-    """Return the message about calls that have not ended."""
+    """Return the message about the threads *late*, whose calls have not ended."""
     frames = sys._current_frames()
     places = sorted({_place(frames[ident]) for run in late if (ident := run.thread.ident) in frames})
     return (
@@ -184,7 +187,7 @@ def _late(late: list[RaceThread], times: int, within: float) -> str:
 
 
 def _place(frame: object) -> str:
-    """Return the innermost line of the site's own code, or else of any code."""
+    """Return the innermost line of the site's own code below *frame*, or else the line of *frame*."""
     walked = list(traceback.walk_stack(frame))  # type: ignore[arg-type]
     frame, line = next((one for one in walked if is_the_sites(one[0])), walked[0])
     return f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
@@ -219,6 +222,6 @@ def shaken() -> Iterator[None]:
 
 
 def is_the_sites(frame: FrameType) -> bool:
-    """Return whether *frame* runs neither Python's own code nor that of an installed package."""
+    """Return whether *frame* runs code of the site: not of Python, distlock or an installed package."""
     file = frame.f_code.co_filename
     return not file.startswith(_OTHERS) and not any(folder in file for folder in _INSTALLED)

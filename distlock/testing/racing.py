@@ -51,8 +51,8 @@ def race(
     *action*: a function without arguments, usually a request of a test client. If it returns a coroutine,
     that is run. Or the address of a running server, to which *request* is sent.
     *times*: how many threads call it, once each; 2 or more.
-    *processes*: how many processes the threads are spread over. 1: the test's own process. More: forked ones,
-    which share only database and lock service, as the servers of a site do.
+    *processes*: how many processes the threads are spread over. 1: the test's own process. More: forked
+    processes, which share only the database and the lock service, as the servers of a site do.
     *within*: seconds that all calls have to start, and then to end; more than 0.
     *stale_writes*: what to do if a row that was loaded before the lock is saved under it. "warn": log it;
     "raise": raise `StaleWrite` at the end; None: what ``DISTLOCK_STALE_WRITES`` says, by default "warn";
@@ -63,7 +63,7 @@ def race(
     Each thread lets the others run before each line of the site's own code, so that a race that can happen
     does. The result contains what the calls raise. Each thread closes its Django connections.
 
-    Returns a `Race`. Raises TimeoutError, which says where the calls stand, if they have not ended;
+    Returns a `Race`. Raises TimeoutError, which says where the calls stand, if they have not ended in time;
     ValueError and TypeError for invalid arguments; `ConfigurationError` inside an open transaction of Django,
     which other threads can't see (``TestCase`` opens one), for a SQLite database in memory, and for a lock
     service that excludes only threads if there are several processes.
@@ -97,8 +97,8 @@ def race(
 def sending(url: str, within: float, **request: Unpack[RaceRequest]) -> Callable[[], Reply]:
     """Return a function that sends *request* to *url*, and does not follow redirects.
 
-    *within*: it raises TimeoutError if the server sends nothing for this many seconds. Raises ValueError if
-    *url* is no address of a server.
+    The function raises TimeoutError if the server sends nothing for *within* seconds. `sending` raises
+    ValueError if *url* is no address of a server.
     """
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:

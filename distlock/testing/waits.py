@@ -1,4 +1,4 @@
-"""Functions that wait for the state of a client, their limits, and its engine."""
+"""Functions with which tests look into a client, and wait until it has reached a state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distlock.locks.engine_namespace import EngineNamespace
 
 #: Seconds after which a test gives up on something that should happen soon.
 PATIENCE = 20.0
-#: A timeout that has to pass, seconds. `ConformanceFixtures` lets the lock service answer after it.
+#: A time-out that a test lets pass, seconds. By `ConformanceFixtures`, the lock service may answer later.
 BRIEF = 0.5
 #: A ttl that no test outlives, seconds, so that no test passes only because a lease ended.
 LONG = 60.0
@@ -41,7 +41,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def wait_until_queued(locks: distlock.Locks) -> None:
-    """Wait until the lock service has put every waiting name of *locks* into its queue."""
+    """Wait until callers wait for names, and the lock service has queued a request for each of the names."""
 
     def is_queued() -> bool:
         queues = list(engine_of(locks).queues.by_key.values())
@@ -60,7 +60,7 @@ def latch_waiters(locks: distlock.Locks) -> int:
 
 
 def wait_for_latch_waiters(locks: distlock.Locks, count: int) -> None:
-    """Wait until *count* callers wait for latches, and the client has asked for each of their latches."""
+    """Wait until *count* callers wait for latches, and the client has looked at a latch for each of them."""
 
     def asleep() -> bool:
         watched = list(locks.namespace.latches._watched.values())
