@@ -1,4 +1,4 @@
--- The end of a request in the mode exclusive or read that was not answered yet. It follows lifetime.lua and queue.lua.
+-- The end of a request, exclusive or to read, that was not answered yet. This file follows lifetime.lua and queue.lua.
 
 local reads = ARGV[6] == '0'
 

@@ -1,4 +1,5 @@
--- Return the keys of the lock whose values another program wrote. Called after another script has found such a value.
+-- Return the keys of the lock whose values another program wrote, and the hold's key if it has no lifetime. Called
+-- after another script has found such a value.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua

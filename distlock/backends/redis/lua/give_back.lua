@@ -1,5 +1,5 @@
--- The beginning of a release. In the usual case the hold is ours, has the numbers that we know, and nobody waits. So one
--- command writes the remnant and reads the hold, and the script returns before hold.lua.
+-- The beginning of the release of an exclusive hold. In the usual case the hold is ours, has the numbers that we know,
+-- and nobody waits. So one command writes the remnant and reads the hold, and the script returns before hold.lua.
 
 -- The remnant lives for the rest of the ttl, but at most this long.
 local LONGEST_MS = 30000

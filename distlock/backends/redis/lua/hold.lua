@@ -1,4 +1,4 @@
--- The hold, and what all scripts share. It stands first in all scripts; only give_back.lua precedes it.
+-- The hold, and what all scripts of locks share. It stands first in them; only give_back.lua precedes it.
 --
 -- KEYS  1 hold     string "<number> <next> <others> <token>". Lives as long as the hold or, before its acknowledgement,
 --                  for the window. <next>: the first number after its block; with a leading 0 if the counter is
@@ -13,8 +13,8 @@
 -- The patterns of a hold, and of a remnant.
 local HOLD, REMNANT = '^(%d+) (%d+) ([+-]) (.+)$', '^(%d+) (%d+)$'
 
--- Every waiter polls, and restarts this lifetime, at least twice as often. So the queue expires only when all waiters
--- are gone.
+-- Every waiter polls at least every 20 s, see queue.lua, and each poll restarts this lifetime. So the queue expires
+-- only when all waiters are gone.
 local QUEUE_TTL_MS = 60000
 -- The counter is written once for this many numbers, which are a tenth of a second of the clock in microseconds. The
 -- hold says how many of them were given out. If the hold expires, that is lost, and the next hold begins at the counter.
@@ -79,7 +79,7 @@ local function pin()
   end
 end
 
--- Restart the lease. PEXPIRE comes first, because a server that is out of memory refuses the other commands.
+-- Restart the lease. PEXPIRE comes first: a server that is out of memory allows it, and then the rest of the script.
 local function extend()
   redis.call('PEXPIRE', KEYS[1], digits(ttl))
   if ttl < SHORT_MS then
@@ -132,7 +132,7 @@ local function grant(owner, reserve, lifetime, others, now, following, least)
   end
   write(owner, number, reserve, lifetime, others, now, reserved)
   if reserved and others == '+' then
-    -- If hand-offs are so quick that no waiter polls, nothing else restarts this lifetime.
+    -- If hand-offs are so quick that no waiter polls, nothing else restarts the lifetime of the queue.
     redis.call('PEXPIRE', KEYS[3], QUEUE_TTL_MS)
   end
   return digits(number)

@@ -5,8 +5,8 @@
 -- its own ttl, which may be longer than ours.
 local LONGEST_TTL_MS = 600000
 
--- Give a hold a lifetime after somebody has removed it. A living holder renews the hold. Returns false, and changes
--- nothing, if *owner* is no token of distlock.
+-- Give a hold a lifetime again, after another program has removed it. A living holder renews the hold. Returns false,
+-- and changes nothing, if *owner* is no token of distlock.
 local function restore_lifetime(owner)
   if owner == 'readers' then
     -- The hold lives as long as the last lease: see shared.lua.
@@ -25,7 +25,7 @@ local function restore_lifetime(owner)
 end
 
 local left = -1
--- A request that joins other waiters does not look: they do, and its own next poll does.
+-- A new request behind other waiters does not check: they have checked, and its own next poll will.
 if owner and (not wait or known ~= '' or others == '-') then
   left = redis.call('PTTL', KEYS[1])
   if left == -1 then

@@ -20,7 +20,8 @@ local function entry_text(now, known, interval)
   return process .. ' ' .. polls_by .. ' ' .. ARGV[6] .. ' ' .. ARGV[9] .. ' ' .. token
 end
 
--- Return the place of this process in the queue. After '?', *known* is uncertain, because an answer was lost.
+-- Return the place of this process in the queue, or false if it has none. *known*: its entry, as far as the process
+-- knows; after a '?' that is uncertain, because an answer was lost.
 local function find(known)
   local doubt, entry = string.match(known, '^(%??)(.*)$')
   local place = entry ~= '' and redis.call('LPOS', KEYS[3], entry)

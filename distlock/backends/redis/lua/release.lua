@@ -14,6 +14,7 @@ if was == left .. ' + ' .. token then
   end
   return {token, 1}
 end
+-- give_back.lua has written the remnant over another value, or where there was none: undo that.
 if type(was) == 'string' then
   redis.call('SET', KEYS[1], was, 'KEEPTTL')
 elseif was == false then

@@ -1,4 +1,4 @@
--- Holds that several processes share: readers and permits. It follows waiters.lua.
+-- Holds that several processes share: readers and permits. This file follows waiters.lua.
 --
 -- The hold, KEYS[1], has the word READERS or PERMITS instead of a token, which no process takes for its own. It lives as
 -- long as the last lease. For permits it has no block of numbers, and <next> is the number of permits that are held.
@@ -32,7 +32,7 @@ local function owner_of(member)
   return string.match(member, '%S*$')
 end
 
--- Return the tokens of all holders, if *owner* is in the hold.
+-- Return the tokens of all holders. *owner*: the token in the hold, or the word that stands instead of it.
 local function owners(owner)
   if not shares(owner) then
     return {owner}
@@ -83,7 +83,7 @@ local function settle(now, permits)
   if permits then
     redis.call('SET', KEYS[1], permits .. ' ' .. digits(out) .. ' + ' .. PERMITS, 'PXAT', last)
   else
-    -- Before PEXPIREAT, which deletes the hold if the last lease has ended just now.
+    -- Pin before PEXPIREAT, which deletes the hold if the last lease has ended just now.
     if tonumber(last) - now / 1000 < SHORT_MS then
       pin()
     end
@@ -93,8 +93,8 @@ local function settle(now, permits)
   return true
 end
 
--- Restart the lease of the member *one*, unless it has ended. PEXPIRE comes first, because a server that is out of
--- memory refuses ZADD.
+-- Restart the lease of the member *one*. Returns false, and changes nothing, if there is no such lease or it has ended.
+-- PEXPIRE comes first: a server that is out of memory allows it, and then ZADD, which it would refuse otherwise.
 local function keep(one, now, permits)
   local ends = redis.call('ZSCORE', HOLDERS, one)
   if not ends or tonumber(ends) <= math.floor(now / 1000) then

@@ -1,4 +1,4 @@
--- A request of a reader, or for permits. It follows queue.lua.
+-- A request of a reader, or for permits. This file follows queue.lua.
 
 -- Request to enter, poll for it, or acknowledge it. *number*: the hold's; *permits*: as for settle.
 local function share(now, wait, known, number, permits)

@@ -1,4 +1,4 @@
--- The waiters in the queue. It follows hold.lua.
+-- The waiters in the queue. This file follows hold.lua.
 
 -- The pattern of a queue entry. Its span is a number for an exclusive lock, 0 to read, and "3/10" for 3 of 10 permits.
 local ENTRY = '^(%S+) (%d+) ([%d/]+) (%d+) (.*)$'

@@ -1,7 +1,7 @@
--- Requested releases. It follows hold.lua.
+-- Requested releases. This file follows hold.lua.
 --
--- They are in a string beside the hold, KEYS[1]: the tokens whose release was requested, each between two spaces. They
--- are not in the hold itself, because older versions would take it for another program's value.
+-- The tokens whose release was requested, each between two spaces, are in a string beside the hold, KEYS[1]. They are
+-- not in the hold itself, because older versions would take such a hold for another program's value.
 
 local WANTED = KEYS[1] .. ':wanted'
 
