@@ -33,7 +33,8 @@ T = TypeVar("T")
 class ClusterBackend(RedisStatus):
     """One process's locks in the cluster of which *url* names some nodes: ``redis+cluster://h1,h2:7000``.
 
-    The arguments are those of `RedisBackend`, for each node. *io_timeout* bounds a call of several nodes.
+    The arguments are those of `RedisBackend`, for each node. If a call asks several nodes, *io_timeout*
+    bounds the whole call.
     """
 
     capabilities = RedisBackend.capabilities

@@ -65,14 +65,17 @@ def read_slots(reply: Sequence[Any], asked: Endpoint) -> dict[int, Endpoint]:
 
 
 def _host_of(host: bytes | None, _: int, __: bytes, beside: Sequence[bytes] = ()) -> str:
-    """Return the host of a node; "" if the node does not know its own host: we have reached it by one."""
+    """Return a node's host from ``CLUSTER SLOTS``; "" if it is the host by which the reply was asked for."""
     if host == UNNAMED.encode():
         host = dict(zip(beside[::2], beside[1::2], strict=False)).get(b"ip")
     return host.decode() if host else ""
 
 
 def moved(error: BackendUnavailable, asked: Endpoint) -> tuple[int, Endpoint] | None:
-    """Return the slot that *error*, of the node *asked*, says has moved, and the node that has it now."""
+    """Return the slot and its new node if *error* says that a slot has moved, else None.
+
+    *asked*: the node that raised *error*.
+    """
     found = _REDIRECTION.fullmatch(server_error(error))
     if found is None:
         return None
@@ -115,14 +118,18 @@ class ClusterNode(RedisBackend):
         super().__init__(url, **options)
 
     def own_names(self) -> list[str]:
-        # The first name is this node's alone, because a subscriber receives messages of all nodes.
+        # Hand-offs are pushed to the first name, which differs for each node, because a message that one node
+        # publishes reaches the subscribers of all nodes. Tokens begin with the second name: see break.lua.
         return [*super().own_names(), self._cluster_process]
 
     def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
         return self._status_of(processes, key, deadline)
 
     def replies(self, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
-        """Return the reply to each of *commands*. Raises `BackendUnavailable` for an error."""
+        """Return a tuple of one reply for each of *commands*. Raises `BackendUnavailable` for an error.
+
+        Tuples, because a reply may be None, which `ClusterNodes.of_each` takes for an unknown result.
+        """
         return [(reply,) for reply in self._ask(commands, deadline)]
 
     def slots(self, deadline: float) -> Any:
@@ -131,7 +138,7 @@ class ClusterNode(RedisBackend):
         return reply
 
     def give_up(self, key: str) -> PendingRelease | None:
-        """Forget *key*, which another node has now. Return a release of it that has to be repeated."""
+        """Forget *key*, which another node has now. Return its release if that was lost, else None."""
         for request in self._entries.waiting():
             if request.key == key:
                 self._entries.forget(request)
@@ -159,7 +166,7 @@ class ClusterNodes:
     _shown: str
     _seeds: Sequence[Endpoint]
     _make: Callable[[Endpoint], ClusterNode]
-    #: Set when a node disconnects, because the node may be no primary any more.
+    #: Set when a node disconnects, because it may be no primary any more. The next call asks for the map.
     outdated: threading.Event = field(default_factory=threading.Event)
     #: The primary of each slot, as far as it is known. Threads share it, because each write is one step.
     _slots: dict[int, Endpoint] = field(default_factory=dict)
@@ -287,7 +294,10 @@ class ClusterNodes:
         return place, self._opened(place)
 
     def _is_elsewhere(self, failure: BackendUnavailable, place: Endpoint, deadline: float) -> bool:
-        """Return whether a call that failed at *place* may succeed at another node, or in a moment."""
+        """Return whether to repeat a call that failed at *place*, because it may succeed now.
+
+        This corrects the map of slots. While the slot is being moved, it waits for a moment instead.
+        """
         if redirection := moved(failure, place):
             slot, now_at = redirection
             if now_at.host != UNNAMED:
@@ -324,7 +334,7 @@ class ClusterNodes:
             return node
 
     def _repeat_release(self, node: ClusterNode, key: str, deadline: float) -> None:
-        """Repeat the lost release of *key*, if any, which was sent to *node*, where *key* is now."""
+        """If *node* has a lost release of *key*, repeat it at the node that has *key* now."""
         posted = node.give_up(key)
         if posted is None:
             return
@@ -333,7 +343,10 @@ class ClusterNodes:
             posted.notify(False)
 
     def _refresh(self, deadline: float, but: Endpoint | None = None) -> None:
-        """Ask any node, but not the one at *but*, for the map of slots."""
+        """Ask the nodes, except the one at *but*, for the map of slots, until one answers.
+
+        Close nodes that are no primaries any more. Raises `BackendUnavailable` if no node answers.
+        """
         failure: BackendUnavailable | None = None
         for place in dict.fromkeys((*self._nodes, *self._seeds)):
             if place == but:

@@ -48,7 +48,8 @@ class AttemptSink(WeakSink):
 
     def __init__(self, sink: Sink) -> None:
         super().__init__(sink)
-        #: Attempt's token -> token of its request, for all that were renewed. Replaced, never changed.
+        #: Attempt's token -> token of its request, for the requests of the latest renewal. Replaced, never
+        #: changed, because other threads read it.
         self.requests: Mapping[str, str] = {}
 
     def release_requested(self, key: str, token: str) -> None:
@@ -85,12 +86,13 @@ class Backoff:
     """The pauses of this process after its turns, in which other processes may get a key.
 
     The servers have no queue. Without a pause, a process with many callers would get a key again right after
-    its release, before any other process polls. Each change is one step, so threads share this.
+    its release, before any other process polls. Threads share a `Backoff`, because each change is one step.
     """
 
     def __init__(self) -> None:
-        #: Since when a key is held, and until when other processes may ask first, by key.
+        #: Key -> since when this process holds it.
         self._since: dict[str, float] = {}
+        #: Key -> until when other processes may ask first.
         self._until: dict[str, float] = {}
 
     def granted(self, key: str) -> None:
@@ -214,7 +216,7 @@ class RedlockBackend(RedlockInspection):
 
     def release(self, request: LockRequest, deadline: float = math.inf) -> bool:
         self._backoff.released(request.key)
-        # If that depends on servers that are away, the hold may have been ours.
+        # None: that depends on servers that are away, so the hold may have been ours.
         return self._release(request, deadline) is not False
 
     def _is_ours(self, request: LockRequest, deadline: float) -> bool:
@@ -226,11 +228,14 @@ class RedlockBackend(RedlockInspection):
         return answers.verdict
 
     def _release(self, request: LockRequest, deadline: float) -> bool | None:
-        """Release the latest attempt. Return whether a quorum had granted it; None if that is unknown."""
+        """Release the latest attempt. Return whether a quorum had granted it; None if that is unknown.
+
+        Raises `BackendUnavailable` unless a quorum answers.
+        """
         mine = _copy(request)
         set_number(request, 0)
         answers = Answers(self._servers, self._quorum, bool)
-        # Even servers that seem to be away are asked, because they may still grant the attempt.
+        # Ask even servers that seem to be away, because they may still grant the attempt.
         answers.collect(lambda server, notify: server.release(mine, notify), self._by(deadline), spare=False)
         return answers.require_quorum().verdict
 
@@ -270,7 +275,7 @@ class RedlockBackend(RedlockInspection):
 
     def locked(self, key: str) -> bool:
         answers = self._ask(key, lambda server: server.backend.locked(key), bool, math.inf)
-        # If that depends on servers that are away, a process may hold the key.
+        # None: that depends on servers that are away, so a process may hold the key.
         return answers.require_quorum().verdict is not False
 
     def close(self) -> None:
@@ -287,7 +292,7 @@ class RedlockBackend(RedlockInspection):
         self._begin()
 
     def _begin(self) -> None:
-        """Take a new process id, which is the same at all servers."""
+        """Take a new process id, the same at all servers, and forget pauses and missed status."""
         self.process = secrets.token_hex(PROCESS_LENGTH // 2)
         for server in self._servers:
             server.backend.process = self.process

@@ -103,7 +103,8 @@ class RedlockInspection(BoundedCalls):
     def _of_all(self, key: str, call: ServerCall, deadline: float) -> Answers:
         """Return the answers of all servers. Raises `BackendUnavailable` unless a quorum answers.
 
-        *call* has the usual timeout, because a call that times out makes its server count as away.
+        *call* gets no deadline, only the server's io_timeout: a server counts as away after a call that times
+        out, and must not because a caller had little time.
         """
         answers = AnswersOfAll(self._servers, self._quorum, bool)
         return answers.ask(key, call, self._by(deadline)).require_quorum()

@@ -20,7 +20,8 @@ from distlock.errors import BackendUnavailable
 #: The number of worker threads, and of connections, of a server. One worker makes all calls for a key, in
 #: order.
 WORKERS = 4
-#: Seconds for which a server counts as away after a failure. Meanwhile calls only have a worker check it.
+#: Seconds for which a server counts as away after a failure. Meanwhile calls leave it out if the others are a
+#: majority, and have a worker check it.
 _FRESH = 1.0
 #: How many releases are kept to be repeated at a server that is away. Other holds there end with their
 #: leases.
@@ -47,9 +48,9 @@ class Member(RedisBackend):
     _listens = False
 
     def agree(self, request: LockRequest, number: int) -> bool:
-        """Have the block of the hold of *request* begin with *number*, if no number of the block is used yet.
+        """Have the block of the hold of *request* begin with *number*, unless it begins with a larger number.
 
-        Return whether this server has the hold.
+        The caller has used no number of the block yet. Return whether this server has the hold.
         """
         (reply,) = self._caller.call(scripts.AGREE, [request], self._by(math.inf), more=bulk(number))
         return bool(reply[1])
@@ -212,7 +213,7 @@ class Answers:
         return self.collect(lambda server, notify: server.ask(key, call, notify), deadline)
 
     def collect(self, ask: Callable[[Server, Notify], None], deadline: float, spare: bool = True) -> Self:
-        """Call *ask* for all servers concurrently. Return when this is decided, or after *deadline*.
+        """Call *ask* for each server. Return these answers when they are decided, or after *deadline*.
 
         Later answers are ignored. *spare*: ask servers that count as away only if there is no quorum without
         them. Raises an error that is not an outage.
@@ -258,7 +259,7 @@ class Answers:
 
     @property
     def agreed(self) -> list[Server]:
-        """Return the servers that agree."""
+        """The servers that agree."""
         return [server for server, answer in self.replies.items() if self._agrees(answer)]
 
     @property
@@ -313,7 +314,7 @@ class AnswersOfAll(Answers):
 
 
 class AnswersToSeveral(Answers):
-    """Answers to several *questions* at once: each server answers with a list."""
+    """Answers to a call with several *questions*: each server answers with a list, one item for each."""
 
     def __init__(self, servers: Sequence[Server], quorum: int, questions: int) -> None:
         super().__init__(servers, quorum, all)

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 #: have granted those locks again, and their holders have this time to learn of the new primary.
 _LATE_GRANTS = 1.0
 
-#: Seconds for which a release is remembered, and how many releases are remembered.
+#: A change of the primary repeats the releases of this many seconds, and at most this many.
 _RECENT, _MOST = 5.0, 5000
 #: How many releases one round trip repeats. Other clients have to wait while the server carries them out.
 _BATCH = 500
@@ -55,8 +55,8 @@ _GOSSIP = 10.0
 
 #: Seconds between two attempts to connect.
 _PAUSE = 0.05
-#: The shortest time of an attempt, in seconds. Longer ones take half of the remaining time, to leave time for
-#: another.
+#: The shortest time of an attempt, in seconds. If more than twice this time remains, an attempt takes half of
+#: the remaining time, to leave time for another attempt.
 _SHORTEST = 0.25
 #: The errors of a former primary, or of one without enough replicas.
 _NOT_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN")
@@ -93,7 +93,7 @@ _UNREACHED = "See whether the sentinels run and can be reached from here."
 
 
 class NoPrimary(Remedied):
-    """No sentinel names the primary. *passes*: whether that may change in a moment."""
+    """No sentinel names the primary. *passes*: whether one may do so in a moment."""
 
     def __init__(self, text: str, passes: bool) -> None:
         super().__init__(text, next((cure for sign, cure in _REMEDIES if sign in text), _UNREACHED))
@@ -144,15 +144,15 @@ class Sentinels:
         self._client_name = client_name
         self._moved = moved
         self._mutex = threading.Lock()
-        #: The order in which they are asked: first the sentinel that named the primary last.
+        #: The sentinels in the order in which they are asked. The one that named the primary last is first.
         self._order = [NamedServer(one) for one in address.sentinels]
         self._rotation = itertools.cycle(self._order)
         self._subscribed_to = self._order[0]
         self._epoch = 0
-        #: Since when most sentinels don't know of the failover with that epoch.
+        #: Since when most sentinels don't know of the failover with `_epoch`; ``inf``: most of them do.
         self._behind_since = math.inf
         self.primary: NamedServer | None = None
-        #: Connections to a primary. Weak, because an interrupt may drop all other references.
+        #: All connections to a primary. Weak, so that connections that an interrupt has dropped don't stay.
         self._clients: weakref.WeakSet[PrimaryConnection] = weakref.WeakSet()
         self._search = BlockingCall(self._find, "distlock-redis-sentinels")
         self._subscription = FailoverSubscription(
@@ -161,9 +161,9 @@ class Sentinels:
         self.closing = Flag()
 
     def find(self, client: PrimaryConnection, deadline: float) -> NamedServer:
-        """Return the primary for *client*, a connection, which is shut down when the primary changes.
+        """Return the primary for the connection *client*, and shut *client* down when the primary changes.
 
-        Raises `OSError`; `TimeoutError` after *deadline*.
+        Raises `NoPrimary`, `TimeoutError` after *deadline*, or RuntimeError if no thread can be started.
         """
         with suppress(BackendUnavailable):
             # If no thread can be started, the next connection tries again.
@@ -211,7 +211,7 @@ class Sentinels:
     # -- the question ----------------------------------------------------------------------------
 
     def _find(self) -> NamedServer:
-        """Ask the sentinels one after the other, until one names the primary."""
+        """Ask the sentinels one after the other, until one names the primary. Raises `NoPrimary`."""
         # The search takes at most half of a call's time: the rest is for the connection to the primary.
         ends = clock.now() + self._io_timeout / 2
         order = tuple(self._order)
@@ -259,7 +259,7 @@ class Sentinels:
             status = {
                 key.decode(): value.decode() for key, value in zip(about[::2], about[1::2], strict=True)
             }
-            # During a failover the second reply is still about the former primary.
+            # During a failover, the second reply may still be about the former primary.
             same = (status["ip"], status["port"]) == (host, port)
             if same and not {"s_down", "o_down"}.isdisjoint(status["flags"].split(",")):
                 raise OSError("it counts it as down")
@@ -278,7 +278,10 @@ class Sentinels:
         return outdated == of or now >= self._behind_since + _GOSSIP
 
     def _accept(self, answer: _SentinelReply) -> NamedServer | None:
-        """Return the primary of *answer*, or None if that sentinel does not know of the last failover."""
+        """Return the primary of *answer*, or None if its sentinel does not know of the last failover.
+
+        If the primary has changed, log that, shut the connections to the former one down, and call `_moved`.
+        """
         with self._mutex:
             if answer.epoch < self._epoch:
                 return None
@@ -295,7 +298,7 @@ class Sentinels:
                 now.address.shown,
                 before.address.shown,
             )
-            # The former primary may serve these connections until its sentinels reach it.
+            # The former primary may go on to serve these connections, until its sentinels reach it.
             for one in elsewhere:
                 one.shut_down()
             self._moved()
@@ -312,7 +315,8 @@ class Sentinels:
 class PrimaryConnection(RedisConnection):
     """A connection to the primary.
 
-    To connect, it asks the sentinels again and again, until there is a primary or its deadline is over.
+    To connect, it asks the sentinels again and again, until there is a primary, the deadline is over, or a
+    failure occurs that will not pass.
     """
 
     primary: NamedServer | None = None
@@ -429,14 +433,14 @@ class SentinelBackend(RedisBackend):
         # Holds that were not replicated are lost, and waiters have to queue at the new primary.
         if self._sink is not None:
             self._sink.missed_notifications()
-        # A new thread repeats the releases, because a connection may need the current one. If no thread
-        # can be started, the released holds end with their ttl.
+        # A new thread repeats the releases, because this one may search for the primary, and connections wait
+        # for that. If no thread can be started, the released holds end with their ttl.
         with suppress(RuntimeError):
             backend_thread("distlock-redis-releasing", self._release_again).start()
 
     def _release_again(self) -> None:
-        # Before that, a repeated release could let the new primary grant a lock that the former one has
-        # granted again.
+        # Wait, because the former primary may have granted the lock again. A repeated release at once could
+        # let the new primary grant it to a second holder.
         if self._sentinels.closing.wait(_LATE_GRANTS):
             return
         # If the new primary can't be reached, the holds end with their ttl.
