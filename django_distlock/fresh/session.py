@@ -1,7 +1,7 @@
 """Reads ``request.session`` again under the lock, and saves it before the release.
 
-SessionMiddleware loads a session before the guard of the view waits, and saves it after the release. So of
-several requests that spend something of one session, all would see the data from before the first of them.
+SessionMiddleware loads a session before the guard of the view waits, and saves it after the release. So if
+several requests spend something that is in one session, all would see the data from before the first one.
 This module reads the store again under the lock, and saves the view's changes while the lock is held.
 """
 
@@ -77,11 +77,11 @@ def _is_answered_by_framework(error: BaseException) -> bool:
 
 
 class GuardedSession:
-    """The session of one request whose guard holds the lock. A `distlock.web.guard.Companion`."""
+    """The session of one request, merged and saved under a lock. A `distlock.web.guard.Companion`."""
 
     def __init__(self, session: Any) -> None:
         self.key: str = session.session_key
-        #: Whether a guard holds the lock, so that a save now is a save under the lock.
+        #: Whether a guard holds the lock now.
         self.is_locked = False
         #: The batch that its request is a part of, or None.
         self.batch: Batch[Any] | None = None
@@ -149,14 +149,18 @@ class GuardedSession:
             self._written = deepcopy(self._content)
 
     def raised(self, error: BaseException) -> None:
-        """Note that the view has raised *error*."""
+        """Note that the view has raised *error*. `_save_early` if no transaction can write the session."""
         self._raised = error
         self._is_answered = isinstance(error, _ANSWERED) or _is_answered_by_framework(error)
         if self._store.using is None and self._has_to_be_saved():
             self._save_early()
 
     def ended(self, grant: Grant, error: BaseException | None) -> None:
-        """Save what was not saved in the transaction: after COMMIT or ROLLBACK, and before the release."""
+        """Save what the transaction did not save, or take back the changes of a view that was not committed.
+
+        Called after COMMIT or ROLLBACK, and before the release. If the view itself has raised *error*, its
+        changes are saved if Django answers *error* with a status below 500.
+        """
         if not self.is_locked:
             return
         try:
@@ -180,24 +184,24 @@ class GuardedSession:
             self.is_locked, self.batch = False, None
 
     def _save_early(self) -> None:
-        """Save before the end of the transaction, if that ends the lock."""
+        """Save the session now if the end of the transaction will also end the lock, which is a row."""
         if self._row_is_lock and self._store.save():
             self._before_early, self._is_settled = self._stored, True
             self._note_saved(deepcopy(self._content))
 
     async def abegun(self, grant: Grant) -> None:
-        """`begun`, for an async view."""
+        """Do what `begun` does, for an async view."""
         await sync_to_async(self.begun)(grant)
 
     async def aended(self, grant: Grant, error: BaseException | None) -> None:
-        """`ended`, for an async view. A cancellation waits for the save, which must precede the release."""
+        """Do what `ended` does, for an async view. A cancellation waits until the session is saved."""
         if not self._has_to_be_saved():
             self.ended(grant, error)
             return
         await arun(when_idle(partial(self.ended, grant, error), TaskParker(), lambda: False))
 
     def _load(self) -> Content:
-        """Replace ``load()`` of the session, which may read a replica or a cache."""
+        """Load the session from its store. Replaces its ``load()``, which may read a replica or a cache."""
         fresh = self._read()
         if fresh is None:
             private.forget_session_key(self._session)
@@ -213,7 +217,8 @@ class GuardedSession:
         """Return what *content* was when it was loaded, before the lock."""
         loaded = private.session_as_loaded(self._session)
         if loaded is None:
-            # Not known. If this request has written already, merge() keeps only keys that the store lacks.
+            # It is not known. If this request has already changed the session, pretend that it was empty:
+            # then merge() keeps only those of its keys that the store lacks.
             return {} if self._session.modified else content
         return loaded
 
@@ -254,7 +259,7 @@ class GuardedSession:
         return type(self._session), self.key
 
     def part_is_over(self, error: BaseException | None) -> None:
-        """Leave data that the part's savepoint has not written to the next part, or to `settle`."""
+        """Hand the data that the part's savepoint has not saved on to the next part, or to `settle`."""
         if self.batch is None or not self.is_locked or (error is not None and error is not self._raised):
             return
         if error is None and self._written is not None:
@@ -264,7 +269,7 @@ class GuardedSession:
             self.is_pending = True
 
     def batch_failed(self) -> None:
-        """Let `ended` save what this request has left to the batch, which was rolled back."""
+        """Let `ended` save what this request has handed on in the batch, which was rolled back."""
         self._is_alone, self.is_pending = self.is_pending, False
 
     def settle(self) -> None:
@@ -277,7 +282,10 @@ class GuardedSession:
     # -- after the release -------------------------------------------------------------------------------
 
     def _save(self, must_create: bool = False) -> None:
-        """Replace the session's ``save()``, which SessionMiddleware calls after the release."""
+        """Save the session, unless its data was saved under the lock and has not changed since.
+
+        Replaces its ``save()``, which SessionMiddleware calls after the release.
+        """
         content = self._content
         if must_create or self.is_locked or self._stored is None or self._session.session_key != self.key:
             self._store.save_as_django(must_create)
@@ -370,7 +378,10 @@ class SessionStore:
         return True
 
     def committed(self, content: Content, *, in_order: bool) -> None:
-        """Write *content*, just committed, to the cache. *in_order*: no other request can have saved yet."""
+        """Write *content*, just committed, to the cache, if there is one.
+
+        *in_order*: whether no other request can have saved since. If one can, delete the entry instead.
+        """
         if not self._is_cached:
             return
         cache = caches[settings.SESSION_CACHE_ALIAS]

@@ -2,8 +2,8 @@
 
 The detector is on in debug mode and in races. Each loaded instance keeps stamps: for each field the time, the
 line of the site's code, and the value. A save under a lock checks the stamps of the fields that it writes.
-Django's signals and an execute wrapper report loads and saves, so nothing is patched. While the detector is
-off, none of them is connected.
+Django's signals and an execute wrapper report loads and saves, so no code of Django is patched. While the
+detector is off, none of them is connected.
 
 `values()`, raw SQL, and a count that decides on an INSERT leave no stamps, so they are not detected.
 """
@@ -51,7 +51,7 @@ class _Stamps:
         self.values |= values
 
 
-#: The most rows that are remembered of one request, and the most saves.
+#: The most rows that are remembered of one request, and the most entries of `_last_saves`.
 _MOST = 1000
 #: The rows that the running request has loaded: stamps of each instance, by model and key.
 _rows_of_request: ContextVar[dict[tuple[type[Model], str], list[_Stamps]] | None] = ContextVar(
@@ -88,7 +88,7 @@ def note_read(instance: Model, fields: Iterable[str] | None = None) -> None:
 
 
 def _columns(instance: Model, fields: Iterable[str] | None) -> set[str]:
-    """Return the ``attname`` of each of *fields* that is a column; None: of all columns."""
+    """Return the ``attname`` of each of *fields* that is a column of *instance*; None: of all its columns."""
     if fields is None:
         return {field.attname for field in private.concrete_fields(instance)}
     found = set()
@@ -106,7 +106,7 @@ def _columns(instance: Model, fields: Iterable[str] | None) -> set[str]:
 
 
 def _loaded(instance: Model, **kwargs: object) -> None:
-    """Stamp *instance* if it is loaded, not made by the site. Stamp also the instance it refreshes."""
+    """Stamp *instance* if it is loaded, not made by the site, and also the instance that it refreshes."""
     is_loaded, refreshed = private.how_made()
     if not is_loaded:
         return
@@ -157,7 +157,7 @@ class _Saves(threading.local):
         return writes[0] if writes else None
 
 
-#: The most saves that are nested, as in receivers of the signals of other saves.
+#: The most open saves that are remembered. Saves nest if a receiver of their signals saves, too.
 _MOST_OPEN = 20
 
 
@@ -167,7 +167,7 @@ _saves = _Saves()
 def _saving(
     instance: Model, raw: bool = False, update_fields: Collection[str] | None = None, **kwargs: object
 ) -> None:
-    """Note that *instance* is about to be saved, and whether that is a stale write."""
+    """Note the save of *instance* that is about to begin under a lock, and whether it is a stale write."""
     stamps: _Stamps | None = getattr(instance._state, _STAMPS, None)
     if stamps is not None and (raw or instance._state.adding):
         delattr(instance._state, _STAMPS)
@@ -250,7 +250,7 @@ def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock:
 def _was_overtaken(
     instance: Model, stamps: _Stamps, lock: shared.Outermost, fields: list[Field[Any, Any]]
 ) -> bool:
-    """Return whether another holder in this process has saved the row since *instance* was loaded."""
+    """Note this save. Return whether another holder in this process has saved the row since it was loaded."""
     key = instance._meta.label, instance.pk
     with _mutex:
         since, saved_at = _last_saves.pop(key, (lock.since, 0.0))
@@ -295,7 +295,7 @@ def _watch(execute: Callable[..., Any], sql: Any, params: Any, many: bool, conte
 
 
 def _of_save(sql: str, connection: Any) -> tuple[bool, shared.Write | None]:
-    """Return whether *sql* is the UPDATE of a save, and the stale write to report for it."""
+    """Return whether *sql* is the UPDATE of a save, and the stale write to report for it, or None."""
     for number, (instance, write) in enumerate(_saves.open):
         tables = {field.model._meta.db_table for field in private.concrete_fields(instance)}
         if sql.startswith(tuple(f"UPDATE {connection.ops.quote_name(table)} " for table in tables)):
@@ -315,9 +315,9 @@ def _columns_in(sql: str, model: Model | type[Model], connection: Any) -> list[F
 def _saved(
     instance: Model, created: bool, update_fields: Collection[str] | None = None, **kwargs: object
 ) -> None:
-    """Count the fields that *instance* has written as read now: they equal the row's."""
+    """Count the fields that *instance* has just written as read now, because they equal the row's."""
     if (write := _saves.take_out(instance)) is not None:
-        # The connection was opened while the detector was off, and has no wrapper.
+        # `_watch` has not reported it: the connection was opened while the detector was off.
         _tell(write)
     if not created:
         note_read(instance, update_fields)
@@ -363,7 +363,7 @@ def _of_query(sql: str, params: Any, connection: Any) -> Iterator[shared.Write]:
 def _was_read_under(
     lock: shared.Outermost, read: Iterable[_Stamps], fields: Iterable[Field[Any, Any]]
 ) -> bool:
-    """Return whether an instance whose stamps are in *read* has read each of *fields* under *lock*."""
+    """Return whether each of *fields* was read under *lock*, by any instance with stamps in *read*."""
     return all(
         any(field.attname in one.reads and one.reads[field.attname].at >= lock.since for one in read)
         for field in fields

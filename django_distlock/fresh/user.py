@@ -41,7 +41,8 @@ from django_distlock.fresh.stale_writes import note_read
 #: The attribute of an instance's ``_state`` with the copy of its values.
 _LOADED = "distlock_loaded"
 
-#: The attribute of ``_state`` with values set before the lock, of fields that another request wrote.
+#: The attribute of ``_state`` with the values that this request set before the lock, without saving them, in
+#: fields that another request has written since.
 _CONFLICTS = "distlock_conflicts"
 
 _WATCHED = "_distlock_watched"
@@ -108,10 +109,9 @@ def _saving(save: Callable[..., None]) -> Callable[..., None]:
 def changes(instance: Model, row: Model) -> Callable[[], None] | None:
     """Return a function that sets the fields of *instance* that another request wrote; None: it wrote none.
 
-    All other fields count as read just now.
-
     A field that this request has set and not saved keeps its value. If another request has written it, too,
-    saving it under the lock raises `ConfigurationError`.
+    saving it under the lock raises `ConfigurationError`. All fields that need no change, and have no such
+    conflict, count as read just now.
 
     Args:
         instance: An instance that was loaded before the lock.
@@ -160,7 +160,7 @@ def _set(instance: Model, row: Model, fields: Iterable[Field[Any, Any]]) -> None
 
 
 def _set_content(mine: Any, theirs: Any) -> bool:
-    """Copy the content of *theirs* into the list or dict *mine*. Return False if they are of other types.
+    """Copy the content of *theirs* into the list or dict *mine*. Return False if their types don't allow it.
 
     Nested lists and dicts also stay the same objects, if they are in the same place in both.
     """

@@ -56,7 +56,7 @@ class Placeholder:
             raise self.told(error) from None
 
     def told(self, error: Malformed | Unfit) -> Malformed | Unfit:
-        """Return `Malformed` if the client caused *error*, else *error*. In JSON it also chooses the type."""
+        """Return `Malformed` if the client caused *error*, as by the type of a JSON value; else *error*."""
         if isinstance(error, Malformed) or self.place.head == "json":
             return Malformed(f"{self.text} {error}")
         return error
