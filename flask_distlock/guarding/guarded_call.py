@@ -161,7 +161,7 @@ class GuardedCall:
         self.raised = self.finish(error)
 
     def refused(self, error: LockError) -> None:
-        """Raise *error*, or the view's answer to it. Return if the call is skipped because of *error*."""
+        """Raise *error*, or the view's answer to it. If *error* only skips the call, return None instead."""
         if self.attempt is not None and self.attempt.is_skipped(error):
             return
         guarded = self.guarded

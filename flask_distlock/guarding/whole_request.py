@@ -48,8 +48,8 @@ logger = logging.getLogger("distlock")
 class KeptLock(Kept):
     """A lock that outlives the call of its guard.
 
-    A view's lock is kept until ``wsgi_app`` returns. The lock of another function or of a block, or a lock
-    that is a row, is kept until its transaction ends, at most until then. Closing `rest` releases the lock.
+    The lock is kept until ``wsgi_app`` returns. The lock of a function that is no view, the lock of a block,
+    and a lock that is a row are released before if the transaction ends. Closing `rest` releases the lock.
     """
 
     #: The guarded function or the block, for messages.
@@ -172,8 +172,7 @@ class ServedRequest(Keeping):
     def outlives_context(self) -> bool:
         """Whether the content of the response is made in the context of the request.
 
-        `stream_with_context` enters the context again, and its teardowns run a second time after the last
-        chunk.
+        `stream_with_context` enters the context again, so that teardowns run once more after the last chunk.
         """
         return self.context is not None and self.context() is not None
 
@@ -185,7 +184,10 @@ class ServedRequest(Keeping):
     def start(
         self, status: str, headers: list[tuple[str, str]], exc_info: OptExcInfo | None = None, /
     ) -> Callable[[bytes], object]:
-        """Replace ``start_response``. If the request keeps locks, wait, because it may still fail."""
+        """Replace ``start_response``. If the request keeps locks, only keep the arguments for `started`.
+
+        The request may still fail, and get another response.
+        """
         if not self.locks:
             return self.start_response(status, headers, exc_info)
         self._waiting = status, headers, exc_info

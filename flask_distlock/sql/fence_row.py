@@ -49,7 +49,9 @@ def make_table(bind: str) -> str:
 def fenced(
     session: Session, engine: Engine, grant: Grant, left: Callable[[], float], bind: str = DEFAULT_BIND
 ) -> AbstractContextManager[object]:
-    """Begin the transaction of *session* on *engine*, and pass the fence in it. Errors roll it back.
+    """Begin the transaction of *session* on *engine*, and pass the fence in it.
+
+    An error in the block of the returned context manager rolls the transaction back.
 
     *left*: returns the seconds left to wait for transactions of earlier grants. *bind*: the name of *engine*
     in the settings. Raises `LockLost`, `LockTimeout`.
@@ -68,12 +70,12 @@ def fenced(
         finally:
             row.open = None
 
-    # looks_again=False: `look_again_in` does so before each COMMIT in the block.
+    # looks_again=False: `look_again_in` looks again before each COMMIT in the block.
     return fenced_transaction.begin_fenced(begin, row, grant, left, make_table(bind), looks_again=False)
 
 
 def look_again_in(session: Session, engine: Engine, grant: Grant, left: Callable[[], float]) -> None:
-    """Before COMMIT, raise `OvertakenReader` if a writer has inserted a fence row that *grant* reads."""
+    """Before COMMIT, raise `OvertakenReader` if a writer has inserted a fence row that *grant* missed."""
     row = FenceConnection(engine, session)
     if fenced_transaction.absent_for(grant, row.database):
         row.open = session.connection(bind_arguments={"bind": engine})
@@ -114,7 +116,7 @@ def prune(engine: Engine, bind: str, days: float, dry_run: bool) -> int:
 
 
 def examine(engine: Engine, bind: str, wanted: bool) -> Finding | None:
-    """Return what is to be said of the fence table: see `distlock.fence.prune.examine_table`.
+    """Return the finding of the health check about the fence table: see `distlock.fence.prune.examine_table`.
 
     *bind*: the name of *engine* in the settings.
     """

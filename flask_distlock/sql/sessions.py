@@ -1,7 +1,7 @@
 """Follows the ``db.session`` of an app, and handles it under the locks of guards.
 
-Under a guard's lock, a session reads again what it read before, and the lock is kept while the session may
-still be committed.
+Under a guard's lock, a session does not reuse rows that it read before, and the lock is kept while the
+session may still be committed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Sessions:
             event.listen(self.session, name, getattr(self, name))
 
     def current(self) -> Session | None:
-        """Return the session of the current app context, or None if the context has not used it yet."""
+        """Return the session of the current app context, or None if none was used there yet."""
         return self.session() if has_app_context() and self.session.registry.has() else None
 
     def roll_back(self) -> Session | None:
@@ -260,10 +260,10 @@ class SessionTransactions:
             if fenced_in is not None:
                 self._pass_fence(stack, grant, fenced_in, left)
             try:
-                # The view itself commits, and `Sessions.before_commit` checks the lock.
+                # False: the view itself commits, and `Sessions.before_commit` checks the lock.
                 yield False
                 session = self._session = self.sessions.current()
-                # Do so also if nothing will be committed: the response of a reader depends on the lock, too.
+                # Look even if nothing will be committed: the response of a reader depends on the lock, too.
                 if fenced_in is not None and session is not None:
                     self._look_again(session)
                 if grant in self.sessions.dropped:
