@@ -58,7 +58,7 @@ class Where(NamedTuple):
                 client.close()
 
     def hint(self, locks: Locks) -> None:
-        """Print why *locks* may have shown nothing: never used, or no prefix. Print nothing otherwise."""
+        """Print a hint if the lock service was never used, or if no prefix was given outside of a site."""
         if (missing := locks.namespace.unmade()) is not None:
             click.echo(f"{missing.said} {missing.remedy}", err=True)
         if isinstance(self.site, Alone) and not locks.namespace.prefix:

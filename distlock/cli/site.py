@@ -27,7 +27,7 @@ PREFIX = "DISTLOCK_PREFIX"
 
 
 class Site(ABC):
-    """Makes the client that the commands work on."""
+    """The origin of the client that the commands work on."""
 
     #: How the command is called here, for hints.
     command: str
@@ -49,7 +49,7 @@ class Site(ABC):
 
 
 class Alone(Site):
-    """No site: the lock service is named by a URL."""
+    """The origin of the client outside of a site: a URL names the lock service."""
 
     command = "distlock"
 

@@ -35,7 +35,7 @@ _HAS_LOCKED = f"""EXISTS (
 # Copies of a database, as test suites make them, have the same ids for their tables. So look at this database
 # only.
 _HERE = "s.datname = current_database()"
-# A transaction holds the lock on its own id exclusively. Waiters share that lock for a moment when it ends.
+# A transaction holds the lock on its own id exclusively. When it ends, waiters share that lock for a moment.
 _HOLDER = f"""
 FROM {TABLE} AS f
 JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = f.xmax AND l.mode = 'ExclusiveLock'
@@ -176,8 +176,8 @@ def _held(connection: Connection, row: str) -> Rows:
 def _nested(connection: Connection, row: str) -> str:
     """Return the xmax of *row* if that is the id of a savepoint that was released; else "".
 
-    xmax is the id of a transaction or of a savepoint. pg_locks lists either before the row has it. So an id
-    that still runs, but is not listed, is that of a savepoint that was released.
+    xmax is the id of a transaction or of a savepoint. pg_locks lists an id before a row gets it as xmax. So
+    an id that still runs, but is not listed, is that of a savepoint that was released.
     """
     for (number,) in connection.execute(_RUNNING, [row]):
         if not connection.execute(_IS_LISTED, [number]):
@@ -245,7 +245,7 @@ def listed(connection: Connection, namespace: str, before: str) -> Iterator[Seen
 
 
 def _reader(name: str, since: float, who: list[Any]) -> SeenProcess:
-    """Return what to show of a connection that shares the row of *name* since its transaction began."""
+    """Return what to show of a connection that shares the row of *name*. *since*: its transaction's start."""
     return SeenProcess(_process(who), row=StatusRow(name, held_since=since, mode=READ, holding=1))
 
 
@@ -268,7 +268,7 @@ def _refuse_others(connection: Connection) -> None:
 
 
 def _process(who: list[Any]) -> str:
-    """Return what to show of a connection: PostgreSQL knows only the id of its own process."""
+    """Return a description of a connection. It has the id of PostgreSQL's process, not of the client's."""
     pid, application, address, port = who
     at = f"{address}:{port}" if address else "this host"
     return f"{pid} of PostgreSQL, for {application or 'a client'} at {at}"

@@ -100,7 +100,7 @@ class Statements(Protocol):
 
 COLUMNS = "epoch, number, holder_id, passed_at"
 
-#: The kinds of database that lock a row without an error even if it is newer than the snapshot.
+#: The kinds of database that lock a row without an error even if the row is newer than the snapshot.
 SNAPSHOTS = {"mysql", "mariadb"}
 
 # Only the names of the table and its columns are interpolated.
@@ -111,7 +111,7 @@ FLOOR = f"SELECT epoch, number FROM {TABLE} WHERE id = %s"  # noqa: S608
 _TOUCH = f"UPDATE {TABLE} SET holder_id = holder_id WHERE id = %s"  # noqa: S608
 VALUES = f"(id, namespace, name, {COLUMNS}) VALUES (%s, %s, %s, 0, 0, '', 0)"
 
-#: A busy timeout of SQLite, seconds, in which it tries four times.
+#: A busy timeout of SQLite, in seconds, within which SQLite tries four times.
 PAUSE = 0.018
 
 UPDATE = f"UPDATE {TABLE} SET epoch = %s, number = %s, holder_id = %s, passed_at = %s WHERE id = %s"  # noqa: S608
@@ -183,8 +183,8 @@ class _PostgreSQL(Statements):
     def floor(self, connection: Connection, values: Sequence[object], seconds: float) -> Rows:
         [(level,)] = connection.execute("SELECT current_setting('transaction_isolation')")
         if level in {"repeatable read", "serializable"}:
-            # The snapshot may be older than a prune, and show neither the floor nor the pruned rows. Then an
-            # attempt to write the floor fails.
+            # The snapshot may be older than a prune, and show neither the floor nor the pruned rows. Then the
+            # attempt to write the floor fails with a conflict.
             on_conflict = "DO UPDATE SET holder_id = excluded.holder_id"
             self._try(
                 connection, f"INSERT INTO {TABLE} {VALUES} ON CONFLICT (id) {on_conflict}", values, seconds
@@ -306,7 +306,7 @@ class _SQLite(Statements):
     _insert = f"INSERT OR IGNORE INTO {TABLE} {VALUES}"
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
-        # A write comes first: after a SELECT, the transaction would keep a snapshot that others may outdate.
+        # Write first: after a SELECT, the transaction would keep a snapshot that others may outdate.
         _patiently(connection, _TOUCH, [row], seconds)
         return connection.execute(SELECT, [row])
 

@@ -8,6 +8,9 @@ from typing import Any, Literal
 from distlock.errors import ConfigurationError, LockError
 from distlock.fence.stamps import TABLE
 
+#: "busy": a wait took too long. "again": a conflict, so the transaction has to be begun again. "no table",
+#: "old table": the fence table is missing, or has old columns. "replica": the database takes no writes.
+#: "away": the database does not answer.
 Trouble = Literal["busy", "again", "no table", "old table", "replica", "away"]
 
 #: SQLSTATEs of PostgreSQL, and numbers of MySQL and MariaDB.

@@ -124,7 +124,7 @@ class Dialect(Protocol):
         """
 
     def check_granted(self, answer: list[Rows]) -> None:
-        """Raise `ServerError` unless *answer*, the one to `wait`, says that the lock was granted."""
+        """Raise `ServerError` unless *answer*, the rows of the statements of `wait`, tells of a grant."""
 
     def release(self, execute: Execute, lock: ServerLock, last: bool) -> bool:
         """Release the lock. Return whether the session had it.

@@ -47,7 +47,8 @@ _IS_MADE = (
     "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() "  # noqa: S608
     f"AND table_name = '{_TABLE}'"
 )
-#: Asks for the server's version and the session's id. Alone, CONNECTION_ID() is answered by some proxies.
+#: Asks for the server's version, the session's id, and more. If a query asks for CONNECTION_ID() alone, some
+#: proxies answer it themselves.
 _WHO = "SELECT VERSION(), CONNECTION_ID(), @@GLOBAL.read_only; SHOW SESSION STATUS LIKE 'Ssl_cipher'"
 #: Returns what the health check needs. Any user may send it.
 _SETTINGS = (
@@ -257,7 +258,7 @@ def _literal(text: str) -> str:
 
 
 def _idle(seconds: float) -> str:
-    """Return a statement: let the session end after *seconds*, rounded up, without another statement."""
+    """Return SQL that makes the server end the session when it has been idle for *seconds*, rounded up."""
     return f"SET SESSION wait_timeout = {math.ceil(seconds)}"
 
 

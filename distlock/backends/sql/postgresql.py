@@ -262,7 +262,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _idle(seconds: float) -> str:
-    """Return an SQL expression: let the session end after *seconds* without a statement; 0: never."""
+    """Return SQL that makes the server end the session when it has been idle for *seconds*; 0: never."""
     return f"set_config('idle_session_timeout', '{_milliseconds(seconds)}', false)"
 
 

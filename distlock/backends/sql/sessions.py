@@ -22,7 +22,7 @@ from distlock.clock import now
 
 #: Seconds after which a free session is closed.
 KEPT = 10.0
-#: Seconds that the listener waits for a session that another thread uses. That thread notices events, too.
+#: Seconds that the listener waits for a session that another thread uses. The other one notices events, too.
 _BUSY = 0.05
 
 
