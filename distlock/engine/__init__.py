@@ -1,3 +1,3 @@
-"""The engine, between callers and a lock service: rooms, holds, turns, the keeper, and the steps of all."""
+"""The engine of a client, between its callers and the lock service. `distlock.engine.engine` is its entry."""
 
 from __future__ import annotations

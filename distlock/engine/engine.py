@@ -1,11 +1,11 @@
 """The engine of a client, between its callers and the lock service: how a caller gets a grant.
 
-`Engine.acquire` and `Grantor.release` are generators of commands (`distlock.engine.commands`), which
-`distlock.engine.commands` carries out. Between two yields they change state under one mutex only, or the
-caller's own waiter. So the interleavings of yields are all that can happen, and the tests play them.
+`Engine.acquire` and `Grantor.release` are generators of commands, which `distlock.engine.commands` carries
+out. Between two yields they change only the caller's own waiter, or state under the one mutex. So callers can
+interleave only at the yields, and the tests play these interleavings.
 
-Promise G3: every wait has an end, unless the caller asked for no limit. The renewer ends the hold of a
-holder that hangs.
+Promise G3 (docs/explanation/promises.md): every wait has an end, unless the caller asked for no limit. If a
+holder hangs, the renewer ends its hold.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from distlock.owner import Owner
 from distlock.reentrance import is_parked, refusal
 from distlock.terms import EXCLUSIVE, PERMIT, READ, Terms
 
-#: How much longer than its caller's time-out a call to the lock service may take, seconds: to read a reply
+#: How many seconds longer than its caller's time-out a call to the lock service may take: to read a reply
 #: that is under way, or to leave the queue of the lock service.
 LAST_WORDS = 0.25
-#: How long a caller that asks once waits for the answer to the leader's request, seconds. The event loop of
-#: the leader may stand still.
+#: How many seconds a caller with a time-out of 0 waits for the answer to the leader's request. Without this
+#: limit it might wait for long, because the event loop of the leader may stand still.
 BESIDE = 1.0
 
 CLOSED = "The client was closed meanwhile, and holds no locks. It may be used again."
@@ -109,7 +109,7 @@ class Engine:
         self._wait = backend.wait if isinstance(backend, Hears) else None
         self._window = getattr(backend, "window", None)
         self._limits = DifferingLimits()
-        #: Why callers are refused, while the client is being closed; None: they are not.
+        #: While the client is being closed, the reason why callers are refused; else None.
         self._closed: str | None = None
         backend.open(self.sink)
         forget_in_children(self)
@@ -120,13 +120,20 @@ class Engine:
     def acquire(
         self, key: str, name: str, parker: Parker, timeout: float, options: Terms
     ) -> Commands[NameGrant | None]:
-        """Wait for a grant of *key*, for *timeout* seconds at most (0: ask once). Return None without one."""
+        """Acquire *key*, within *timeout* seconds (0: ask once). Return the grant; None if *key* stays taken.
+
+        Raises:
+            BackendUnavailable: the lock service does not answer, or the client is being closed.
+            TooManyWaiters: the caller would most likely wait in vain, or a limit is reached.
+            ConfigurationError: the caller reads *key* and wants to write it.
+            Reentered: a signal handler or a finaliser calls, inside of distlock.
+        """
         if self.section.reentered():
             if key in self.queues.by_key and not timeout > 0:
                 return None
             raise refusal()
         asked_at = self.now()
-        # The one call of a caller that does not wait is bounded by the backend.
+        # A caller with a time-out of 0 makes one call, whose time the backend bounds.
         until = asked_at + timeout + LAST_WORDS if timeout > 0 else math.inf
         asked = False
         try:
@@ -173,7 +180,10 @@ class Engine:
     def _enter(
         self, key: str, name: str, parker: Parker, timeout: float, options: Terms, now: float
     ) -> tuple[WaitQueue, Waiter] | None:
-        """Return the queue and the waiter of a caller; None if it asks once, and others are before it."""
+        """Let a caller join a reader's hold, or the queue of *key*. Return the queue and the caller's waiter.
+
+        Return None if the caller asks once, and other callers of this process have the lock or come first.
+        """
         section = self.section
         with section.mutex:
             if section.left:
@@ -194,10 +204,13 @@ class Engine:
             return entered
 
     def _note_wait(self, queue: WaitQueue, waiter: Waiter) -> None:
-        """Note that *waiter* is about to sleep, because the lock was not simply free."""
+        """Note that *waiter* is about to sleep. From a leader's second sleep on, have the status published.
+
+        Raises `Reentered` if *waiter* would wait for the thread that it has interrupted.
+        """
         if not waiter.waited:
             if is_parked():
-                # A signal handler must not wait behind the thread that it has interrupted, and so for ever.
+                # A signal handler must not wait behind the thread that it has interrupted: it would for ever.
                 with self.section.mutex:
                     others = [one for one in queue.waiters if one is not waiter]
                     if any(one.owner == waiter.owner for one in others):
@@ -207,7 +220,10 @@ class Engine:
             self.publish_soon()
 
     def _granted_late(self, queue: WaitQueue, waiter: Waiter, until: float) -> Commands[NameGrant | None]:
-        """Return the grant of *waiter*. If it was lost while the caller slept, wait for another one."""
+        """Return the grant of *waiter*. If it was lost while the caller slept, wait for another grant.
+
+        Return None if *waiter* was passed over, or if its time is over.
+        """
         if waiter.parker.may_stall:
             with self.section.mutex:
                 self._stalled.answered(waiter)
@@ -227,7 +243,10 @@ class Engine:
         return (yield from self.acquire(queue.key, queue.name, waiter.parker, left, options))
 
     def abandon(self, keys: Iterable[str], parker: Parker, error: BaseException) -> None:
-        """Remove everything of the caller with *parker*, which *error* interrupted. No I/O."""
+        """Remove the waiters and release the grants of the caller with *parker*, which *error* interrupted.
+
+        Does no I/O: the maintenance thread asks the lock service.
+        """
         for key in keys:
             self.section.undo(error, partial(self._abandon, key, parker, error))
 
@@ -239,7 +258,7 @@ class Engine:
     # -- the leader of a queue -------------------------------------------------------------------
 
     def _begin_on_push(self, queue: WaitQueue) -> bool:
-        """Grant the leader the hold that a push handed off. Return False if it has to ask first."""
+        """Grant the leader the hold that a push handed off. Return False if the leader has to ask first."""
         if self._window is None:
             return False
         with self.section.mutex:
@@ -248,20 +267,26 @@ class Engine:
     def _request(
         self, queue: WaitQueue, waiter: Waiter, until: float
     ) -> Commands[Acquired | Queued | Busy | None]:
-        """Send the lock request of *queue*, and apply the answer.
+        """Send the lock request of *queue*, or repeat it, and apply the answer.
 
-        *until*: when the caller stops waiting for an answer. Return the answer; None if the caller was told
-        to wait before and this answer came too late, or if others went on without the caller.
+        *until*: the moment at which the caller stops waiting for an answer.
+
+        Returns:
+            The answer. None if *waiter* was passed over meanwhile, or if there was no answer to a repeated
+            request until *until*: that is a time-out, because the lock service has answered before.
+
+        Raises:
+            BackendUnavailable: there was no answer.
         """
         request, options = queue.request, waiter.options
         if request is not None and (request.wait == waiter.asks_once or not _asks_for(request, options)):
-            # The caller of *request* has left, and this one wants something else.
+            # The caller of *request* has left, and this caller needs another request.
             with self.section.mutex:
                 queue.cancel_request()
             request = None
         told_to_wait = request is not None
         if request is None:
-            # A secret. It begins with the name of the process if operators can look at the lock service.
+            # The token, a secret, begins with the name of the process if operators can inspect the locks.
             process = "" if self._inspectable is None else self._inspectable.process
             span = SPAN if options.mode == EXCLUSIVE else 1
             token, waits = process + os.urandom(16).hex(), not waiter.asks_once
@@ -276,7 +301,7 @@ class Engine:
         except BackendUnavailable:
             if self.now() < until:
                 raise
-            # Only the time of this caller is over: to the others it is no outage.
+            # Only this caller's time is over. For the other waiters this is no outage.
             if self._give_up_late(queue, waiter, request) and told_to_wait:
                 return None
             if waiter.passed_over:
@@ -284,7 +309,7 @@ class Engine:
             raise
         with self.section.mutex:
             if waiter.failure is not None:
-                # The client was closed meanwhile.
+                # The waiter was removed meanwhile, for example because the client was closed.
                 self.cancellations.add(request)
             elif waiter.passed_over:
                 self._cancel_unless_used(queue, request)
@@ -302,7 +327,7 @@ class Engine:
         return answer
 
     def _give_up_late(self, queue: WaitQueue, waiter: Waiter, request: LockRequest) -> bool:
-        """Remove *waiter*, whose call got no answer in time. Return whether it was still waiting."""
+        """Remove *waiter*, whose call got no answer in time. Return False if it was removed before."""
         with self.section.mutex:
             if waiter.passed_over:
                 return False
@@ -315,26 +340,27 @@ class Engine:
     def _apply_refusal(
         self, queue: WaitQueue, waiter: Waiter, request: LockRequest, answer: Queued | Busy, sent: float
     ) -> None:
-        """Apply the *answer* that another process has the lock. The caller owns the mutex."""
+        """Apply *answer*, which says that another process has the lock. The caller owns the mutex."""
         if isinstance(answer, Queued):
             queue.queued = request
             queue.refuse_once()
             if queue.handed_off is not None and queue.handed_off.sent < sent:
-                # It is older than this answer.
+                # The push is older than this answer, so the hand-off is over.
                 queue.handed_off = None
             return
         queue.request = None
         if request.unanswered:
             self.cancellations.add(request)
         queue.leave(waiter)
-        # Waiters that came before it was sent and want the same are refused by this answer, too.
+        # The answer also refuses the waiters that want the same and came before the request was sent.
         queue.refuse_once(lambda one: one.came < sent and _asks_for(request, one.options))
         queue.elect()
 
     def _withdraw(self, queue: WaitQueue, waiter: Waiter, until: float) -> Commands[None]:
-        """Remove *waiter*, whose time is over, unless it is granted the lock at this very moment.
+        """Remove *waiter*, whose time is over, unless it was granted the lock just now.
 
-        If no other waiter shares its request, the lock service is asked to cancel that. Its answer decides.
+        If no other waiter needs its request, have the lock service cancel the request. If the lock service
+        has granted the lock before, *waiter* gets it.
         """
         with self.section.mutex:
             self.section.catch_up()
@@ -345,7 +371,7 @@ class Engine:
                 queue.give_up(waiter, self.now())
                 return
             if not _asks_for(request, waiter.options):
-                # The caller of *request* has left, and this one wants something else.
+                # The caller of *request* has left, and this caller needs another request.
                 queue.give_up(waiter, self.now())
                 return
         sent = self.now()
@@ -353,7 +379,7 @@ class Engine:
         try:
             waiter.call = Call(self.backend.cancel, request, until=until)
             if (yield waiter.call):
-                # The lock was granted before, and cancel() has kept it. request() tells number and lifetime.
+                # The lock was granted before, and cancel() has kept it. request() returns its number and ttl.
                 waiter.call = Call(self.backend.request, request, until=until)
                 answer = yield waiter.call
         except BackendUnavailable:
@@ -379,26 +405,29 @@ class Engine:
                 queue.give_up(waiter, self.now())
 
     def _cancel_unless_used(self, queue: WaitQueue, request: LockRequest) -> None:
-        """Cancel *request*, whose caller has left, unless others of *queue* go on with it."""
+        """Cancel *request*, whose caller was removed, unless *queue* or a hold still uses it."""
         if queue.request is not request and queue.hold_of(request.token) is None:
             self.cancellations.add(request)
 
     # -- questions -------------------------------------------------------------------------------
 
     def is_holder(self, key: str, owner: Owner) -> bool:
-        """Return whether *owner*, of this process, has a grant of *key*. Does no I/O."""
+        """Return whether *owner*, a thread or task of this process, has a grant of *key*. Does no I/O."""
         with self.section.mutex:
             queue = self.queues.by_key.get(key)
             return queue is not None and any(owner in hold.owners for hold in queue.holds)
 
     def refuse_upgrade(self, names: Mapping[str, str], owner: Owner) -> None:
-        """Raise `ConfigurationError` if *owner* reads one of *names*, by key, and so can't write it."""
+        """Raise `ConfigurationError` if *owner* reads one of *names*, so that it can't write it.
+
+        *names*: each name by its key.
+        """
         with self.section.mutex:
             for key, name in names.items():
                 self.queues.refuse_upgrade(key, name, owner)
 
     def refuse_overload(self, key: str, timeout: float) -> None:
-        """Raise `TooManyWaiters` if `acquire` would refuse a caller with *timeout* seconds just now."""
+        """Raise `TooManyWaiters` if `acquire` would refuse a caller with *timeout* seconds now."""
         if self.section.reentered():
             return
         with self.section.mutex:
@@ -409,7 +438,7 @@ class Engine:
                 raise
 
     def grants(self) -> list[NameGrant]:
-        """Return the grants that are out, and not lost."""
+        """Return the grants that are neither released nor lost."""
         with self.section.mutex:
             holds = [hold for queue in self.queues.by_key.values() for hold in queue.holds]
             out = [grant for hold in holds for grant in hold.grants]
@@ -425,7 +454,7 @@ class Engine:
         return reentrance.call(self.backend.locked, key)
 
     def row(self, key: str) -> StatusRow | None:
-        """Return the status row of *key*, however short it has lasted; None: there is none. Does no I/O."""
+        """Return the status row of *key*, even if it has just begun; None: no caller has or wants *key*."""
         queue, now = self.queues.by_key.get(key), self.now()
         return None if queue is None else row_of(queue, now, time.time() - now, moment=0.0)
 
@@ -437,9 +466,10 @@ class Engine:
     # -- the life of the client ------------------------------------------------------------------
 
     def close(self, all_lost: Callable[[], None] = lambda: None) -> None:
-        """Release what can be released, and stop. Waiters fail, and grants that are out become lost.
+        """Release all holds, and stop. Waiters fail, and grants that are out become lost.
 
-        *all_lost*: called when all grants are lost, before any caller is let in again.
+        *all_lost*: called when all grants are lost, before any caller is let in again. If a signal handler
+        or a finaliser calls this inside of distlock, return at once: another thread closes the client.
         """
         if self.section.reentered() or reentrance.is_calling():
             threading.Thread(target=self.close, args=(all_lost,), name="distlock-close").start()
@@ -459,7 +489,10 @@ class Engine:
             self._closed = None
 
     def _stop_maintenance(self) -> None:
-        """Stop the maintenance thread, then try once more to cancel what is to be cancelled."""
+        """Stop the maintenance thread, and finish its work: cancel requests once more, log the refusals.
+
+        If holds or requests are left, start another maintenance thread.
+        """
         self.maintenance.stop()
         run(self.cancellations.tick(self.renewer.next, last=True))
         with self.section.mutex:
@@ -473,9 +506,9 @@ class Engine:
         log_refusals(refusals)
 
     def end_with_process(self) -> None:
-        """See `distlock.engine.process.end_with_process`."""
+        """See `distlock.engine.process.Ending`."""
         if not self.section.mutex.acquire(timeout=1.0):
-            return  # Python has stopped the thread that owns the mutex. The leases end by themselves.
+            return  # Python may have stopped the thread that owns the mutex. The leases end by themselves.
         try:
             self.section.catch_up()
             holds = list(self.renewer.holds)
@@ -486,7 +519,8 @@ class Engine:
             self.section.mutex.release()
         log_refusals(refusals)
         for hold in holds:
-            # A daemon thread runs on until the very end. To release its lock would let two inside.
+            # Keep the lock of a daemon thread, which runs until the very end: a release would let another
+            # holder in beside it.
             owners = hold.owners
             kept = not owners or any(may_run(thread) for thread, *_ in owners)
             self.grantor.lose(hold, "the process ends", cancel=not kept, off_thread=False)
@@ -496,7 +530,7 @@ class Engine:
         return not (self.cancellations or self.replies.any)
 
     def before_fork(self) -> None:
-        """Read the replies to releases, so that what was released is free when the child asks."""
+        """Read the replies to releases, so that the released locks are free when the child asks for them."""
         if not self.replies.any or self.section.reentered() or reentrance.is_calling():
             return
         if isinstance(self.backend, Posts):
@@ -520,6 +554,6 @@ class Engine:
 
 
 def _asks_for(request: LockRequest, options: Terms) -> bool:
-    """Return whether *request* asks for what *options* want."""
+    """Return whether *request* has the mode, the limit and the permits of *options*."""
     wanted = (options.mode, options.limit, options.permits)
     return (request.mode, request.limit, request.permits) == wanted

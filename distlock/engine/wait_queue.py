@@ -1,14 +1,16 @@
-"""The wait queue of one name: the callers of this process that want it, and what the process owns of it.
+"""The wait queue of one name: the callers of this process that wait for it, and the holds of this process.
 
 To the lock service the process is one contender, however many callers it has. The waiter at the head of the
 queue *leads*: it sends the lock request for all of them. If it gives up, the next waiter goes on with that
 request, and so keeps the place in the queue of the lock service.
 
-Promise G5: callers of a process are served in the order of this queue, processes in the order of the lock
-service. `Hold` bounds how often and for how long a hold is handed from caller to caller in between.
+Promise G5 (docs/explanation/promises.md): callers of a process are served in the order of this queue,
+processes in the order of the lock service. `Hold` bounds how often and for how long a hold is handed from
+caller to caller before another process gets the lock.
 
-How a waiter goes: it was granted the lock, or its time is over (`give_up`), it was interrupted (`abandon`),
-the lock service failed (`fail`), or it asked once (`refuse_once`). `leave` is what these have in common.
+A waiter leaves the queue when it is granted the lock, when its time is over (`give_up`), when it was
+interrupted (`abandon`), when the lock service failed (`fail`), or when it asked once and the lock is taken
+(`refuse_once`). Each of these calls `leave`.
 
 Callers of this module own the engine's mutex. No method does I/O.
 """
@@ -35,7 +37,7 @@ from distlock.terms import EXCLUSIVE, READ, Seat, Terms
 
 
 class HandedOff(NamedTuple):
-    """A push from the lock service: it granted the hold of *token*, with *number*, after *sent*."""
+    """A push from the lock service: after the moment *sent*, it granted *token* a hold with *number*."""
 
     token: str
     number: int
@@ -51,11 +53,12 @@ class Queues(Protocol):
     admission: Admission
     renewer: Renewer
     cancellations: Cancellations
-    #: Where the grants go back to.
+    #: Releases and changes the grants.
     grantor: GrantorProtocol
     #: The first half of the fences.
     epoch: int
-    #: Return whether the lock service is known to have ended the hold of a request. None: it can't be known.
+    #: Returns whether the lock service is known to have ended the hold of a request. None: the backend can't
+    #: know.
     has_ended: Callable[[LockRequest], bool] | None
 
     def recount(self) -> None: ...
@@ -66,24 +69,26 @@ class WaitQueue:
     _all: Queues
     key: str
     name: str
-    #: For `Admission`.
+    #: See `distlock.engine.admission.AdmissionState`.
     since: float
     pace: Pace | None
     #: Seconds of a turn; None: `distlock.engine.hold.TURN`.
     turn: float | None
     waiters: deque[Waiter] = field(default_factory=deque)
-    #: What the lock service may have of this queue. It outlives a leader, but not the hold that it becomes.
+    #: The request that the lock service may have, and that the next leader goes on with. None: none was sent,
+    #: or the latest one was granted, refused or cancelled.
     request: LockRequest | None = None
     #: `request`, if its latest answer was to wait.
     queued: LockRequest | None = None
-    #: The latest push.
+    #: The latest push, until the leader has used it, or an answer from the lock service is newer.
     handed_off: HandedOff | None = None
-    #: There is an exclusive hold, or its release is under way: nobody leads.
+    #: Whether there is an exclusive hold, or its release is under way. Then no waiter leads.
     busy: bool = False
+    #: The exclusive hold.
     hold: Hold | None = None
-    #: The holds that other processes may have beside theirs, of readers or of permits, the latest last.
+    #: The holds of readers or of permits, the latest last. Other processes may have such holds, too.
     shared: list[Hold] = field(default_factory=list)
-    #: For `Admission`.
+    #: See `distlock.engine.admission.AdmissionState`.
     granted: bool = False
 
     # -- questions -------------------------------------------------------------------------------
@@ -107,7 +112,7 @@ class WaitQueue:
         return any(waiter.owner == owner for hold in self.holds for waiter in hold.readers.values())
 
     def first(self) -> Waiter | None:
-        """Return the next waiter, and remove those whose event loop was closed."""
+        """Return the first waiter, or None. Before that, remove waiters whose event loop was closed."""
         while self.waiters:
             if self.waiters[0].parker.alive():
                 return self.waiters[0]
@@ -117,18 +122,21 @@ class WaitQueue:
     # -- entering and leaving --------------------------------------------------------------------
 
     def wake_leader(self) -> None:
-        """Have the leader send its request again."""
+        """Wake the leader, so that it sends its request again."""
         if self.waiters and self.waiters[0].leads:
             self.waiters[0].parker.wake()
 
     def leave(self, waiter: Waiter) -> None:
-        """Remove *waiter*, whatever the reason. To be followed by `elect`, unless a hold begins."""
+        """Remove *waiter*, whatever the reason. The caller calls `elect` afterwards, unless a hold begins."""
         self.waiters.remove(waiter)
         waiter.leads = False
         self._all.waiting -= 1
 
     def give_up(self, waiter: Waiter, now: float) -> None:
-        """Remove *waiter*, whose time is over. The next one goes on with its request, if there is one."""
+        """Remove *waiter*, whose time is over. The next waiter goes on with its request.
+
+        If there is no other waiter, the maintenance thread cancels the request.
+        """
         if waiter.leads and self.request is not None and len(self.waiters) == 1:
             self.cancel_request()
         self._all.admission.timed_out(self, now)
@@ -136,13 +144,13 @@ class WaitQueue:
         self.elect()
 
     def cancel_request(self) -> None:
-        """Have the request cancelled by the maintenance thread, because nobody here wants it any more."""
+        """Have the maintenance thread cancel the request, because no waiter goes on with it."""
         if self.request is not None:
             self._all.cancellations.add(self.request)
             self.request = None
 
     def elect(self) -> None:
-        """Make the first waiter the leader, if the lock may be free. Delete the queue if nobody needs it."""
+        """Make the first waiter the leader, unless the queue is busy. Delete the queue if it is empty."""
         if self.busy:
             return
         if self.waiters and (first := self.first()) is not None:
@@ -151,7 +159,7 @@ class WaitQueue:
                 first.parker.wake()
         elif self._all.by_key.get(self.key) is self:
             if self.request is not None:
-                # Waiters of an event loop that was closed have left it behind.
+                # Its waiters are gone, because their event loop was closed.
                 self.cancel_request()
             if not self.shared:
                 del self._all.by_key[self.key]
@@ -159,14 +167,14 @@ class WaitQueue:
                     self._all.admission.remember(self.key, self.pace)
 
     def fail(self, why: str) -> None:
-        """Fail all waiters."""
+        """Remove all waiters. Their callers raise `BackendUnavailable` with the text *why*."""
         for waiter in list(self.waiters):
             waiter.failure = why
             self.leave(waiter)
             waiter.parker.wake()
 
     def refuse_once(self, which: Callable[[Waiter], bool] = lambda waiter: True) -> None:
-        """Refuse those waiters that ask once, if *which* says so: the lock is known to be taken."""
+        """Refuse the waiters that ask once and for which *which* is true, because the lock is taken."""
         for waiter in [one for one in self.waiters if one.asks_once and which(one)]:
             waiter.passed_over = True
             self.leave(waiter)
@@ -175,9 +183,12 @@ class WaitQueue:
     # -- what the lock service granted -----------------------------------------------------------
 
     def take(self, hold: Hold, now: float) -> None:
-        """Grant the leader *hold*, which the lock service has just granted to its request."""
+        """Grant the leader *hold*, which the lock service has just granted to its request.
+
+        If the lease of *hold* is over already, have it cancelled instead.
+        """
         if hold.deadline <= now:
-            # The answer took longer than the lease, so somebody else may have the lock by now.
+            # The answer took longer than the lease, so another process may have the lock by now.
             self._all.cancellations.add(hold.request)
             self.request = None
             return
@@ -192,9 +203,9 @@ class WaitQueue:
         self._grant(hold, self.waiters[0], now)
 
     def take_handed_off(self, window: float) -> bool:
-        """Grant the leader the hold that a push handed off. Return False if it has to ask first.
+        """Grant the leader the hold that a push handed off. Return False if the leader has to ask first.
 
-        The hold lasts for *window* seconds unless the lock service confirms it.
+        The hold lasts for *window* seconds, unless the lock service confirms it.
         """
         pushed, self.handed_off = self.handed_off, None
         first, request, now = self.waiters[0], self.request, self._all.grantor.now()
@@ -212,12 +223,12 @@ class WaitQueue:
         return True
 
     def _take_shared(self, hold: Hold, now: float) -> None:
-        """Grant *hold*, of readers or of permits. Others may have theirs beside it: the next waiter leads."""
+        """Grant *hold*, of readers or of permits. The next waiter leads, and may get a hold beside it."""
         self.shared.append(hold)
         self.request = None
         self._all.renewer.add(hold)
         if hold.request.mode == READ:
-            # Each reader has a limit of its own.
+            # Each reader has a max_hold of its own.
             hold.max_hold = math.inf
             self._let_readers_in(hold, now)
         else:
@@ -242,24 +253,25 @@ class WaitQueue:
     # -- hand-off and release --------------------------------------------------------------------
 
     def hand_off(self, hold: Hold) -> bool:
-        """Grant *hold* to the next waiter. Return False if there is none, or the turn is over."""
+        """Grant *hold* to the next waiter. Return False if there is none, or if *hold* may not go to it."""
         if not self.waiters or not hold.may_hand_off(now := self._all.grantor.now()):
             return False
         waiter = self.first()
         if waiter is None or waiter.options.ttl != hold.request.ttl or waiter.options.mode != EXCLUSIVE:
-            # It wants another lease, or to read: then readers of other processes may come in, too.
+            # The waiter wants another lease, or to read. A reader has to ask for a hold that readers of other
+            # processes can share.
             return False
         if self._all.has_ended is not None and self._all.has_ended(hold.request):
-            # Another process may have the lock by now. The release finds out, and the holder is told.
+            # Another process may have the lock by now. The release notices that, and reports the loss.
             return False
         self._grant(hold, waiter, now)
         waiter.parker.wake()
         return True
 
     def end_grant(self, grant: NameGrant) -> bool:
-        """End *grant*. Return True if its hold has to be released now: no caller here goes on with it.
+        """End *grant*. Return whether its hold has to be released now, as no caller here goes on with it.
 
-        The queue stays busy until `release_ended`, because a request sent before would queue behind the hold.
+        The queue stays busy until `release_ended`: an earlier request would queue behind its own hold.
         """
         hold = grant._hold
         if hold.grant is grant and self.hold is hold and not hold.readers:
@@ -271,8 +283,8 @@ class WaitQueue:
         return True
 
     def _ends_share(self, hold: Hold, grant: NameGrant) -> bool:
-        """End *grant*, one of several of *hold*. Return whether it was the last one that uses the hold."""
-        # The reads of a writer keep its hold, too.
+        """End *grant*, which may be one of several of *hold*. Return whether *hold* has to be released."""
+        # A writer that also reads keeps its hold until its last read ends.
         if not hold.remove_reader(grant) and hold.grant is not grant:
             return False
         if hold.is_used:
@@ -295,7 +307,7 @@ class WaitQueue:
     def release_ended(self, hold: Hold, ours: bool | None) -> None:
         """Note that the release of *hold* was sent, or has failed. From now on the queue may ask again.
 
-        *ours*: None: the release has to be repeated by the maintenance thread.
+        *ours*: None if the release failed: then the maintenance thread repeats it.
         """
         if not hold.returning:
             return
@@ -306,16 +318,16 @@ class WaitQueue:
         self._all.renewer.holds.pop(hold, None)
         hold.returning = False
         if hold.waiter is not None:
-            # Cut the circle of references, or it would live until garbage is collected.
+            # Break the circle of references, or these objects would live until garbage is collected.
             hold.grant = hold.waiter.grant = None
         if self.hold is None and hold.request.mode == EXCLUSIVE:
             self.busy = False
         self.elect()
 
     def lose(self, hold: Hold, why: str, cancel: bool) -> list[NameGrant]:
-        """End *hold*, which is lost. Return the grants whose callers have to be told.
+        """End *hold*, which is lost. Return its grants that are not released; none if it was lost before.
 
-        *cancel*: the lock service may still have it, so it has to be released there.
+        *cancel*: whether the lock service may still have the hold, so that it has to be released there.
         """
         if hold.lost or hold not in self.holds:
             return []
@@ -335,12 +347,13 @@ class WaitQueue:
 
     # -- readers ---------------------------------------------------------------------------------
     #
-    # If the lock service has answered that nobody waits, later readers join the hold without asking it, for
-    # one turn. After that a reader asks for a hold of its own, behind the writers that wait by then, and the
-    # older hold ends with its last reader. So a writer waits for one turn and the longest read, at most.
+    # If the lock service has answered that no other process waits, later readers join the hold for one turn,
+    # without a call. After that, a reader asks for another hold, and queues behind the writers that wait by
+    # then. The older hold ends with its last reader. So a writer waits for at most one turn and the longest
+    # read.
 
     def join_readers(self, parker: Parker, timeout: float, options: Terms, now: float) -> Waiter | None:
-        """Let a reader in without asking the lock service. Return None if that is not possible."""
+        """Let a reader join a hold, and return its waiter. Return None if the lock service has to be asked."""
         hold = self._hold_of_owner(parker.owner) or self._open_to_readers(options, now)
         if hold is None:
             return None
@@ -349,7 +362,10 @@ class WaitQueue:
         return waiter
 
     def _hold_of_owner(self, owner: Owner) -> Hold | None:
-        """Return the hold under which *owner* reads or writes: in the queue it would wait for itself."""
+        """Return the hold under which *owner* reads or writes; None: there is none.
+
+        If *owner* waited in the queue, it would wait for itself.
+        """
         for hold in self.holds:
             for grant in hold.grants:
                 waiter = hold.waiter_of(grant)
@@ -358,7 +374,7 @@ class WaitQueue:
         return None
 
     def _open_to_readers(self, options: Terms, now: float) -> Hold | None:
-        """Return the hold that any reader may join now; None: there is none."""
+        """Return the hold that a reader with *options* may join now; None: there is none."""
         if self.waiters or not self.shared:
             return None
         hold = self.shared[-1]
@@ -372,7 +388,7 @@ class WaitQueue:
         """Let in the readers at the head of the queue, up to the first writer."""
         while (waiter := self.first()) is not None and waiter.options.mode == READ:
             if waiter.options.ttl != hold.request.ttl and hold.readers:
-                break  # It asks for a lease of another length.
+                break  # It wants a lease of another length.
             if not hold.readers:
                 self._all.admission.granted(self, now, waiter.waited)
             self._admit_reader(hold, waiter, now)
@@ -389,12 +405,15 @@ class WaitQueue:
             self._all.renewer.look_at(hold)
 
     def is_writer(self, grant: NameGrant) -> bool:
-        """Return whether *grant* is a writer's, and not released."""
+        """Return whether *grant* is a writer's, and still has the exclusive hold."""
         hold = grant._hold
         return hold.grant is grant and self.hold is hold and not grant.released
 
     def downgrade(self, hold: Hold, request: LockRequest, grant: NameGrant) -> None:
-        """Turn *grant*, a writer's, into a reader's. The lock service knows *hold* by *request* now."""
+        """Turn *grant*, a writer's, into a reader's, and let the next readers in.
+
+        *request*: the same request in the mode `READ`, by which the lock service knows *hold* now.
+        """
         assert hold.waiter is not None
         grant.mode, grant._ends = READ, hold.since + hold.max_hold
         hold.add_reader(grant, hold.waiter)
@@ -405,10 +424,10 @@ class WaitQueue:
         self.elect()
 
     def _open_hold(self, hold: Hold) -> None:
-        """Turn *hold*, which was a writer's, into one of readers."""
+        """Turn *hold*, which was a writer's, into a hold of readers."""
         hold.grant = hold.waiter = hold.downgrade_request = None
         hold.max_hold = math.inf
-        # The lock service did not say whether others wait.
+        # Other processes may wait: the lock service did not say.
         hold.followed = True
         if hold not in self.shared:
             self.shared.append(hold)
@@ -416,9 +435,9 @@ class WaitQueue:
         self._all.renewer.look_at(hold)
 
     def end_hung_readers(self, hold: Hold) -> list[NameGrant]:
-        """End the readers that exceed their max_hold, and return their grants.
+        """Remove the readers of *hold* that exceed their max_hold, and return their grants.
 
-        If no reader is left, the hold is released.
+        If no caller uses the hold any more, it is handed off or released.
         """
         hung = hold.remove_hung_readers(self._all.grantor.now())
         if hung and hold in self.holds:
@@ -432,7 +451,7 @@ class WaitQueue:
         return self._next_to_share(grant) is not None
 
     def _next_to_share(self, grant: NameGrant) -> tuple[Waiter, Seat] | None:
-        """Return the next waiter and its seat, if it may share *grant* in a batch."""
+        """Return the next waiter and its seat, if it may share *grant* in a batch; else None."""
         hold, now = grant._hold, self._all.grantor.now()
         if not hold.is_out(grant) or hold.waiter is None or grant.released or hold.lost:
             return None
@@ -464,7 +483,10 @@ class WaitQueue:
     # -- after an interrupt ----------------------------------------------------------------------
 
     def abandon(self, parker: Parker, error: BaseException) -> None:
-        """Remove everything of the caller with *parker*, which *error* interrupted."""
+        """Remove the waiter and drop the grants of the caller with *parker*, which *error* interrupted.
+
+        If the lock service does not answer, all other waiters fail with it.
+        """
         if not isinstance(error, LockError):
             self.mend()
         for hold in self.holds:
@@ -475,16 +497,16 @@ class WaitQueue:
         if waiter is None:
             return
         if waiter.leads:
-            # It is unknown what became of its request, so the next leader sends another one.
+            # The outcome of its request is unknown, so the next leader sends another request.
             self.cancel_request()
         self.leave(waiter)
         if isinstance(error, BackendUnavailable):
-            # Without this each of the others would wait for its own time-out.
+            # Else each of the other waiters would try the lock service until its own time-out.
             self.fail(str(error))
         self.elect()
 
     def drop(self, grant: NameGrant) -> None:
-        """End *grant* without I/O, wherever its release was interrupted. May be called twice."""
+        """End *grant* without I/O, at whatever step its release was interrupted. May be called twice."""
         grant.end()
         hold = grant._hold
         if hold in self.holds:
@@ -507,9 +529,9 @@ class WaitQueue:
                 if hold not in renewer.holds:
                     renewer.add(hold)
                 elif hold.readers:
-                    renewer.look_at(hold)  # Its writer may be gone, and the writer's max_hold with it.
+                    renewer.look_at(hold)  # The max_hold of its writer may not count any more.
             elif self.hold is not hold or not self.hand_off(hold):
-                # No caller uses it, and none would ever release it.
+                # No caller uses it, so no caller would ever release it.
                 self._begin_release(hold)
                 self.release_ended(hold, None)
         self._all.recount()
