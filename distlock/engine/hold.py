@@ -1,8 +1,8 @@
-"""A hold: what this process owns on the lock service; and the grants that its callers get of it.
+"""A hold, which this process owns on the lock service, and the grants that its callers get from it.
 
-An exclusive hold has one grant at a time, and the next caller may get the hold after the caller before.
-Readers share a hold, and each of them has a grant. A hold of permits has one grant; a wait queue may have
-several such holds.
+An exclusive hold has one grant at a time. When the grant ends, the next caller may get the hold. Readers
+share a hold, and each of them has a grant. A hold of permits has one grant; a wait queue may have several
+such holds.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from distlock.terms import Mode, Terms
 #: https://doi.org/10.1145/2145816.2145848
 SPAN = 64
 TURN = 0.05
-#: For this process a lease ends after this share of its ttl, less so many seconds. That is before it ends on
-#: the server: clocks drift, and a holder has to learn of the end before the next holder begins.
+#: For this process a lease ends after LEASE_SHARE of its ttl, minus LEASE_LESS seconds. On the server it ends
+#: later: clocks drift, and a holder has to learn of the end before the next holder begins.
 LEASE_SHARE, LEASE_LESS = 0.98, 0.002
 
 
@@ -37,23 +37,24 @@ class Waiter:
     """A caller that waits for a grant, or has one."""
 
     parker: Parker
-    #: When it came, and when its time is over.
+    #: When the caller came.
     came: float
+    #: When the caller's time is over.
     deadline: float
-    #: It does not wait for the lock, and leaves the queue as soon as the lock service has answered.
+    #: Whether the caller does not wait for the lock, but leaves the queue when the lock service answers.
     asks_once: bool
     options: Terms
-    #: It sends the lock request for all in the queue.
+    #: Whether the caller sends the lock request for all waiters of the queue.
     leads: bool = False
-    #: Whether the lock was not simply free.
+    #: Whether the caller has slept, because the lock was not simply free.
     waited: bool = False
     grant: NameGrant | None = None
-    #: The error that all in the queue fail with; None: there is none.
+    #: The text of the error with which all waiters of the queue fail; None: they don't fail.
     failure: str | None = None
-    #: Its latest call to the lock service.
+    #: The latest call of the caller to the lock service.
     call: Call | None = None
-    #: It was removed from the queue by others: it asked once and was refused, or its event loop stood still
-    #: past its deadline (see `StalledWaiters`).
+    #: Whether another caller's thread or the maintenance thread has refused the waiter: it asks once, or its
+    #: event loop stood still past its deadline (see `StalledWaiters`).
     passed_over: bool = False
 
     @property
@@ -62,7 +63,7 @@ class Waiter:
 
     @property
     def is_calling(self) -> bool:
-        """Whether the lock service may still act on its latest call."""
+        """Whether the lock service may still act on the latest call."""
         return self.call is not None and not self.call.is_over()
 
 
@@ -87,7 +88,7 @@ class Queue(Protocol):
 
 
 class GrantorProtocol(Protocol):
-    """What a grant has done on the lock service: see `distlock.engine.grantor.Grantor`."""
+    """What a grant uses to ask the lock service: see `distlock.engine.grantor.Grantor`."""
 
     backend: Backend
     #: Seconds, on the clock of the leases.
@@ -109,33 +110,34 @@ class Hold:
 
     queue: Queue
     request: LockRequest
-    #: The numbers of its fences begin here, and `used` of them are given out.
+    #: The first number of its block of fence numbers.
     first_number: int
     sent: InitVar[float]
     ttl: InitVar[float]
-    #: How long its present caller may have it, seconds.
+    #: How many seconds its present caller may have it; ``inf`` for readers, which have limits of their own.
     max_hold: float
+    #: How many numbers of the block are given out.
     used: int = 0
     #: Whether its block of numbers was exchanged for a higher one.
     fence_raised: bool = False
-    #: Why it is lost; None: it is not.
+    #: Why it is lost; None: it is not lost.
     lost: str | None = None
     #: The grant that is out, of a writer or of permits. Whenever the engine's mutex is free there is one, or
     #: a reader, unless the thread that owned the mutex was interrupted.
     grant: NameGrant | None = None
     #: The waiter that has `grant`.
     waiter: Waiter | None = None
-    #: A release was requested, so it is handed to no other caller in this process.
+    #: Whether a release was requested, so that no other caller in this process gets the hold.
     release_requested: bool = False
     #: The grants of readers that are out, and their waiters. Beside a writer only the writer itself reads.
     readers: dict[NameGrant, Waiter] = field(init=False)
     #: When the first reader exceeds its max_hold.
     reads_end: float = math.inf
-    #: Others wait for the key: no reader may join any more.
+    #: Whether other processes may wait for the key, so that no reader may join any more.
     followed: bool = False
-    #: The mode that the lock service may know: a downgrade was sent, and its outcome is unknown.
+    #: `request` in the mode `READ`, if a downgrade was sent and its outcome is unknown.
     downgrade_request: LockRequest | None = None
-    #: Its release is under way.
+    #: Whether its release is under way.
     returning: bool = False
     #: When the renewer looks at it next.
     due: float = math.inf
@@ -144,9 +146,11 @@ class Hold:
     #: Since when its present caller has it.
     since: float = field(init=False)
     turn_ends: float = field(init=False)
+    #: When the latest call was sent by which the lock service has granted or renewed it.
     renewed: float = field(init=False)
-    #: The renewer has it confirmed again after so many seconds.
+    #: Seconds after `renewed` at which the renewer renews or acknowledges it.
     period: float = field(init=False)
+    #: When it ends, unless it is renewed; ``inf`` without a lease.
     deadline: float = field(init=False)
 
     def __post_init__(self, sent: float, ttl: float) -> None:
@@ -175,7 +179,7 @@ class Hold:
 
     @property
     def ends(self) -> float:
-        """When its present caller exceeds max_hold. Readers have limits of their own."""
+        """When its present caller exceeds max_hold; ``inf`` for readers, which have limits of their own."""
         grant = self.grant
         if self.readers and (grant is None or grant.released):
             return math.inf
@@ -186,7 +190,7 @@ class Hold:
         return self.grant is grant or grant in self.readers
 
     def waiter_of(self, grant: NameGrant) -> Waiter | None:
-        """Return the waiter that has *grant*."""
+        """Return the waiter that has *grant*; None if *grant* is not out."""
         return self.waiter if self.grant is grant else self.readers.get(grant)
 
     def add_reader(self, grant: NameGrant, waiter: Waiter) -> None:
@@ -218,9 +222,9 @@ class Hold:
         self.used = 0
 
     def mark_handed_off(self, sent: float, window: float) -> None:
-        """Note that a push has handed it off, which nobody has confirmed yet.
+        """Note that a push has handed it off, and that the lock service has not confirmed it yet.
 
-        Until then it lasts for *window* seconds after *sent*.
+        Until it is confirmed, it lasts for *window* seconds after *sent*.
         """
         self.acknowledged = False
         self.deadline = sent + LEASE_SHARE * window - LEASE_LESS
@@ -234,7 +238,10 @@ class Hold:
         self.deadline = sent + LEASE_SHARE * ttl - LEASE_LESS
 
     def may_hand_off(self, now: float) -> bool:
-        """Return whether the next caller here may have it: its turn goes on, and its lease lasts a while."""
+        """Return whether the next caller here may have it.
+
+        For example, its turn is not over, and a third of its ttl is left.
+        """
         return (
             not self.lost
             and not self.release_requested
@@ -260,11 +267,12 @@ class NameGrant(Grant):
         self._grantor = grantor
         self._hold = hold
         self._fence = fence
-        #: Whether it was lost when it was released; None: it is not released. Others may use its hold later.
+        #: Whether it was lost when it was released; None: it is not released. The hold can't tell: later
+        #: grants may use it.
         self._lost_at_end: bool | None = None
         self._options = options
         self.mode = options.mode
-        #: When a reader exceeds its max_hold. For a writer, `Hold.ends` says so.
+        #: When a reader exceeds its max_hold; ``inf`` for a writer: see `Hold.ends`.
         self._ends = math.inf
         self.name = hold.queue.name
         self.since = since
@@ -276,7 +284,7 @@ class NameGrant(Grant):
         return "released" if self.released else f"lost: {self.why_lost}" if self.lost else "held"
 
     def shown(self) -> str:
-        """Return how the log and errors name it."""
+        """Return the text for it in errors and in the log."""
         return f"lock {self.name!r} (fence {self._fence.epoch}:{self._fence.number})"
 
     @property
@@ -285,7 +293,7 @@ class NameGrant(Grant):
 
     @property
     def where(self) -> str | CodeType | None:
-        """The user's code that asked for it: see `distlock.terms.Terms`."""
+        """The user's code that asked for the lock: see `distlock.terms.Terms`."""
         return self._options.where
 
     @property
@@ -344,7 +352,7 @@ class NameGrant(Grant):
         return True
 
     def end_lost(self, why: str) -> None:
-        """Mark it as lost: the lock service did not know its hold any more when it was released."""
+        """Mark it as lost, because the lock service did not know its hold any more at the release."""
         self._hold.lost = why
         self._lost_at_end = True
 

@@ -353,7 +353,7 @@ class WaitQueue:
     # read.
 
     def join_readers(self, parker: Parker, timeout: float, options: Terms, now: float) -> Waiter | None:
-        """Let a reader join a hold, and return its waiter. Return None if the lock service has to be asked."""
+        """Let a reader join a hold. Return its waiter; None if it has to ask the lock service."""
         hold = self._hold_of_owner(parker.owner) or self._open_to_readers(options, now)
         if hold is None:
             return None

@@ -20,7 +20,7 @@ from distlock.errors import ConfigurationError
 from distlock.owner import Owner
 from distlock.terms import EXCLUSIVE, Terms
 
-#: How many seconds after its deadline a task may still be served by its busy event loop.
+#: Seconds after its deadline until a task's waiter is removed: its event loop may just be busy.
 GRACE = 2.0
 
 
@@ -53,13 +53,13 @@ class WaitQueues:
         """Add a caller to the queue of *key*, for *timeout* seconds at most.
 
         Returns:
-            The queue and the waiter. None for a caller that asks once (*timeout* is 0), if other callers of
-            this process hold the lock or are before it. Readers and permits may enter all the same: see
-            `_may_ask_once`.
+            The queue and the waiter. None if the caller asks once (*timeout* is 0), and other callers of this
+            process hold the lock or come first. A caller that wants to read, or permits, may enter all the
+            same: see `_may_ask_once`.
 
         Raises:
             TooManyWaiters: the caller would most likely wait in vain, or a limit is reached.
-            ConfigurationError: the caller reads under *key*, and would wait for itself.
+            ConfigurationError: the caller reads *key* and wants to write it, so it would wait for itself.
         """
         queue = self.by_key.get(key)
         if queue is not None and not queue.busy:
@@ -90,7 +90,7 @@ class WaitQueues:
             self.admission.admit(queue, self.waiting, timeout, now)
 
     def refuse_upgrade(self, key: str, name: str, owner: Owner) -> None:
-        """Raise `ConfigurationError` if *owner* reads under *key*."""
+        """Raise `ConfigurationError` if *owner* reads *key*. *name*: the name, for the message."""
         queue = self.by_key.get(key)
         if queue is not None and queue.is_read_by(owner):
             raise upgrade_refusal(repr(name))
@@ -101,13 +101,13 @@ class WaitQueues:
             return False
         if not queue.waiters:
             return True
-        # Not behind the code that a signal handler has interrupted: that stands still.
+        # Not behind a waiter of the same owner: a signal handler has interrupted it, so it stands still.
         return self.admission.has_place(queue, self.waiting) and all(
             one.owner != owner for one in queue.waiters
         )
 
     def recount(self) -> None:
-        """Count all waiters: an interrupt may have come between a change of a queue and the count."""
+        """Count all waiters anew: an interrupt may have come between a change of a queue and of the count."""
         self.waiting = sum(len(queue.waiters) for queue in self.by_key.values())
 
     def close(self, why: str) -> list[Hold]:
@@ -123,7 +123,7 @@ class WaitQueues:
         """Forget everything, in a forked child: what the parent holds stays the parent's."""
         for queue in self.by_key.values():
             for hold in queue.holds:
-                # With an empty queue, a release in the child has nothing to do.
+                # Give the hold an empty queue: then a release in the child does nothing.
                 hold.lost = "it belongs to the parent of this forked process"
                 hold.queue = WaitQueue(self, queue.key, queue.name, 0.0, None, self.turn)
         self.admission.forget()
@@ -134,14 +134,13 @@ class WaitQueues:
 class StalledWaiters:
     """The waiters of tasks. If their event loop stands still, they are removed after their deadline.
 
-    Otherwise they would keep others waiting. A loop that was stopped may go on at any time; then its task
-    gets a time-out.
+    If they stayed, other callers would wait for them. If the loop goes on later, the task gets a time-out.
     """
 
     def __init__(self, section: CriticalSection, now: Callable[[], float]) -> None:
         self._section = section
         self._now = now
-        #: The waiters that are not answered yet, with their queues.
+        #: The waiters whose `Engine.acquire` has not ended yet, with their queues.
         self._watched: dict[Waiter, WaitQueue] = {}
 
     def watch(self, queue: WaitQueue, waiter: Waiter) -> float:
@@ -161,8 +160,8 @@ class StalledWaiters:
         }
 
     def due(self, now: float) -> float:
-        """Return when the next one may have to be removed."""
-        # A late one may have a call under way, and is looked at again.
+        """Return when the next waiter may have to be removed; ``inf``: there is none."""
+        # A waiter that is late already has a call under way. It is looked at again.
         return min((max(one.deadline, now) + GRACE for one in self._watched), default=math.inf)
 
     def is_idle(self) -> bool:
@@ -175,7 +174,7 @@ class StalledWaiters:
         yield from ()
 
     def _pass_over(self, now: float) -> None:
-        """Remove the waiters whose event loops have not done so in time."""
+        """Remove the waiters whose event loops stand still, and end their grants. Spare those with a call."""
         late = [one for one in self._watched.items() if now >= one[0].deadline + GRACE]
         for waiter, queue in late:
             if waiter.is_calling:
@@ -190,7 +189,7 @@ class StalledWaiters:
 
 
 def upgrade_refusal(shown: str) -> ConfigurationError:
-    """Return the error of a caller that reads under the lock *shown* and wants to write."""
+    """Return the error for a caller that reads and wants to write. *shown*: the lock, as text."""
     return ConfigurationError(
         f"The lock {shown} can't be taken to write: this very thread or task reads under it, and would wait "
         "for itself. Release the read lock first, and read again what you need; or take the write lock from "
