@@ -1,4 +1,4 @@
-"""Locks in a directory: no server, several processes of one host, freed the moment their holder dies."""
+"""Locks in a directory, for the processes of one host. There is no server. A lock ends with its process."""
 
 from __future__ import annotations
 

@@ -39,9 +39,12 @@ class FileBackend:
     """Locks in the directory that *url* names: ``file:///var/lib/shop/locks``.
 
     Args:
-        url: The directory.
+        url: The directory. The first lock makes it if it is missing.
         busy_timeout: Seconds that a call waits for another writer, which may have been stopped.
         ack_window: Seconds that a process has to take a lock that was handed off to it.
+
+    Raises:
+        ConfigurationError: *url* names no local directory, or a number of seconds is out of range.
     """
 
     capabilities = Capabilities(
@@ -138,7 +141,7 @@ class FileBackend:
         deadline: float = math.inf,
         lease: float = 0.0,
     ) -> bool:
-        """See `distlock.backends.inspectable.Inspectable`. The status ends with its process, too."""
+        """See `distlock.backends.inspectable.Announces`. The status also ends with its process."""
         return self._during(lambda presence: presence.publish((host, pid), rows, gone, life))
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
@@ -198,7 +201,10 @@ class FileBackend:
             self._finalizer.atexit = False
 
     def _during(self, call: Callable[[Presence], T]) -> T:
-        """Return what *call* returns for the presence. A close meanwhile leaves its descriptors open."""
+        """Call *call* with the presence, which is made if necessary. Return the result.
+
+        If the client is closed meanwhile, the descriptors stay open until *call* is over.
+        """
         return self._finished(self._begun(), call)
 
     def _look(self, call: Callable[[Presence], T], nothing: T) -> T:
@@ -208,8 +214,8 @@ class FileBackend:
     def _about_ours(self, call: Callable[[Presence], T], nothing: T) -> T:
         """As `_during`, for calls about our entries. Return *nothing* if the directory can't be used.
 
-        An error during *call* becomes `BackendUnavailable`, so that the engine tries again: our entries stay
-        while this process lives, and rights that were taken away may be given back.
+        A `ConfigurationError` of *call* becomes `BackendUnavailable`, so that the engine tries again: our
+        entries stay while this process lives, and rights that were taken away may be given back.
         """
         try:
             presence = self._begun()
@@ -227,13 +233,13 @@ class FileBackend:
             raise self._directory.explain(error) from error
 
     def _finished(self, presence: Presence, call: Callable[[Presence], T]) -> T:
-        """Carry out *call*, which `_begun` has begun."""
+        """Return the result of *call*. End the presence's call, which `_begun` has begun."""
         try:
             try:
                 presence.locks.heal()
                 result = call(presence)
             except BaseException:
-                # The error of the call matters more than one of its end.
+                # The error of *call* matters more than an error of `end`.
                 with suppress(OSError):
                     presence.end()
                 raise
@@ -243,7 +249,7 @@ class FileBackend:
             raise self._directory.explain(error) from error
 
     def _connected(self) -> Presence:
-        """Return the presence in the directory that exists now, with a call begun."""
+        """Return the presence in the directory that exists now, and begin a call for `_finished`."""
         presence = self._presence
         if presence is not None and presence.begin():
             if presence.current():
@@ -252,7 +258,7 @@ class FileBackend:
         with self._mutex:
             presence = self._presence
             if presence is not None and not presence.current():
-                # The directory was deleted with our entries, and others may have made it again.
+                # The directory was deleted with our entries. Another process may have made it again.
                 self._presence = None
                 presence.desert()
                 presence = None
@@ -260,7 +266,7 @@ class FileBackend:
                 presence = Presence(self._directory, self._weak_sink)
                 self._presence = presence
                 self._set_finalizer(presence)
-            # The presence is open: before `close` closes one, it removes it under this mutex.
+            # The presence is open, because `close` removes it under this mutex before closing it.
             presence.begin()
             return presence
 
@@ -340,7 +346,7 @@ class FileBackend:
         return Acquired(first) if first is not None else None
 
     def _left(self, deadline: float) -> float:
-        """Return how many seconds to wait for another writer."""
+        """Return how many seconds a call may wait for another writer."""
         return min(self._patience, max(0.0, deadline - clock.now()))
 
 

@@ -29,7 +29,7 @@ class Presence:
     """
 
     def __init__(self, directory: Directory, sink: Sink) -> None:
-        # The check comes before anything is made, and is repeated for a directory that was made anew.
+        # `Directory` has checked this, too. Another file system may have been mounted there since.
         directory.refuse_network()
         self._tree = Tree(directory)
         try:
@@ -78,7 +78,10 @@ class Presence:
             self._die()
 
     def refuse_closed(self, token: str | None = None) -> None:
-        """Raise if the client was closed during the call, after releasing what the call got for *token*."""
+        """Raise `BackendUnavailable` if this presence was closed during the call.
+
+        What the call got for *token* is released before.
+        """
         if self._closed is None:
             return
         mine = self.ours.entries.get(token) if token is not None else None
@@ -87,7 +90,7 @@ class Presence:
         raise BackendUnavailable(self._closed)
 
     def current(self) -> bool:
-        """Return whether the directory is still the one that has our locks."""
+        """Return whether the directory is still the one that has our locks, open and trusted."""
         return self.locks.current() and self._tree.intact()
 
     def join(self, request: LockRequest, patience: float) -> tuple[QueueEntry | None, list[QueueEntry]]:
@@ -100,7 +103,7 @@ class Presence:
         return mine, line
 
     def take(self, request: LockRequest, mine: QueueEntry, patience: float) -> QueueEntry | None:
-        """Take the lock. Return None if others are before us, or if our entry was deleted."""
+        """Take the lock. Return None if other contenders keep us out, or if our entry was deleted."""
         taken = self.queues.take(spot_of(request.key), mine, patience)
         if taken is not None:
             self.ours.entries[request.token] = taken
@@ -109,9 +112,9 @@ class Presence:
     def remove_unresponsive(
         self, request: LockRequest, before: Sequence[QueueEntry], window: float, patience: float
     ) -> float:
-        """Delete those *before* us that could take the lock, and have not for *window* seconds.
+        """Delete those *before* us that could have taken the lock for *window* seconds, and have not.
 
-        Return when to look again, in seconds: 0 if an entry was deleted, ``inf`` if no entry is overdue.
+        Return in how many seconds to look again: 0 after a deletion, ``inf`` if all have taken the lock.
         """
         idle = (entry for entry in front(before) if not entry.held)
         overdue, pause = self._unresponsive.overdue(request.token, idle, window)
@@ -122,7 +125,7 @@ class Presence:
         return 0.0
 
     def release(self, request: LockRequest) -> bool:
-        """Delete the entry of our hold. Return False if it is not ours."""
+        """Delete the entry of our hold. Return False if *request* has no hold."""
         spot = spot_of(request.key)
         while (mine := self.ours.own(request)) is not None:
             if self.withdraw(request.token, mine):
@@ -156,7 +159,10 @@ class Presence:
     def publish(
         self, about: tuple[str, int], rows: Sequence[StatusRow], gone: Sequence[str], life: float
     ) -> bool:
-        """Publish our status. Look for broken holds and requested releases, because nothing is renewed."""
+        """Publish our status: see `StatusFile.say`.
+
+        Look for broken holds and requested releases, too, because holds without leases are not renewed.
+        """
         if self.ours.is_broken() or self.release_requests.has_news():
             self._sink.missed_notifications()
         return self.status.say(about, rows, gone, life)
@@ -164,7 +170,7 @@ class Presence:
     def watch_latch(self, key: str, patience: float) -> LatchState | None:
         """Return the state of the latch *key*. If the latch is closed, notify the sink when it opens."""
         listener = self._listening()
-        # Listen before anybody can notify us.
+        # Listen first: once we are in the latch's file, a notification may come.
         if listener is not None:
             listener.expect(proof_of(key), key)
         state = self.latches.watch(key, self.contender, patience)
@@ -178,20 +184,20 @@ class Presence:
         if listener is None:
             return False
         listener.expect(mine.sign, key)
-        # Watch all of them: one that dies later does not notify the next.
+        # Watch each of them, because a contender that dies notifies nobody.
         return False not in [listener.watch(entry.contender, self.locks.pid) for entry in before]
 
     def hold(self, request: LockRequest, mine: QueueEntry, patience: float) -> int:
-        """Note that our entry has the lock. Return the first fence of the hold."""
+        """Note that our entry has the lock, and no longer waits. Return the first fence of the hold."""
         number = self.ours.hold(request, mine, patience)
         self._unresponsive.forget(request.token)
         self._unlisten(mine)
         return number
 
     def leave(self, request: LockRequest, mine: QueueEntry) -> None:
-        """Delete our entry, which waits, and notify the next contender.
+        """Delete our entry, which waits, and notify the contenders that may take the lock now.
 
-        The contenders before us may have left meanwhile and have notified us, not the next one.
+        The contenders before us may have left meanwhile, and notified only us.
         """
         self.withdraw(request.token, mine)
         self.wake_front(spot_of(request.key))
@@ -214,11 +220,11 @@ class Presence:
                 notifications.send(self._tree, entry.contender, entry.sign)
 
     def close(self) -> None:
-        """Release everything once no call is under way. May be called twice."""
+        """Delete our entries. Close everything else once no call is under way. May be called twice."""
         self._close("The client was closed while this call was under way. It holds nothing.", deserted=False)
 
     def desert(self) -> None:
-        """Close in a directory that was deleted."""
+        """As `close`, in a directory that was deleted or replaced."""
         directory = self._directory.path
         self._close(
             f"The lock directory {directory} was deleted or replaced while this call was under way.",
@@ -237,7 +243,7 @@ class Presence:
             if self._closed is not None:
                 return
             self._closed, self._deserted = reason, deserted
-            # This counts as a call, so that the end of another one does not close the descriptors.
+            # This counts as a call, so that the end of another call does not close the descriptors.
             self._calls += 1
         try:
             if self._listener is not None:
@@ -247,7 +253,7 @@ class Presence:
             self.end()
 
     def _die(self) -> None:
-        """Release what calls got after `close`, and end the contender."""
+        """Delete the entries that calls made after `close`, end the contender, and close all descriptors."""
         try:
             self._give_back_all()
             self.status.end()
@@ -289,7 +295,7 @@ _BUDGET = 0.002
 
 
 class Sweeper:
-    """Deletes the files of crashed contenders, a few with each call: entries, FIFOs, published status."""
+    """Deletes the files of crashed contenders, such as entries and FIFOs: a few with each `Presence.join`."""
 
     def __init__(self, tree: Tree, locks: record_locks.RecordLocks, line: FileQueues) -> None:
         self._tree = tree
@@ -299,7 +305,7 @@ class Sweeper:
         self._turn = threading.Lock()
 
     def begin(self) -> None:
-        """Start a round, which the next calls carry out."""
+        """Start a round, which the next calls of `go_on` carry out, unless one is under way."""
         if self._steps is None:
             self._steps = self._round()
 
@@ -314,7 +320,7 @@ class Sweeper:
                     return
             self._steps = None
         except (OSError, Distrusted):
-            self._steps = None  # A later round repeats it, because the caller's lock can't wait.
+            self._steps = None  # A later round repeats this one, because the caller's lock can't wait.
         finally:
             self._turn.release()
 
@@ -325,7 +331,7 @@ class Sweeper:
                 with suppress(ValueError):
                     whose = name.removesuffix(suffix).partition("~")[0]
                     if name.endswith(suffix) and self._dead(record_locks.contender_of(whose), known):
-                        # A directory of such a name is not ours.
+                        # distlock makes no directory of such a name.
                         with suppress(FileNotFoundError, IsADirectoryError):
                             os.unlink(f"{folder}/{name}", dir_fd=self._tree.root)
                 yield
@@ -338,7 +344,7 @@ class Sweeper:
             yield
 
     def _dead(self, contender: int, known: dict[int, bool]) -> bool:
-        """Return whether *contender* is dead. A round looks once, even at one with thousands of entries."""
+        """Return whether *contender* is dead. *known* keeps the answer for its other files in the round."""
         if contender not in known:
             known[contender] = not self._locks.alive(contender)
         return known[contender]

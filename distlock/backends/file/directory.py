@@ -19,7 +19,7 @@ from distlock.errors import BackendUnavailable, ConfigurationError, shown_as
 #: The format of the files. Each format has a folder of its own.
 FORMAT = "v2"
 
-#: The name of the file in which every contender locks a byte.
+#: The name of the file in which every contender locks a byte. It also has the counters of the tickets.
 STATE = "state"
 
 #: A health check warns of fewer free files and bytes than these.
@@ -65,7 +65,7 @@ class Directory:
             )
 
     def unmade(self) -> Finding | None:
-        """Return a warning if no lock was made there yet. Raises the errors of `explain`."""
+        """Return a warning if nothing was ever locked there; else None. Raises the errors of `explain`."""
         with self.explained():
             try:
                 os.lstat(self.root)
@@ -134,7 +134,7 @@ class Directory:
     def explain(self, error: OSError) -> ConfigurationError | BackendUnavailable:
         """Return an error that names the path, the cause and the remedy."""
         code = errno.ENOTDIR if isinstance(error, FileExistsError) else error.errno or 0
-        # A relative name was opened in one of our directories. The name can also be a descriptor.
+        # A relative name was opened in one of our directories. `filename` can also be a descriptor.
         path = os.path.join(self.root, error.filename) if isinstance(error.filename, str) else self.root
         if code in _HOPELESS:
             other = _other_owner(path) if code in {errno.EACCES, errno.EPERM} else None
@@ -158,7 +158,7 @@ class Directory:
 
 
 class Below:
-    """A block whose errors name the whole path of a file that was opened in the directory *path*."""
+    """A ``with`` block whose OSErrors name whole paths, although its files are opened relative to *path*."""
 
     __slots__ = ("_path",)
 
@@ -169,7 +169,7 @@ class Below:
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if isinstance(error, OSError):
-            # Python leaves out the name for some calls.
+            # For some calls Python leaves out the name.
             named = isinstance(error.filename, str)
             error.filename = os.path.join(self._path, error.filename) if named else self._path
 
@@ -187,7 +187,7 @@ def _other_owner(path: str) -> str | None:
     return None
 
 
-#: A directory that no other user can replace. `make_it` returns the command that makes it.
+#: The URL of a directory that no other user can replace. `make_it` returns the command that makes it.
 EXAMPLE = "file:///var/lib/shop/locks"
 
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -316,7 +316,7 @@ def file_system_of(path: str, mountinfo: str) -> str | None:
 
 
 def network_file_system_of(path: str) -> str | None:
-    """Return the type of the network file system that *path* is on, or will be; None if it is local."""
+    """Return the type of the network file system that *path* is on, or will be; None: local, or unknown."""
     try:
         mountinfo = MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:

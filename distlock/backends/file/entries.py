@@ -1,7 +1,7 @@
-"""A contender's file, whose name says all that is known of the contender; and who may take a lock.
+"""The entries of a queue, and which of them may take the lock. An entry is a file whose name says everything.
 
-The mode stands in the name behind the proof, where older versions don't look: to them a reader is an
-exclusive contender.
+The name is ``<key>~<digest>~<ticket>~<contender>~<proof><mode>~<state>``. Older versions don't look at the
+mode: to them a reader is an exclusive contender.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from distlock.backends.file.record_locks import SHARDS, contender_of, name_of
 from distlock.names import encode
 
 _WAITS, _HELD = "waits", "holds"
-#: Precedes the first fence of a hold if that is not its ticket.
+#: The state of a hold whose first fence is not its ticket. The fence follows.
 _RAISED = "holds-"
-#: Follows the proof of a contender for permits: how many it wants, and the limit.
+#: The mode of a contender for permits: how many it wants, and the limit.
 _PERMITS = re.compile(r"-([0-9]{1,19})of([0-9]{1,19})")
 
 
@@ -46,8 +46,9 @@ class QueueEntry(NamedTuple):
     wants: Wants
     #: Whether it has taken the lock. Waiters may not delete it then.
     held: bool
-    #: The folder of its shard, and the file's name.
+    #: The folder of the key's shard.
     folder: str
+    #: The name of the file.
     name: str
 
     @classmethod
@@ -58,7 +59,7 @@ class QueueEntry(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The path below the directory of the queues."""
+        """The file's path below the directory of the queues."""
         return f"{self.folder}/{self.name}"
 
     @property
@@ -69,7 +70,7 @@ class QueueEntry(NamedTuple):
 
     @property
     def sign(self) -> str:
-        """The name that notifications use for it."""
+        """The text that notifies this entry: see `notifications.send`."""
         return f"{self.proof}{self.wants.text}"
 
     def joined(self, spot: Spot, ticket: int, held: bool) -> QueueEntry:
@@ -84,7 +85,7 @@ class QueueEntry(NamedTuple):
         return self._replace(held=True, name=f"{self.name.rsplit('~', 2)[0]}~{self.sign}~{state}")
 
     def reading(self, number: int) -> QueueEntry:
-        """Return the entry of an exclusive holder, changed into a reader's."""
+        """Return the entry of an exclusive holder, changed into a reader's with the fence *number*."""
         return self._replace(wants=READING).holding(number)
 
 
@@ -102,7 +103,7 @@ def proof_of(token: str) -> str:
 
 @lru_cache(maxsize=1024)
 def wants(text: str) -> Wants:
-    """Parse *text* behind a proof. Unknown text, of a newer version, counts as exclusive."""
+    """Parse *text*, the mode in a name. An unknown text, of a newer version, counts as exclusive."""
     if text == READING.text:
         return READING
     if permits := _PERMITS.fullmatch(text):
@@ -137,7 +138,7 @@ def spot_of_entry(entry: QueueEntry) -> Spot:
 
 
 def parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[QueueEntry]:
-    """Yield the entries of all *names* in *folder* that begin with *prefix*."""
+    """Yield the entries of those *names* in *folder* that begin with *prefix*. Skip other programs' files."""
     for name in names:
         if name.startswith(prefix) and (entry := _entry(folder, name)) is not None:
             yield entry
@@ -146,7 +147,7 @@ def parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[QueueEnt
 # Cached, because the same names are parsed again and again.
 @lru_cache(maxsize=4096)
 def _entry(folder: str, name: str) -> QueueEntry | None:
-    # A file that distlock did not make is left alone.
+    # Another program's file is no entry.
     with suppress(ValueError):
         _, _, ticket, contender, sign, state = name.split("~")
         if state in {_WAITS, _HELD} or state.startswith(_RAISED):
@@ -178,7 +179,7 @@ def is_front(last: QueueEntry, living: Iterable[QueueEntry]) -> bool:
 
 
 def other_limit(mine: QueueEntry, line: Iterable[QueueEntry]) -> int:
-    """Return a limit in *line* that differs from the limit of *mine*; 0 if there is none."""
+    """Return a limit in *line* that differs from the limit of *mine*; 0: there is none, or no permits."""
     if mine.wants.mode != PERMIT:
         return 0
     limits = (entry.wants.limit for entry in line if entry.wants.mode == PERMIT)

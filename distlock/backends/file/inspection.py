@@ -30,7 +30,7 @@ class Inspector:
         self._queues = line
 
     def key_state(self, key: str, patience: float) -> KeyState:
-        """Return the living contenders for *key*."""
+        """Return the state of *key*: its living contenders, with what their processes publish."""
         living = self._living(self._queues.exact_entries(spot_of(key), patience))
         have = list(front(living))
         queue = [self._seen_process(entry.contender, key) for entry in living if entry not in have]
@@ -59,7 +59,10 @@ class Inspector:
         )
 
     def break_hold(self, key: str, number: int, patience: float) -> bool:
-        """Delete the hold of *key* whose first fence is *number*, and notify its process."""
+        """Delete the hold of *key* whose first fence is *number*, and notify its process.
+
+        Return False if there is no such hold.
+        """
         broken = self._queues.break_hold(spot_of(key), number, patience)
         if broken is not None:
             notifications.send(self._tree, broken.contender, notifications.BROKEN)
@@ -71,7 +74,7 @@ class Inspector:
         for entry in have:
             with self._tree.opened(WANTED, make=True) as folder, suppress(FileExistsError):
                 create(f"{name_of(entry.contender)}~{entry.proof}", folder)
-            # A process that gets this also looks for requested releases.
+            # `BROKEN` makes a listening process look for requested releases, too.
             notifications.send(self._tree, entry.contender, notifications.BROKEN)
         return bool(have)
 
@@ -79,7 +82,7 @@ class Inspector:
         """Return the contenders that have published their status."""
         found = []
         for name in self._tree.listed(PROCESSES):
-            # A file that is being written has a name that is no contender's.
+            # The name of a file that is being written is no contender's.
             with suppress(ValueError):
                 found.append(contender_of(name))
         return found
@@ -104,6 +107,7 @@ class Inspector:
         return SeenProcess(name_of(contender), socket.gethostname() if pid else "", pid or 0)
 
 
+#: The folder of the requested releases, with an empty file ``<contender>~<proof>`` for each.
 WANTED = "wanted"
 #: Seconds that a request for an unknown hold is kept: its acquisition may not have returned yet.
 _UNKNOWN = 60.0
@@ -131,7 +135,7 @@ class ReleaseRequests:
         return bool(self._found() - self._told)
 
     def end(self) -> None:
-        """Delete all requests, when the contender holds nothing any more."""
+        """Delete all requests to release, because the contender holds nothing any more."""
         with suppress(OSError):
             for proof in self._proofs():
                 self._forget(proof, time.time())
@@ -156,6 +160,7 @@ class ReleaseRequests:
                 os.unlink(path, dir_fd=self._tree.root)
 
 
+#: The folder of the published status, with a file for each contender.
 PROCESSES = "processes"
 #: The most keys that a process publishes.
 _MOST_ROWS = 10_000
@@ -234,7 +239,8 @@ class StatusFile:
 def published_by(tree: Tree, contender: int) -> FileStatus | None:
     """Return what *contender* has published, and for how long it has been silent; None if nothing.
 
-    The caller checks whether the contender lives: a silent one may have been stopped, and keeps its locks.
+    The caller checks whether the contender lives: a silent contender may have been stopped, and keeps its
+    locks.
     """
     found = read_file(tree, PROCESSES, name_of(contender))
     if found is None:

@@ -83,7 +83,7 @@ class LatchFiles:
         return None if kept is None else self._state(kept)
 
     def watch(self, key: str, contender: int, patience: float) -> LatchState | None:
-        """As `look`, and have *contender* notified when the latch opens."""
+        """As `look`, and have *contender* notified when the latch opens or is deleted."""
         spot = spot_of(key)
         kept = self._read(_name(spot))
         if kept is not None and kept.record.left and contender not in kept.watched_by:
@@ -97,7 +97,7 @@ class LatchFiles:
 
     def _tell(self, key: str, contenders: Iterable[int]) -> None:
         for contender in contenders:
-            # The latch is open, even if the notification fails.
+            # The latch is open or deleted, even if the notification fails.
             with suppress(OSError):
                 notifications.send(self._tree, contender, proof_of(key))
 
@@ -135,7 +135,7 @@ class LatchFiles:
                             os.unlink(f"{LATCHES}/{name}", dir_fd=self._tree.root)
 
     def _is_over(self, name: str) -> bool:
-        # To the only writer, a file that is still being written is one that a killed process left.
+        # If the only writer of the shard sees a file that is being written, a killed process left it.
         return name.endswith(NEW) or self._read(name) is None
 
 

@@ -1,6 +1,7 @@
 """Notifications: a FIFO for each waiting contender, and the thread that reads it and watches for deaths.
 
-No lock depends on a notification, because only the entries decide who has it. A lost one costs one poll.
+No lock depends on a notification, because only the entries decide who has it. A lost notification costs a
+poll.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.trusted_directories import WAKE, Tree
 from distlock.reentrance import backend_thread, no_thread
 
-#: Sent instead of a proof to a holder: one of its holds was broken, or its release was requested.
+#: Sent to a holder instead of a proof: one of its holds was broken, or its release was requested.
 BROKEN = "broken"
-#: Nearly as many bytes as a pipe holds on Linux. After so many, notifications may have been lost.
+#: Nearly as many bytes as a pipe holds on Linux. If so many are read at once, more may have been lost.
 _NEARLY_FULL = 60_000
 
 
 def send(tree: Tree, contender: int, proof: str) -> None:
-    """Notify *contender* that its entry *proof* may be first now, or send it `BROKEN`."""
+    """Send *proof* to *contender*, without waiting and without errors.
+
+    *proof*: the `QueueEntry.sign` of an entry that may take the lock, `proof_of` a latch's key, or `BROKEN`.
+    """
     try:
         descriptor = _open(tree, name_of(contender), os.O_WRONLY)
     except (OSError, Distrusted):
@@ -124,7 +128,7 @@ class FileListener:
         self._unlink()
 
     def abandon(self) -> None:
-        """Close the copies of the parent's descriptors, in a forked child."""
+        """Close the descriptors. A forked child calls this for its copies of the parent's descriptors."""
         for descriptor in (self._fifo, *self._watched.values()):
             os.close(descriptor)
         self._watched.clear()

@@ -5,8 +5,9 @@ from then on the next contender may take the lock. Each contender has a ticket, 
 queue is served in their order.
 
 A contender takes the lock by renaming its file. Until then others may delete the file, because a process that
-is stopped when its turn comes would block the queue. Both are done only by the only writer of the shard (see
-`RecordLocks.writing`), who also sees every entry: other readers may miss a file that is being renamed.
+is stopped when its turn comes would block the queue. A contender does both only as the only writer of the
+shard (see `RecordLocks.writing`). The writer also sees every entry: other readers may miss a file that is
+being renamed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def microseconds() -> int:
 
 
 class Tickets:
-    """The counters in one state file, open as *descriptor*."""
+    """The counter and the floor of each shard, in the state file that is open as *descriptor*."""
 
     def __init__(self, directory: Directory, descriptor: int) -> None:
         self._directory = directory
@@ -52,7 +53,7 @@ class Tickets:
         return self._read(shard * _BYTES)
 
     def take(self, shard: int, counter: int, span: int, least: int = 0) -> int:
-        """Reserve *span* numbers, and return the first. *counter* was read just before.
+        """Reserve *span* numbers from *least* on, and return the first. *counter* was read just before.
 
         Numbers are not below the counter, so they grow even if the clock is set back. They are not below
         the clock, so they grow even if the directory is deleted.
@@ -71,7 +72,7 @@ class Tickets:
         return self._read(_FLOORS + shard * _BYTES)
 
     def raise_floor(self, shard: int, span: int, above: int) -> int:
-        """Reserve *span* fences above *above*. Raise the floor, so that all contenders get larger ones."""
+        """Reserve *span* fences above *above*, and return the first. Raise the floor to the last fence."""
         number = self.take(shard, self.counter(shard), span, above + 1)
         self._write(_FLOORS + shard * _BYTES, number + span - 1)
         return number
@@ -127,11 +128,11 @@ class FileQueues:
         self.met_dead: Callable[[], None] = lambda: None
 
     def entries(self, spot: Spot) -> list[QueueEntry]:
-        """Return all entries in order, dead or alive. One that is being renamed may be missing."""
+        """Return all entries in order, dead or alive. An entry that is being renamed may be missing."""
         return sorted(parsed(spot.folder, self._names(spot), spot.prefix))
 
     def exact_entries(self, spot: Spot, patience: float) -> list[QueueEntry]:
-        """Return all entries in order, dead or alive, without any missing."""
+        """Return all entries in order, dead or alive. None is missing."""
         with self._locks.writing(spot.shard, patience):
             return self.entries(spot)
 
@@ -160,10 +161,10 @@ class FileQueues:
     def join(
         self, request: LockRequest, contender: int, patience: float
     ) -> tuple[QueueEntry | None, list[QueueEntry]]:
-        """Join the end of the queue, once, and take the lock if it is free.
+        """Join the end of the queue, and take the lock if it is free. An entry that we have already stays.
 
-        Return our entry, or None if *request* does not wait, and the queue before us. Others may leave that
-        queue at any moment, but not join it.
+        Return our entry, or None if the lock is not free and *request* does not wait. Return the queue, too:
+        its contenders may leave at any moment, but none joins before us.
         """
         spot = spot_of(request.key)
         mine = QueueEntry.newcomer(request, contender)
@@ -186,7 +187,7 @@ class FileQueues:
             return entry, line
 
     def take(self, spot: Spot, mine: QueueEntry, patience: float) -> QueueEntry | None:
-        """Take the lock. Return None if others are before *mine*, or if it was deleted."""
+        """Take the lock for *mine*. Return None if other contenders keep *mine* out, or if it was deleted."""
         with self._locks.writing(spot.shard, patience):
             for entry in front(self.living(self.entries(spot))):
                 if (entry.ticket, entry.contender) == (mine.ticket, mine.contender):
@@ -196,7 +197,7 @@ class FileQueues:
     def downgrade(self, spot: Spot, mine: QueueEntry, span: int, patience: float) -> QueueEntry | None:
         """Turn the exclusive hold *mine* into a reader's. Return None if it is gone.
 
-        Its number becomes the last one of its block, above all that were given out.
+        Its fence becomes the last one of its block, which is not below any that was given out.
         """
         with self._locks.writing(spot.shard, patience):
             for entry in self.entries(spot):
@@ -214,7 +215,7 @@ class FileQueues:
                     self.leave(entry)
 
     def break_hold(self, spot: Spot, number: int, patience: float) -> QueueEntry | None:
-        """Delete the holder whose first fence is *number*."""
+        """Delete the entry of the holder whose first fence is *number*. Return it; None: there is none."""
         with self._locks.writing(spot.shard, patience):
             for entry in front(self.living(self.entries(spot))):
                 if entry.number == number:
@@ -293,9 +294,9 @@ class FileQueues:
         return renamed
 
 
-#: The end of the file's name, behind the contender.
+#: The name of a `LinkSource`'s file ends with this, behind the contender.
 SUFFIX = ".seed"
-#: Seconds after which the file is replaced, because cleaners delete old files.
+#: Seconds after which a `LinkSource` replaces its file, because cleaners delete old files.
 _LIFETIME = 3600.0
 
 
@@ -312,7 +313,7 @@ class LinkSource:
         self._expires = 0.0
 
     def link(self, contender: int, path: str) -> bool:
-        """Make the entry *path* as a link. Return False if that failed: make a new file instead."""
+        """Make the entry *path* as a link. Return False if that failed: the caller makes a new file."""
         root = self._tree.root
         try:
             if clock.now() >= self._expires:
@@ -323,7 +324,7 @@ class LinkSource:
             # If a symbolic link has replaced the file, do not follow it.
             os.link(self._name, path, src_dir_fd=root, dst_dir_fd=self._tree.queue, follow_symlinks=False)
         except OSError as error:
-            # The folder may be missing, or the file system may have no links: the caller makes a file.
+            # The folder may be missing, or the file system may have no hard links.
             if error.errno == errno.EMLINK or not self._there():
                 self._expires = 0.0
             return False
@@ -356,7 +357,7 @@ class Unresponsive:
     def overdue(self, token: str, idle: Iterable[QueueEntry], window: float) -> tuple[list[int], float]:
         """Return the tickets of the *idle* contenders that have not taken the lock for *window* seconds.
 
-        If there are none, return [] and when to look again, seconds from now; ``inf`` if all have taken it.
+        Return also in how many seconds to look again if there are no such tickets; ``inf``: nobody is idle.
         """
         known = self._since.get(token, {})
         now = time.monotonic()
@@ -387,7 +388,7 @@ class Holds:
         self._numbers: dict[str, int] = {}
 
     def find(self, request: LockRequest, line: list[QueueEntry]) -> QueueEntry | None:
-        """Return our entry for *request* in *line*.
+        """Return our entry for *request* in *line*, or None.
 
         The contender has to match, because a forked child knows its parent's tokens, and may not use them.
         """
@@ -403,7 +404,10 @@ class Holds:
         return mine if mine is not None and mine.held else None
 
     def holds(self, request: LockRequest, patience: float) -> bool:
-        """Return whether *request* has the lock, in whichever thread it was acquired."""
+        """Return whether a living contender, ours or another one, holds the lock for *request*.
+
+        Otherwise forget the token of *request*.
+        """
         mine = self.held.get(request.token)
         if mine is not None and self._queues.there(mine):
             return True
@@ -420,7 +424,7 @@ class Holds:
         return not all(map(self._queues.there, list(self.held.values())))
 
     def hold(self, request: LockRequest, mine: QueueEntry, patience: float) -> int:
-        """Note that *mine* has the lock. Return its first fence."""
+        """Note that *mine* has the lock. Return its first fence, which is raised above the floor."""
         spot = spot_of(request.key)
         if request.token not in self._numbers:
             if mine.ticket <= (floor := self._queues.floor(spot)):
@@ -430,9 +434,9 @@ class Holds:
         return self._numbers[request.token]
 
     def raise_fence(self, request: LockRequest, number: int, patience: float) -> int | None:
-        """Raise the fence of *request*'s hold, and all later ones, above *number*. Return its first fence.
+        """Raise the fences of *request*'s hold, and all later fences, above *number*.
 
-        Return None if we have no such hold.
+        Return the first fence of the hold, or None if we have no such hold.
         """
         mine, first = self.held.get(request.token), self._numbers.get(request.token)
         if mine is None or first is None or first > number:

@@ -26,9 +26,9 @@ from distlock.errors import BackendUnavailable
 
 SHARDS = 256
 
-#: The offset of the contenders' bytes. Locked bytes need not exist. The first ones serialise writers, one for
-#: each shard. A contender's byte has this offset plus a random number of 60 bits, so that no byte has to be
-#: assigned.
+#: The offset of the contenders' bytes in the state file. Locked bytes need not exist. The first bytes of the
+#: file serialise writers, one for each shard. A contender's byte has this offset plus a random number of 60
+#: bits, so that no byte has to be assigned.
 _CONTENDERS = 1 << 61
 _BITS = 60
 
@@ -63,7 +63,7 @@ class RecordLocks:
         self.forget()
 
     def forget(self) -> None:
-        """Forget the parent's locks, in a forked child. The descriptor stays usable."""
+        """Begin without locks. A forked child forgets its parent's; the descriptor stays usable."""
         self.users = 0
         self._contenders: set[int] = set()
         #: This process's writer of each shard: record locks do not exclude its threads from each other.
@@ -128,7 +128,7 @@ class RecordLocks:
         return pid if kind != fcntl.F_UNLCK and pid > 0 else None
 
     def writing(self, shard: int, patience: float) -> Writing:
-        """Return a ``with`` block whose thread is the only writer of *shard*: see `Writing`."""
+        """Return a context manager. In its block, the thread is the only writer of *shard*: see `Writing`."""
         return Writing(self, shard, patience)
 
     def heal(self) -> None:
@@ -149,7 +149,7 @@ class RecordLocks:
                     del self.inside[writer.shard]
 
     def stalled(self, patience: float, ours: bool) -> BackendUnavailable:
-        """Return the error after *patience* seconds behind another writer; *ours*: of this process."""
+        """Return the error after *patience* seconds behind another writer. *ours*: it is in this process."""
         who = "Another thread of this process" if ours else "Another process"
         why = (
             "the disk does not answer, or a signal handler asks inside of the call that it interrupted."
@@ -186,7 +186,7 @@ def attach(directory: Directory, tree: Tree) -> RecordLocks:
 
 
 def detach(locks: RecordLocks) -> None:
-    """Close the file, if this was its last user in the process."""
+    """Undo one `attach`. The last user in the process closes the file."""
     with _mutex:
         locks.users -= 1
         if locks.users > 0:
@@ -231,10 +231,11 @@ HELD_BY_OTHERS = {errno.EACCES, errno.EAGAIN}
 
 
 class Writing:
-    """A ``with`` block whose thread is the only writer of *shard*, or raises after *patience* seconds.
+    """A context manager. In its block, the thread is the only writer of *shard*.
 
-    A signal handler may raise between `__enter__` and the block, so that `__exit__` is never called. So the
-    frame of the block is kept: once the frame has ended, the next writer releases the shard.
+    `__enter__` raises `BackendUnavailable` after *patience* seconds behind another writer. A signal handler
+    may raise between `__enter__` and the block, so that `__exit__` is never called. So the frame of the block
+    is kept: once the frame has ended, the next writer releases the shard.
     """
 
     __slots__ = ("_frame", "_locks", "_patience", "shard")

@@ -35,8 +35,8 @@ class _Opened(NamedTuple):
 class Tree:
     """Open descriptors of a lock directory and of its folders, which are made if missing.
 
-    Only this user may write in a directory that we make. If an administrator has made it, all who may write
-    there may use the locks: its owner, or its group too.
+    Only this user may write in a directory that we make. In a directory that an administrator has made, all
+    users who may write there may use the locks: its owner, or its group too.
     """
 
     def __init__(self, directory: Directory, mkdir: Callable[..., None] = os.mkdir) -> None:
@@ -50,7 +50,7 @@ class Tree:
         self._base = self._keep(_walk(directory, mkdir), directory.path)
         try:
             self._require(os.fstat(self._base), directory.path)
-            #: The directories of the state file and of the queues.
+            #: The descriptors of the directories of the state file and of the queues.
             self.root = self._enter(FORMAT, self._base)
             self.queue = self._enter(QUEUE, self.root)
             self.in_queue = Below(f"{directory.root}/{QUEUE}")
@@ -99,14 +99,14 @@ class Tree:
             os.close(descriptor)
 
     def listed(self, folder: str) -> list[str]:
-        """Return the names in *folder* of the lock directory, none if it does not exist."""
+        """Return the names in *folder* of the lock directory; none if *folder* does not exist."""
         with suppress(FileNotFoundError):
             return self.names(folder, self.root)
         return []
 
     @contextmanager
     def opened(self, folder: str, make: bool = False) -> Iterator[int]:
-        """Yield a descriptor of *folder* in the lock directory. *make* it if it is missing."""
+        """Yield a descriptor of *folder* in the lock directory. *make*: make the folder if it is missing."""
         descriptor = self.enter(folder, self.root) if make else self.open(folder, self.root)
         try:
             yield descriptor
@@ -114,7 +114,7 @@ class Tree:
             os.close(descriptor)
 
     def make(self, name: str, parent: int) -> None:
-        """Make the directory *name* in *parent*, with the rights of the lock directory."""
+        """Make the directory *name* in *parent*, with the rights of the lock directory, if it is missing."""
         try:
             self._mkdir(name, 0o700, dir_fd=parent)
         except FileExistsError:
@@ -131,9 +131,9 @@ class Tree:
         return self._rights() & 0o660 | 0o600
 
     def require_file(self, status: os.stat_result, name: str) -> None:
-        """Raise unless *name* is a regular file that only trusted users can change."""
+        """Raise `Distrusted` unless *name* is a regular file that only trusted users can change."""
         self._require(status, f"{self._directory.root}/{name}")
-        # By a second hard link, another user could have us write into another one of this user's files.
+        # With a hard link, another user could have us write into one of this user's other files.
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise Distrusted(
                 f"{self._directory.root}/{name} is no plain file with one name: somebody put it there. Stop "
@@ -146,7 +146,7 @@ class Tree:
         return mode & ~0o070 if mode & stat.S_IWOTH else mode
 
     def enter(self, name: str, parent: int) -> int:
-        """As `open`, but make the directory if it is missing."""
+        """As `open`, but make the directory if it is missing. Errors name the whole path."""
         try:
             self.make(name, parent)
             return self.open(name, parent)
@@ -243,7 +243,7 @@ NEW = ".new"
 
 
 def write_file(tree: Tree, folder: str, name: str, text: bytes) -> None:
-    """Replace the file *name* of *folder* by *text*. The folder is made if missing. One writer at a time."""
+    """Replace the file *name* of *folder*, which is made if missing, by *text*. One writer at a time."""
     new = f"{name}{NEW}"
     with tree.opened(folder, make=True) as descriptor:
         with suppress(FileNotFoundError):
@@ -256,7 +256,7 @@ def write_file(tree: Tree, folder: str, name: str, text: bytes) -> None:
 
 
 def read_file(tree: Tree, folder: str, name: str) -> tuple[bytes, os.stat_result] | None:
-    """Return content and status of the file, or None if it does not exist."""
+    """Return content and status of the file *name* of *folder*, or None if it does not exist."""
     while True:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
@@ -278,7 +278,7 @@ class _Missing(Exception):
 
 
 def refuse_unusable(directory: Directory) -> None:
-    """Raise what the first use of *directory* by this user would raise.
+    """Raise what the first use of *directory* by this user would raise, and make nothing.
 
     Raises a `ConfigurationError` with the remedy, or `BackendUnavailable` for an error that may pass.
     """
