@@ -1,4 +1,4 @@
-"""The client: it makes locks of names."""
+"""`Locks`, the client: it makes the locks, semaphores and latches of one lock service."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def takes(options: type, **defaults: object) -> Callable[[F], F]:
 
 
 class Locks:
-    """A client: makes locks of one lock service under one prefix. Threads and tasks may share it.
+    """A client of one lock service: it makes locks under one prefix. Threads and tasks may share it.
 
     A forked child may use it, too, but has none of the locks that its parent holds.
     """
@@ -214,8 +214,8 @@ class Locks:
         This call does not ask the lock service.
 
         *name*: text of 1 to 255 characters. A lock of the same name is independent of the latch.
-        *count*: what has to be counted down until the latch is open, 0 or more. `Latch.make` needs it. If you
-        give it for other methods, it has to be the count with which the latch was made.
+        *count*: how much has to be counted down until the latch is open, 0 or more, the same in all code.
+        None: other code makes the latch, so this code need not know its count.
         *ttl*: how long the latch lives after `Latch.make`, and after each count, seconds, more than 0 and at
         most 1,000,000,000. Then it is gone, open or not. Only `Latch.make` uses this.
         *timeout*: the longest wait, seconds. 0: the lock service is asked once. -1: until the latch is gone.

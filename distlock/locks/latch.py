@@ -19,7 +19,7 @@ from distlock.terms import calling_code
 
 #: Seconds between two attempts at a call that got no answer.
 _AGAIN = 0.1
-#: Seconds for which such a call is repeated if the latch has no time-out.
+#: Seconds for which a call without an answer is repeated if the latch has no time-out.
 _PATIENCE = 5.0
 
 
@@ -32,7 +32,7 @@ class Latch:
     def __init__(
         self, waits: LatchWaits, prefix: str, name: str, total: int | None, ttl: float, timeout: float
     ) -> None:
-        """Take what `Locks.latch` has checked. *total* is its count, *timeout* in seconds, -1: no limit."""
+        """*total*: the count; None: other code makes the latch. *ttl*, *timeout*: seconds; -1: no limit."""
         self._waits = waits
         self._latches = waits.latches
         # No lock has such a key, because no prefix has a slash.
@@ -88,9 +88,9 @@ class Latch:
         """Wait until the latch is open. Returns False if it does not open within *timeout* seconds.
 
         *timeout*: 0: look once. -1: wait until the latch opens or is gone. None: the latch's. Raises
-        `LatchNotFound` if there is no latch, or it goes during the wait, which never counts as open;
-        `ConfigurationError` if it was made with another count; `BackendUnavailable`; TypeError, ValueError
-        or OverflowError for an invalid *timeout*. Example::
+        `LatchNotFound` if there is no latch, or it is deleted or expires during the wait, which never counts
+        as open; `ConfigurationError` if it was made with another count; `BackendUnavailable`; TypeError,
+        ValueError or OverflowError for an invalid *timeout*. Example::
 
             if not locks.latch("import_7").wait(600):
                 raise TimeoutError("The import takes too long.")
@@ -169,7 +169,7 @@ class Latch:
         )
 
     def _find(self, parker: Parker, until: float) -> Commands[LatchState | None]:
-        """Return the state of the latch that exists now, which the caller's method is about, else None."""
+        """Return the state of the latch that exists now, else None. The caller changes no later latch."""
         look = self._latches.look_at_latches
         (state,) = yield from self._insist(parker, lambda: Call(look, [self._key], False, until=until), until)
         return state  # type: ignore[no-any-return]

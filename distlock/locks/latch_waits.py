@@ -88,7 +88,7 @@ class LatchWaits:
     """
 
     def __init__(self, latches: Latches, lasts: Callable[[], None] = lambda: None) -> None:
-        """Look by *latches*. *lasts*: called after each look while there are `rows` to publish."""
+        """*latches*: the backend. *lasts*: called after each look while there are `rows` to publish."""
         self.latches = latches
         self._lasts = lasts
         self.after_fork()
@@ -158,7 +158,7 @@ class LatchWaits:
     def close(self) -> None:
         """End all waits with `BackendUnavailable`, and wait for the thread, which may be in a backend call.
 
-        If this thread has the mutex or is in a backend call itself, another thread does it.
+        If this thread has the mutex or is in a backend call itself, return at once: a new thread does it.
         """
         if self._mutex._is_owned() or reentrance.is_calling():
             threading.Thread(target=self.close, name="distlock-close").start()

@@ -266,7 +266,7 @@ class Lock:
         return NotHeld(f"The lock {self._shown()} can't be released: this object does not hold it.")
 
     def _ending(self, frame: FrameType) -> Entry | None:
-        """Return the ``with`` block that *frame* ends; None if nothing is left of it."""
+        """Return the ``with`` block that *frame* ends; None if no block runs any more."""
         # copy() is one step: other threads change the list.
         entered = self._entered.copy()
         if len(entered) == 1 and entered[0].frame is frame:
@@ -360,7 +360,7 @@ class ReadLock(Lock):
 
     A thread or task that has already locked a name for reading or writing reads it again without waiting,
     even if a writer waits: else the reader and the writer would wait for each other. This is also true of a
-    ``with`` inside another ``with`` whose client is another one for the same locks.
+    ``with`` inside a ``with`` or a guard of another client that has the same locks.
     """
 
     def _refuse_own(self, entry: Entry) -> None:

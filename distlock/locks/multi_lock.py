@@ -29,7 +29,7 @@ from distlock.numbers import check_timeout
 from distlock.owner import in_event_loop
 from distlock.terms import EXCLUSIVE
 
-#: Each lock with its ``with`` block that ends; None: the block has been forgotten.
+#: Each lock with its ``with`` block that ends; None: no block of the lock runs any more.
 Ended = list[tuple[Lock, Entry | None]]
 
 

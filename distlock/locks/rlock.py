@@ -98,7 +98,7 @@ class RLock(Lock):
         self._note(entry.owner, after)
 
     def _once_less(self, owner: Owner) -> tuple[Names, Grant | None]:
-        """Return what *owner* is inside of after it leaves once, and the grant to release; None: no grant."""
+        """Return the entries of *owner* after it leaves once, and the grant to release; None: no grant."""
         after = dict(self._inside.get(owner, {}))
         over = []
         for name in self.names:

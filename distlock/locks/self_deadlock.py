@@ -36,8 +36,8 @@ class Entry:
     names: tuple[str, ...]
     #: The caller's parker, by which the engine knows the entry.
     parker: Parker
-    #: For an `RLock`, the names that its owner has entered already (`namespace.Names`), as of the call that
-    #: enters or leaves.
+    #: For an `RLock`: the names that its owner had entered (`namespace.Names`) when this acquisition began,
+    #: or later its release.
     before: Any = None
     grant: Grant | None = None
     #: The frame whose code entered the block. A generator has another frame than the code that drives it.
@@ -137,9 +137,9 @@ def ending(entered: Sequence[Entry], frame: FrameType) -> Entry | None:
     """Return the block that the caller leaves in *frame*. Return None if *entered* is empty.
 
     *entered*: the blocks that run, the oldest first. A ``with`` statement enters and leaves its block in one
-    frame, even if another thread or task closes its generator. Other callers of `__exit__`, such as
-    `ExitStack`, have another frame: then it is the owner's latest block, or the oldest block if the owner has
-    none. Of these, a block whose lock was released or lost comes first: code may still run under the others.
+    frame, even if another thread or task closes its generator. For other callers of `__exit__`, such as
+    `ExitStack`, return the owner's latest block, or the oldest block if the owner has none. A block whose
+    lock was released or lost goes first, because code may still run under the others.
     """
     for block in reversed(entered):
         if block.frame is frame:
@@ -162,7 +162,7 @@ def end(block: Entry) -> None:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Ignore the ``with`` blocks around a request: they are a test's, which calls the site in its own thread.
+    """Ignore the ``with`` blocks around a request: they are those of a test that calls the site directly.
 
     The test and the request stand for two processes, so a lock of the test is no self-deadlock.
     """

@@ -98,7 +98,10 @@ class Contender:
         return answer
 
     def in_line(self, ask: LockRequest) -> LockRequest:
-        """Queue *ask*. Send it twice: a lock service may learn only then where to send notifications."""
+        """Queue *ask*, and return it.
+
+        Send it twice: a lock service may learn only by the second request where to send notifications.
+        """
         self.queued(ask)
         self.queued(ask)
         return ask

@@ -247,7 +247,7 @@ def _looking(real: Callable[[Namespace, str], bool]) -> Callable[[Namespace, str
 def _asking(real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
     def ask(self: Namespace, *arguments: Any) -> Any:
-        # This raises if the lock service plays to be unavailable. Without names, no other fake has an effect.
+        # This raises while a `backend_down` is active. Without names, other fakes have no effect.
         _stays_taken(self, ())
         return real(self, *arguments)
 

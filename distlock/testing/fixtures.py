@@ -73,7 +73,7 @@ class ConformanceFixtures:
 
 
 class Faulty:
-    """Makes *backend* lose replies to calls that the lock service has carried out."""
+    """A planted fault: *backend* loses replies to calls that the lock service has carried out."""
 
     def __init__(self, backend: Any) -> None:
         #: How many of the next replies are lost, by method.

@@ -187,7 +187,7 @@ def _late(late: list[RaceThread], times: int, within: float) -> str:
 
 
 def _place(frame: object) -> str:
-    """Return the innermost line of the site's own code below *frame*, or else the line of *frame*."""
+    """Return the innermost line of the site's own code in the stack of *frame*, or else that of *frame*."""
     walked = list(traceback.walk_stack(frame))  # type: ignore[arg-type]
     frame, line = next((one for one in walked if is_the_sites(one[0])), walked[0])
     return f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"

@@ -14,7 +14,7 @@ from distlock.locks.engine_namespace import EngineNamespace
 
 #: Seconds after which a test gives up on something that should happen soon.
 PATIENCE = 20.0
-#: A time-out that a test lets pass, seconds. By `ConformanceFixtures`, the lock service may answer later.
+#: A time-out that a test lets pass, seconds. `ConformanceFixtures` lets the lock service answer later.
 BRIEF = 0.5
 #: A ttl that no test outlives, seconds, so that no test passes only because a lease ended.
 LONG = 60.0

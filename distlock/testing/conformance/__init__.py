@@ -12,7 +12,7 @@ Subclass its parts in a test module and give them a fixture ``url``::
         conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
     ):
         pass  # and PostingConformance, if releases need not be awaited; HandingConformance, if a push may
-        # be acknowledged later; AwaitingConformance, if event loops can ask; ReadConformance and
+        # be acknowledged later; AwaitingConformance, if event loops can make calls; ReadConformance and
         # PermitConformance, if several may hold a key, each with its part for leases
 
     class TestThreads(conformance.ThreadConformance):

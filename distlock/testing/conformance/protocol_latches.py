@@ -277,7 +277,7 @@ class LatchProtocolConformance(ProtocolFixtures):
         for one in watching:
             assert one.sink.wait_for_hint(key)
 
-    # -- hints -----------------------------------------------------------------------------------
+    # -- notifications ---------------------------------------------------------------------------
 
     def test_those_that_watch_are_told_when_it_opens(
         self, some: Callable[[], LatchContender], key: str
