@@ -25,7 +25,7 @@ def with_kind(*kinds: Kind) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 class Commands(click.Group):
-    """A group of commands. Its error for an option before the command says that options come after it."""
+    """A group of commands. An option before the command is an error that says where the option belongs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -74,7 +74,7 @@ class Where(NamedTuple):
 
 
 def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options to the command *function*, which gets *where*, and *as_json* if it takes that."""
+    """Add the options to the command *function*. It gets *where*, and *as_json* if it has that parameter."""
 
     @click.option("--url", metavar="URL", help="The lock service, such as redis://localhost:6379/0.")
     @click.option("--prefix", metavar="TEXT", help="The prefix of the names, PREFIX in a site's settings.")

@@ -77,7 +77,7 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
 
 
 def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[str, list[str]]]:
-    """Yield the rows to prune in batches, each as a prefix and the keys of rows."""
+    """Yield the rows to prune in batches: a prefix, and the keys of rows under it."""
 
     def batch() -> tuple[Rows, dict[str, int | None]]:
         rows = connection.execute(_OLD, [last, before, BATCH])

@@ -262,7 +262,7 @@ def _floor(connection: Connection, statements: Statements, stamp: Stamp, left: C
 
 
 def _raise_meant(error: Exception, stamp: Stamp, seconds: float) -> None:
-    """Raise `LockTimeout` if *error* ended a long wait, `Again` if it is a conflict. Else return."""
+    """Raise `LockTimeout` if *error* says that a wait took too long, `Again` if it is a conflict."""
     match trouble(error):
         case "busy" if (setting := limit(error)) is not None:
             raise LockTimeout(
@@ -308,7 +308,7 @@ class OvertakenReader(LockLost):
 
 
 def note_absent(grant: Grant, connection: Connection, stamps: list[ReadStamp]) -> None:
-    """Replace the stamps whose rows are missing in the transaction that *grant* begins by *stamps*."""
+    """Note *stamps* as those whose rows are missing in the transaction that *grant* begins."""
     if stamps or grant in _absent:
         _absent.setdefault(grant, {})[connection.database] = stamps
 

@@ -54,9 +54,10 @@ def is_broken(driver: Any) -> bool:
 
 
 def ends_transaction(error: BaseException) -> bool:
-    """Return whether *error* says that MySQL or MariaDB rolled back: the next statement begins a transaction.
+    """Return whether MySQL or MariaDB has rolled back because of *error*. The next statement begins anew.
 
-    False for the others: after an error PostgreSQL takes no more statements, and SQLite has no such errors.
+    Return False for other databases: after an error PostgreSQL takes no more statements, and SQLite has no
+    such errors.
     """
     return any(one.args[:1] in [(1020,), (1213,)] for one in _causes(error))
 
@@ -126,7 +127,7 @@ _RENAMED = {"domain": "namespace", "era": "epoch", "seal": "holder_id"}
 def refuse_table(error: BaseException, make_table: str, *, row_is_lock: bool = False) -> None:
     """Raise `ConfigurationError` if a database's *error* says that the table is missing, or has old columns.
 
-    *make_table* is the remedy for a missing one. *row_is_lock*: the rows are the locks.
+    *make_table* is the remedy for a missing table. *row_is_lock*: the rows are the locks.
     """
     # The error of the driver would add nothing, so it is not chained.
     match trouble(error):

@@ -42,7 +42,7 @@ class SQLBackend:
         max_connections: How many sessions may be open beside the main one, for waits or for holds with
             another ttl.
         pools_sessions: Whether a proxy before the server gives each connection a session of its own until
-        the connection ends.
+            the connection ends.
     """
 
     capabilities = Capabilities(several_processes=True, lease=True, fence=True, inspect=True)
@@ -144,7 +144,7 @@ class SQLBackend:
         return self._call(release, request, deadline) or False
 
     def has_ended(self, request: LockRequest) -> bool:
-        """Return whether the session of *request* is over: see `distlock.backends.optional.SeesEnd`."""
+        """Return whether *request* has no living session: see `distlock.backends.optional.SeesEnd`."""
         session = self._pool.of(request)
         return session is None or session.has_ended()
 
@@ -160,7 +160,7 @@ class SQLBackend:
     def _call(
         self, call: Callable[[SQLSession, float], T], request: LockRequest, deadline: float
     ) -> T | None:
-        """Return the result of *call* with the session of *request*; None if it has none, or lost it."""
+        """Return the result of *call* with the session of *request*; None if that is missing or has ended."""
         deadline = self._by(deadline)
         with self._dialect.translating_errors():
             if (session := self._pool.of(request)) is not None:

@@ -38,8 +38,8 @@ class ServerConnection(Protocol):
     """One connection to a server. One thread at a time uses it.
 
     Its methods raise `TimeoutError`, `ServerError` or `SessionLost`. They raise `TimeoutError` if the answer
-    has not come by *deadline*, a time by `distlock.clock.now`; MySQL's, if it has not begun. The answer is
-    then still pending.
+    has not come by *deadline*, a time by `distlock.clock.now` (on MariaDB and MySQL: if it has not begun).
+    The answer is then still pending.
     """
 
     #: When the unanswered statements were sent; None: no answer is pending.
@@ -54,8 +54,8 @@ class ServerConnection(Protocol):
     def call(self, statements: str, deadline: float) -> list[Rows]:
         """Send *statements*, and return the rows of each."""
         if self.since is not None:
-            # Read and drop the answer to an earlier call that timed out. The caller of that one knows that
-            # its outcome is unknown.
+            # Read and drop the answer to an earlier call that timed out. That call's caller knows that the
+            # outcome is unknown.
             with suppress(ServerError):
                 self.answer(deadline)
         self.send(statements)

@@ -63,8 +63,8 @@ class SessionStatus:
 class Dialect(Protocol):
     """The SQL of one database, for the server at *url*.
 
-    A method that takes *execute* runs statements with it, and raises what `ServerConnection` does. `take`,
-    `accept`, `release` and `raise_fence` need the session that has the lock; the others take any session.
+    A method that takes *execute* runs statements with it, and raises what `ServerConnection` does. For
+    `take`, `accept`, `release` and `raise_fence` that has to be in the session that has, or takes, the lock.
 
     *pools*: whether the site says that a proxy before the server pools whole sessions.
     """
@@ -73,8 +73,8 @@ class Dialect(Protocol):
     database: ClassVar[str]
     #: The base class of the exceptions of the database's library.
     library_errors: ClassVar[type[Exception]]
-    #: Each has a remedy, and the codes, or parts of the texts, of the errors that it mends. The first match
-    #: counts.
+    #: Each entry is a remedy, and the codes, or parts of the texts, of the errors that it mends. The first
+    #: match counts.
     remedies: ClassVar[tuple[tuple[str, ...], ...]]
     #: By the code of an error that does not pass by itself: what the server lacks, and the remedy.
     lacking: ClassVar[dict[str, tuple[str, str]]]
@@ -90,10 +90,10 @@ class Dialect(Protocol):
     def open(self, deadline: float, patience: float, waits: bool) -> tuple[ServerConnection, int]:
         """Open a session. Return its connection, and the id that the server has for it.
 
-        *patience*: the longest time of a statement, in seconds. Without this bound a process that hangs in a
-        statement would keep its locks, because its session is not idle. *waits*: the session is made for
-        waits, and has no such bound. Raises `ConfigurationError` or `BackendUnavailable` if the server can't
-        keep locks.
+        *patience*: the longest time of a statement, in seconds. Without this bound, a long statement would
+        keep the locks of a process that hangs, because its session is not idle. *waits*: the session is made
+        for waits, and has no such bound. Raises `ConfigurationError` or `BackendUnavailable` if the server
+        can't keep locks.
         """
 
     def lock_of(self, key: str, execute: Execute, make: bool) -> ServerLock | None:
@@ -171,7 +171,7 @@ class Dialect(Protocol):
 
     @contextmanager
     def translating_errors(self) -> Iterator[None]:
-        """Turn exceptions of the block into the errors that callers get. Forget the locks at `RowMissing`."""
+        """Turn exceptions of the block into the errors that callers get. `RowMissing` clears cached locks."""
         try:
             yield
         except (ServerError, SessionLost, TimeoutError, self.library_errors) as error:

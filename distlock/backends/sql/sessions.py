@@ -42,7 +42,7 @@ class SessionPool:
     _patience: float
     _window: float
     sink: Sink | None = None
-    #: Guards changes of the list, and the assignment of free sessions to waiters.
+    #: Guards changes of `_all`, and the assignment of free sessions to waiters.
     _mutex: threading.Lock = field(default_factory=threading.Lock)
     _all: list[SQLSession] = field(default_factory=list)
     _opening: threading.Lock = field(default_factory=threading.Lock)
