@@ -40,7 +40,7 @@ class Answer:
     code: str
     title: str
     detail: str
-    #: After how many seconds to repeat the request, 1 or more; None: that is useless, or may do it twice.
+    #: After how many seconds to repeat the request, 1 or more; None: the client is not told to.
     retry_after: int | None = None
     #: The detailed error with the lock's name, for debug mode only.
     debug: str | None = None
@@ -169,7 +169,7 @@ def answered(
 ) -> Answer | None:
     """Return `answer_for` a request to *where*, and log it. None: *error* is to be raised.
 
-    *responds*: False: the guard has ``on_contended="raise"``, so `LockTimeout` is raised.
+    *responds*: whether `LockTimeout` is answered, too; not with ``on_contended="raise"``.
     """
     answer = answer_for(error, contended_status=contended_status, debug=debug)
     if answer is None or (isinstance(error, LockTimeout) and not responds):

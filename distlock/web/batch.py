@@ -135,7 +135,7 @@ class Batch(Generic[C]):
     # -- the first -------------------------------------------------------------------------------
 
     def finish_parts(self, leave: Callable[[], CleanUp]) -> None:
-        """Wait for the parts of the other members, and check the lock before COMMIT. For the first member.
+        """Wait, in the first member, for the parts of the others, and check the lock before COMMIT.
 
         *leave*: called if the wait fails during a part, as when the lock is lost. The thread of that part
         still uses what the members pass to each other, so *leave* returns a function that cleans up when the
@@ -167,7 +167,7 @@ class Batch(Generic[C]):
     def failed(self, error: BaseException, is_known: Callable[[BaseException], bool]) -> BaseException:
         """Tell the others that *error* has ended the transaction. Return what the first member raises.
 
-        After `committed` it tells nothing, and returns *error*. *is_known*: returns whether the error of a
+        If `committed` was called before, only return *error*. *is_known*: returns whether the error of a
         COMMIT says that nothing was committed; if not, the outcome is unknown.
         """
         if self._outcome is _COMMITTED:

@@ -1,6 +1,6 @@
 """Marks the functions that ``@distributed_lock(...)`` decorates, finds the marks, and refuses misuse.
 
-The traceback of an error in a decorator ends with the site's own line: `options_here` finds it on the stack.
+Tracebacks of errors in its arguments end with the site's own line: `options_here` finds it on the stack.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def unused(view: object) -> str | None:
 
 
 def refuse_unguardable(function: Any) -> None:
-    """Raise `ConfigurationError` for a static or class method, and for a generator, which runs too late."""
+    """Raise `ConfigurationError` for a ``staticmethod``, a ``classmethod``, or a generator function."""
     if isinstance(function, staticmethod | classmethod):
         word, where = type(function).__name__, where_of(function.__func__)
         raise ConfigurationError(f"@distributed_lock is above @{word} on {where}: write @{word} above it.")

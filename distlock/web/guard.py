@@ -28,8 +28,8 @@ from distlock.web.stack import UpperGuard, fenced_by
 
 R = TypeVar("R")
 
-#: Called at the end of a call, also of a failed one, with its grant. Returns the stack whose end will release
-#: the lock, if the lock outlives the call, and to which the guard adds the release; None: release it now.
+#: Called with the grant at the end of a call, even of a failed one. If the lock is to outlive the call, it
+#: returns the stack to which the guard adds the release of the lock; None: the guard releases it now.
 Keep = Callable[[CurrentGrant], ExitStack | None]
 
 

@@ -75,7 +75,7 @@ class GuardLock:
         self._acquirer = Contended(self._acquirer, tell)
 
     def end_with(self, other: GuardLock) -> None:
-        """Shorten the wait to end no later than that of *other*, whose time runs already."""
+        """Shorten the wait so that it ends no later than the wait of *other*, whose time runs already."""
         self._deadline = min(self._deadline, other._deadline)
         self._wait = max(0.0, min(self._wait, self.left()))
 

@@ -32,7 +32,7 @@ EVERY = "*"
 
 
 class AllBut:
-    """The set of all HTTP methods but those in *exempt*. A client may send any word as its method."""
+    """The set of all HTTP methods but those in *exempt*. No list could do: a client may send any word."""
 
     __slots__ = ("exempt",)
 
@@ -163,16 +163,16 @@ def refuse_unable(settings: AliasSettings, mode: Mode, wish: str) -> None:
         refuse_lacking(settings.scheme, settings.capabilities, capability, wish)
 
 
-#: The largest ``batch=``. It is never reached, because no request joins a batch later than
-#: `distlock.engine.hold.TURN` seconds after its first grant.
+#: The largest ``batch=``. No batch gets so large, because no request joins it later than
+#: `distlock.engine.hold.TURN` seconds after the grant of its first member.
 MOST = 1000
 
 
 def check_batch(batch: object, names: Names) -> int | None:
     """Return *batch*, an option of a guard on *names*.
 
-    Raises `ConfigurationError` if it is not None, and no whole number from 2 to `MOST`, or if the guard has
-    several *names*.
+    None: there is no batch. Raises `ConfigurationError` for any value but None and whole numbers from 2 to
+    `MOST`, and for a batch with several *names*.
     """
     if batch is None:
         return None
@@ -252,8 +252,8 @@ class Words(TypedDict, total=False):
     mode: Literal["exclusive", "shared"]
     #: How many calls may run at once, as under a semaphore; None: one.
     limit: int | None
-    #: ``"respond"``; ``"raise"``: a view raises `LockTimeout` instead of its answer; ``"skip"``: a function
-    #: that is no view returns None instead of raising it.
+    #: What happens if the lock stays taken. ``"respond"``: a view answers 423; ``"raise"``: it raises
+    #: `LockTimeout` instead; ``"skip"``: a function that is no view does not run, and its call returns None.
     on_contended: Literal["respond", "raise", "skip"]
 
 

@@ -52,7 +52,7 @@ _books = threading.RLock()
 def patience(
     namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant], seconds: float
 ) -> float:
-    """Return how long to wait for *names*: *seconds*, or half of that if *around* has a later name."""
+    """Return how long to wait for *names*: *seconds*, or half if a grant of *around* has a later name."""
     if seconds > 0 and _against_the_order(namespace, names, around) is not None:
         return seconds / 2
     return seconds

@@ -57,7 +57,7 @@ class SkippableCall:
         return begin
 
     def is_skipped(self, error: LockError) -> bool:
-        """Return whether the call is skipped, because *error* says that it got no lock. Log it."""
+        """Return whether to skip the call, because *error* says that it got no lock. If so, log it."""
         options = self._guarded.options
         if not options.skips or self._begun or not isinstance(error, LockTimeout | TooManyWaiters):
             return False

@@ -54,7 +54,8 @@ def read_rules(setting: object, *, name: str = "DISTLOCK_RULES") -> list[Rule]:
 
     Imports the predicates that are named by a dotted path. Raises `ConfigurationError` for the first problem.
     """
-    # The first rule is the outermost. A writer inside a reader of the same name would wait for itself.
+    # Put readers last, because the first rule is the outermost: a writer inside a reader of the same name
+    # would wait for itself.
     return sorted(_read(setting, name), key=lambda rule: rule.reads)
 
 
@@ -81,7 +82,7 @@ def passes_by(rule: Rule, where: str, line: str) -> ConfigurationError:
 
 
 def overlaps(rules: Iterable[Rule]) -> Iterator[ConfigurationError]:
-    """Yield an error for each two of *rules* that lock the same methods of one route.
+    """Yield an error for each pair of *rules* that lock the same methods of one route.
 
     Two rules that both have a ``when`` are allowed. If both lock a request, the first one is the outer one.
     """

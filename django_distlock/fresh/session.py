@@ -149,7 +149,7 @@ class GuardedSession:
             self._written = deepcopy(self._content)
 
     def raised(self, error: BaseException) -> None:
-        """Note that the view has raised *error*. `_save_early` if no transaction can write the session."""
+        """Note that the view has raised *error*. This may save the session early."""
         self._raised = error
         self._is_answered = isinstance(error, _ANSWERED) or _is_answered_by_framework(error)
         if self._store.using is None and self._has_to_be_saved():

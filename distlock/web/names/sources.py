@@ -59,7 +59,7 @@ class BoundNames:
         heads = {p.place.head for _, p in self._from_request}
         #: Whether a name uses the request.
         self.needs_request = bool(heads)
-        #: Whether a name uses the user. For async views the user has to be loaded before.
+        #: Whether a name uses the user. The guard of an async view has to load the user first.
         self.needs_user = "user" in heads
         #: Whether a name uses the body of the request.
         self.needs_body = not heads.isdisjoint({"form", "json"})

@@ -46,7 +46,7 @@ class Placeholder:
         return self.place.head != "argument"
 
     def values(self, parts: Parts) -> Iterator[str]:
-        """Yield the text for each element of its list. Raises `Malformed` or `Unfit`, with its text."""
+        """Yield the text for each element of its list. Raises what `told` returns."""
         try:
             for found in parts.values(self.place):
                 if found is None:
@@ -234,7 +234,8 @@ class _Everything(frozenset[str]):
         return True
 
 
-#: The characters that values of a converter may have. A UUID is not here, because its length is fixed.
+#: The characters that a value may have in any place, by converter. An int has '-' only in front. A UUID is
+#: not here, because its length is fixed.
 _INSIDE: dict[str | None, frozenset[str]] = {"int": _DIGITS, "slug": _SLUG, "str": _Everything()}
 
 

@@ -335,7 +335,7 @@ class Overview:
 
 
 def overview(client: Client, before: str) -> Overview:
-    """Return the locks whose names begin with *before*. Never raises `LockError`: see `Overview.trouble`."""
+    """Return the published locks whose names begin with *before*. A `LockError` becomes its `trouble`."""
     try:
         entries = list(islice(client().list(before), MOST_READ + 1))
     except LockError as error:

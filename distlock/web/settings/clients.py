@@ -133,7 +133,7 @@ class Clients:
         return settings
 
     def reset(self) -> None:
-        """Close the clients. Their next use reads the settings again."""
+        """Close the clients. The next use of an alias reads the settings again."""
         with self._mutex:
             clients = [*self._clients.values(), *self._standbys.values()]
             self._clients, self._standbys, self._settings = {}, {}, None

@@ -295,7 +295,7 @@ WITHOUT_SERVICE = {
 
 
 def serving(word: str) -> str | None:
-    """Return the path of the backend for the scheme *word*, which several may share; None: it is unknown."""
+    """Return the path of the backend for the scheme *word*; None: it is unknown. Schemes may share one."""
     if word in WITHOUT_SERVICE:
         return word
     home = home_of(word)

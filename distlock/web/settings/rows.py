@@ -48,8 +48,8 @@ _LOOK = (
 class _ThisProcess:
     """A backend that grants everything at once: between processes, the rows exclude.
 
-    So callers of this process queue here, and one of them at a time asks the database. A writer asks while
-    readers still hold their rows; later callers wait behind it here.
+    So writers of this process queue here, and only one of them at a time asks the database. A writer asks
+    while readers still hold their rows; later callers wait behind it here.
     """
 
     capabilities = Capabilities(read=True)
@@ -214,7 +214,7 @@ Look = Callable[[], AbstractContextManager[Connection]]
 
 class RowNamespace(EngineNamespace):
     may_be_away = False
-    #: None: nobody can look at the rows.
+    #: See `Look`. None: nobody can look at the rows.
     look: Look | None = None
 
     def refuse_lacking(self, capability: str, wish: str) -> None:
@@ -230,7 +230,7 @@ class RowNamespace(EngineNamespace):
         return ((seen.row.key, seen) for seen in found if seen.row is not None)
 
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
-        # The number is not enough: after a ROLLBACK the next transaction has the same.
+        # The number is not enough: after a ROLLBACK the next transaction has the same number.
         if not transaction:
             raise ConfigurationError(
                 f"Which transaction holds the lock {name!r} is not known, so nothing was broken. PostgreSQL "
