@@ -34,7 +34,7 @@ class Capabilities:
     several_processes: bool = False
     #: A hold expires unless it is renewed. Without this a `ttl` has no meaning: a hold ends with its process.
     lease: bool = False
-    #: Later holds of a key have larger numbers, so that fences can be made of them.
+    #: Later holds of a key have larger numbers, which can serve as fences.
     fence: bool = False
     #: It serves processes in the order in which they come. Without this, waiters get no notifications, but
     #: poll, and the first one that polls a free lock gets it.
@@ -108,11 +108,12 @@ class LockRequest:
     #: False: answer `Busy` instead of queueing.
     wait: bool = True
     mode: Mode = EXCLUSIVE
-    #: For `PERMIT`: how many permits there are, as far as this process knows, and how many it requests.
+    #: For `PERMIT`: how many permits there are, as far as this process knows.
     limit: int = 1
+    #: For `PERMIT`: how many permits this requests.
     permits: int = 1
-    #: Whether its waiter is a thread, which wakes unless the whole process hangs. Then a hold that is handed
-    #: off may be acknowledged before the waiter runs.
+    #: Whether its waiter is a thread, which wakes unless the whole process hangs. If so, a hold that is
+    #: handed off may be acknowledged before the waiter runs.
     prompt: bool = field(default=False, compare=False, repr=False)
     #: A note of the backend: the first number of the hold; 0: it is unknown.
     number: int = field(default=0, compare=False, repr=False)
@@ -159,7 +160,8 @@ class Sink(Protocol):
     def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
         """Accept that the hold of *key* is now *token*'s, with *number*: see `PushesHolds`.
 
-        The hold was granted after *sent*, by `distlock.clock.now`. No later request for *key* has been sent.
+        The hold was granted after the time *sent*, by `distlock.clock.now`. This process has sent no request
+        for *key* since then.
         """
 
     def lost(self, key: str, token: str) -> None:
@@ -237,7 +239,7 @@ class Backend(Protocol):
         """
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        """Leave the queue. Return True, and keep the hold, if it is *request.token*'s already."""
+        """Leave the queue. But if the hold is *request.token*'s already, keep it, and return True."""
 
     def renew(self, requests: Sequence[LockRequest]) -> Sequence[bool | None]:
         """Restart the lifetimes of the holds. Return False for each that is no longer ours.

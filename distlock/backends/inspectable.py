@@ -31,12 +31,15 @@ class StatusRow:
     held_since: float = 0.0
     #: How many callers wait.
     waiting: int = 0
-    #: The view or function of the first waiter, and since when it waits.
+    #: The view or function of the first waiter.
     waits_at: str = ""
+    #: Since when the first waiter waits, in seconds since 1970.
     waiting_since: float = 0.0
-    #: The mode in which the process holds the key; how many readers or permits it has; the limit of permits.
+    #: The mode in which the process holds the key.
     mode: Mode = EXCLUSIVE
+    #: How many readers or permits the process has.
     holding: int = 0
+    #: The limit of permits; 0: there is none, or it is unknown.
     limit: int = 0
     #: Whether the process holds the key since an unknown time. No process publishes that: such a row is made
     #: from what a database server tells.
@@ -81,10 +84,13 @@ class SeenProcess:
 
 @dataclass(frozen=True, slots=True)
 class Quorum:
-    """How many of *of* servers have a hold, and how many have answered. A majority of all decides."""
+    """How many of several servers have a hold. It counts if more than half of all servers have it."""
 
+    #: The number of servers that have the hold.
     have: int
+    #: The number of servers that have answered.
     answered: int
+    #: The number of all servers.
     of: int
 
 
@@ -113,9 +119,11 @@ class KeyState:
     #: For permits: how many are held, and the limit that a holder gave; 0: unknown.
     out: int = 0
     limit: int = 0
-    #: How many servers have the hold, or a part of one if nobody holds the key; None for a single server.
+    #: How many servers have the hold. If nobody holds the key, some may have the hold of an attempt that got
+    #: no majority. None: the lock service is a single server.
     quorum: Quorum | None = None
-    #: The statement that ends this hold and all other holds of its session, if no hold ends alone; else "".
+    #: The statement that ends this hold and all other holds of its session, if no hold can be ended alone;
+    #: else "".
     ended_by: str = ""
 
 
@@ -236,4 +244,4 @@ class MadeByUse(Protocol):
     """A backend whose first lock makes what all locks need. A health check must not make it."""
 
     def unmade(self) -> Finding | None:
-        """Return a warning if nothing has been locked there yet, else None. Raises as `examine` does."""
+        """Return a warning if the lock service has had no lock yet, else None. Raises as `examine` does."""

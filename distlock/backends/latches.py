@@ -28,8 +28,9 @@ class LatchState:
 
     #: The caller whose `make_latch` made it.
     maker: str
-    #: The original and the remaining count. At 0 the latch is open.
+    #: The original count.
     total: int
+    #: The remaining count. At 0 the latch is open.
     left: int
     #: Seconds until the latch expires, unless a part is counted.
     ttl: float
@@ -38,7 +39,7 @@ class LatchState:
 
     @property
     def life(self) -> str:
-        """The id of this life of the latch."""
+        """The text that identifies this life of the latch: `id`, or else `maker`."""
         return self.id or self.maker
 
 

@@ -86,7 +86,7 @@ class SeesEnd(Protocol):
     """A backend whose holds end with a connection, and that notices such an end without I/O."""
 
     def has_ended(self, request: LockRequest) -> bool:
-        """Return whether the connection that holds *request* is known to be over. Sends nothing.
+        """Return whether the connection with the hold of *request* is known to have ended. Sends nothing.
 
         The engine calls this before a local hand-off.
         """
@@ -171,11 +171,11 @@ class Hears(Protocol):
 
 @runtime_checkable
 class LooksAhead(Protocol):
-    """A backend that can tell, from this host alone, that its first use will fail."""
+    """A backend that can tell without the lock service whether its first use would fail."""
 
     @staticmethod
     def refuse_unusable(url: str) -> None:
-        """Raise what the first use of *url* by this user would raise, without making anything.
+        """Raise what the first use of *url* by this process's user would raise, without making anything.
 
         Asks no lock service. Raises `ConfigurationError`, or `BackendUnavailable` for a failure that may
         pass.

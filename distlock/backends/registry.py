@@ -16,7 +16,7 @@ from distlock.backends.optional import TakesArguments
 from distlock.errors import ConfigurationError
 from distlock.suggestions import install_hint
 
-#: The arguments of `distlock.connect`. A misspelt argument arrives here as an option of the backend.
+#: The arguments of `distlock.connect`. If one is misspelt, `create` gets it as an option of the backend.
 _OF_CONNECT = (
     *("prefix", "ttl", "timeout", "max_hold", "max_waiters", "max_waiters_total"),
     *("on_lost", "on_lifted", "epoch", "turn", "backend"),

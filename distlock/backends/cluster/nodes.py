@@ -65,7 +65,7 @@ def read_slots(reply: Sequence[Any], asked: Endpoint) -> dict[int, Endpoint]:
 
 
 def _host_of(host: bytes | None, _: int, __: bytes, beside: Sequence[bytes] = ()) -> str:
-    """Return a node's host from ``CLUSTER SLOTS``; "" if it is the host by which the reply was asked for."""
+    """Return a node's host in ``CLUSTER SLOTS``; "" if it has none there, which means the host asked."""
     if host == UNNAMED.encode():
         host = dict(zip(beside[::2], beside[1::2], strict=False)).get(b"ip")
     return host.decode() if host else ""
@@ -159,7 +159,7 @@ class ClusterNodes:
 
     Args:
         shown: The cluster, for messages.
-        seeds: The nodes that the URL names, which are asked first.
+        seeds: The nodes that the URL names, which are asked if no known node answers.
         make: Makes the backend of a node.
     """
 
@@ -191,7 +191,7 @@ class ClusterNodes:
         self._mutex, self._sleeper = threading.RLock(), threading.Event()
 
     def settle(self, deadline: float) -> bool:
-        """Read the replies to releases: see `distlock.backends.optional.Posts`."""
+        """Read the replies to releases, and repeat releases whose keys have moved: see `Posts.settle`."""
         done = True
         for place, node in list(self._nodes.items()):
             try:

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 from distlock.backends.tls import TLS, Tls
 from distlock.errors import ConfigurationError
 
-#: Parameters that are options of the backend, and have no effect in the URL.
+#: Parameters of redis-py's URLs that are refused here, and the option of the backend to use instead.
 _OURS = {
     "socket_timeout": "io_timeout",
     "socket_connect_timeout": "io_timeout",

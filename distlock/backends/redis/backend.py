@@ -44,7 +44,7 @@ from distlock.numbers import LONG, check_count, check_seconds
 #: The answer of ``raise_fence.lua`` if the number is larger than the server can count.
 _TOO_HIGH = 2
 
-#: The largest number of holds that one round trip renews. Other clients have to wait meanwhile.
+#: The largest number of holds that one round trip renews or acknowledges. Other clients wait meanwhile.
 _BATCH = 500
 
 

@@ -16,7 +16,8 @@ _PERMISSIONS = (
     "Let the user run the commands that the page 'The redis backend' of the docs lists, on ~dl:* and &dl:*."
 )
 NO_TLS = "See whether that port speaks TLS; where it does not, write the URL without it: redis for rediss."
-#: A server refuses a client's certificate after the handshake, and a reset may overtake that answer.
+#: The remedy if the server closes a TLS connection. It may have refused this client's certificate: it does so
+#: after the handshake, and a reset may overtake its answer.
 _CLOSED_TLS = (
     "See whether it runs and speaks TLS on that port. If it wants a certificate of its clients, name yours "
     "in the URL, ?ssl_certfile=/path/client.pem&ssl_keyfile=/path/client.key."
@@ -43,7 +44,7 @@ Sign = type[Exception] | str | Callable[[BaseException], bool]
 
 
 class Remedied(OSError):
-    """An OSError that knows its remedy."""
+    """An OSError with a remedy of its own, which `unavailable` shows."""
 
     def __init__(self, text: str, remedy: str) -> None:
         super().__init__(text)

@@ -185,8 +185,8 @@ class PendingReleases:
     def settle(self, deadline: float) -> bool:
         """Read the replies that come until *deadline*. Return whether no more replies are expected.
 
-        Repeat a lost release that the server has refused. For any other lost release call its *notify* with
-        None. Raises `BackendUnavailable`.
+        Repeat a release that the server has refused. If a release is lost otherwise, or its reply is overdue,
+        call its *notify* with None. Raises `BackendUnavailable`.
         """
         awaited = False
         for pending in list(self.by_key.values()):

@@ -197,7 +197,7 @@ class Pool:
         return None
 
     def collect(self, posted: PostedCall, deadline: float) -> None:
-        """Read the reply to *posted* if it comes by *deadline* and nobody else uses its connection."""
+        """Read the reply to *posted* if it comes by *deadline* and no other call uses its connection."""
         with self._mutex:
             if (connection := self.lend(posted)) is None:
                 return

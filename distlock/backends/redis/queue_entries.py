@@ -34,8 +34,8 @@ _MANY = 1000
 
 #: A process without a subscription gets no notifications, so it polls after this share of the interval.
 _DEAF = 0.1
-#: The bounds of the seconds between the expiry of another's hold and our poll. The time is random, because
-#: several waiters poll then.
+#: The bounds of the seconds between the expiry of another process's hold and our poll. The time is random,
+#: because several waiters poll then.
 _AFTER = (0.005, 0.05)
 #: Only the first waiters poll at the expiry of a hold: their poll interval is at most this many milliseconds.
 _FRONT = 1000

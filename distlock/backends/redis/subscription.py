@@ -149,7 +149,7 @@ class Subscription:
     """A subscription, and its thread, which subscribes again when the connection breaks, until `close`.
 
     While `subscribed` is False, no message arrives. When the connection breaks, and when the thread has
-    subscribed again, it calls `SubscriptionObserver.missed_notifications`, because messages may be lost.
+    subscribed again, it calls `SubscriptionObserver.missed_notifications`: messages may have been lost.
 
     Args:
         address: The server, for errors and the log.

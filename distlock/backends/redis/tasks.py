@@ -82,7 +82,7 @@ class Pipeline:
     _sending: list[Begun] = field(default_factory=list)
     #: The descriptor that the loop watches; -1: none.
     _file: int = -1
-    #: Whether the loop can watch a socket: some can't.
+    #: Whether the loop can watch a socket, which some loops can't.
     _can_watch: bool = True
     #: When the loop will call `_expire`. The timer itself is not kept, because it refers to the loop, and
     #: loop and pipeline would keep each other alive.
@@ -99,8 +99,8 @@ class Pipeline:
     ) -> Begun | None:
         """Send the result of *command*, and return the future of the reply.
 
-        Return None if that is impossible without waiting. *posted*: a pending release, which the command has
-        to follow on the same connection.
+        Return None if the sending fails, or is impossible without waiting. *posted*: a pending release, which
+        the command has to follow on the same connection.
         """
         connection = self._connection or self._idle(posted)
         if connection is None:

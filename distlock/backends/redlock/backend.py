@@ -220,7 +220,10 @@ class RedlockBackend(RedlockInspection):
         return self._release(request, deadline) is not False
 
     def _is_ours(self, request: LockRequest, deadline: float) -> bool:
-        """Renew the hold of *request*. Return whether the hold still exists."""
+        """Renew the hold of *request*. Return whether it still exists.
+
+        Raises `BackendUnavailable` if that is unknown.
+        """
         mine = _copy(request)
         answers = self._ask(request.key, lambda server: server.backend.renew([mine])[0], bool, deadline)
         if answers.verdict is None:

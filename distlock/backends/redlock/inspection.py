@@ -103,8 +103,8 @@ class RedlockInspection(BoundedCalls):
     def _of_all(self, key: str, call: ServerCall, deadline: float) -> Answers:
         """Return the answers of all servers. Raises `BackendUnavailable` unless a quorum answers.
 
-        *call* gets no deadline, only the server's io_timeout: a server counts as away after a call that times
-        out, and must not because a caller had little time.
+        *call* gets the server's io_timeout, not *deadline*: with less time, a server that is only slow would
+        count as away.
         """
         answers = AnswersOfAll(self._servers, self._quorum, bool)
         return answers.ask(key, call, self._by(deadline)).require_quorum()

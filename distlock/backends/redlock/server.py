@@ -50,7 +50,7 @@ class Member(RedisBackend):
     def agree(self, request: LockRequest, number: int) -> bool:
         """Have the block of the hold of *request* begin with *number*, unless it begins with a larger number.
 
-        The caller has used no number of the block yet. Return whether this server has the hold.
+        No number of the block may have been used as a fence. Return whether this server has the hold.
         """
         (reply,) = self._caller.call(scripts.AGREE, [request], self._by(math.inf), more=bulk(number))
         return bool(reply[1])

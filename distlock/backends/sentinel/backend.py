@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 #: have granted those locks again, and their holders have this time to learn of the new primary.
 _LATE_GRANTS = 1.0
 
-#: A change of the primary repeats the releases of this many seconds, and at most this many.
+#: After a change of the primary, the releases of the last `_RECENT` seconds are repeated, at most `_MOST`.
 _RECENT, _MOST = 5.0, 5000
 #: How many releases one round trip repeats. Other clients have to wait while the server carries them out.
 _BATCH = 500
@@ -58,7 +58,7 @@ _PAUSE = 0.05
 #: The shortest time of an attempt, in seconds. If more than twice this time remains, an attempt takes half of
 #: the remaining time, to leave time for another attempt.
 _SHORTEST = 0.25
-#: The errors of a former primary, or of one without enough replicas.
+#: The errors of a former primary, or of a primary without enough replicas.
 _NOT_PRIMARY = ("READONLY", "NOREPLICAS", "MASTERDOWN")
 
 _ANNOUNCED = (
