@@ -45,10 +45,11 @@ class LockHandler(DefaultAlias):
         *names*, *timeout*, *ttl*, *max_hold*, *on_push*, *on_release_requested*:
         as for `distlock.Locks.lock`, which also lists the errors.
         *in_transaction*: True: the lock may be acquired inside an open transaction, because it has nothing to
-        do with the database. False: that raises `ConfigurationError`, because the lock would be released
-        before COMMIT.
+        do with the database. False: to acquire it there raises `ConfigurationError`, because the lock would
+        be released before COMMIT.
 
-        Raises `ConfigurationError` at the end of a ``with`` block that leaves a transaction open.
+        A ``with`` block that leaves a transaction open raises `ConfigurationError` at its end, and the
+        transaction is rolled back.
 
         Example::
 
@@ -62,8 +63,9 @@ class LockHandler(DefaultAlias):
     def rlock(self, *names: str, in_transaction: bool = False, **options: Unpack[LockOptions]) -> RLock:
         """Return a re-entrant lock of the default alias.
 
-        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*, *in_transaction*: as for `lock`. Raises
-        what `lock` raises, and `ConfigurationError` if the lock is a row of the database.
+        *names*, *timeout*, *ttl*, *max_hold*, *on_release_requested*, *in_transaction*: as for `lock`.
+
+        Raises what `lock` raises, and `ConfigurationError` if the lock is a row of the database.
 
         Example::
 

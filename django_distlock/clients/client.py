@@ -1,8 +1,8 @@
 """The client ``locks["alias"]``, whose locks have to be acquired before a transaction, not inside one.
 
-No transaction that begins under a lock outlives it. If the lock is a row of the database, the block is the
-transaction. The client reports to the debug toolbar, as guards do. Without the toolbar that costs one look at
-a context variable.
+A transaction that begins under a lock is committed before the release, or rolled back. If the lock is a row
+of the database, the ``with`` block is the transaction. `Client` reports to the debug toolbar, as guards do.
+Without the toolbar that costs one look at a context variable.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _LINE = (
 class Client(Locks):
     """`distlock.Locks` whose locks can't be acquired inside an open transaction.
 
-    Such a lock would be released before COMMIT, and the next server would read old data. A lock that has
-    nothing to do with the database may be acquired there: ``locks.lock("printer", in_transaction=True)``. The
-    transactions of `TestCase` don't count.
+    A lock acquired there would be released before COMMIT, and the next holder would read old data. A lock
+    that has nothing to do with the database may be acquired there: ``locks.lock("printer",
+    in_transaction=True)``. The transactions of `TestCase` don't count.
     """
 
     def __init__(self, guards: Locks) -> None:
@@ -75,12 +75,18 @@ class Client(Locks):
         return self._anywhere.rlock(*names, **options) if in_transaction else super().rlock(*names, **options)
 
     def semaphore(self, name: str, **options: Any) -> Semaphore:
-        """See `distlock.Locks.semaphore`. It may be acquired in transactions: it does not order them."""
+        """Return a semaphore: see `distlock.Locks.semaphore`.
+
+        It may be acquired inside an open transaction, because it does not keep transactions in order.
+        """
         return self._anywhere.semaphore(name, **options)
 
 
 def make(of_alias: AliasSettings) -> Locks:
-    """Return the client of *of_alias* for guards. Does not connect. Raises on settings that can't work."""
+    """Return the client of *of_alias* for guards. Does not connect.
+
+    Raises `ConfigurationError` for settings that can't work.
+    """
     # Tests run without DEBUG as well; Django's test runner gives them an outbox.
     if not settings.DEBUG and not hasattr(mail, "outbox"):
         of_alias.warn_if_alone()
@@ -131,9 +137,9 @@ class BlockAcquirer(AcquirerWrapper):
 
 
 def roll_back_left(namespace: Namespace) -> AtEnd:
-    """Return a function for the end of a ``with`` block, which rolls back any transaction left open.
+    """Return a function that rolls back the transactions left open at the end of a ``with`` block.
 
-    The COMMIT of such a transaction would come after the release.
+    Their COMMIT would come after the release. The function returns the error to raise; None: none was open.
     """
 
     def at_end(names: tuple[str, ...]) -> Commands[LockError | None]:
@@ -167,7 +173,8 @@ class EnclosingGrant(GrantWrapper):
     def _release(self, until: float = math.inf) -> Commands[None]:
         early: str | None = None
         try:
-            # Another thread has transactions of its own, and a lost lock is not released.
+            # Transactions of another thread or task did not begin under this grant, and a lost lock is not
+            # released.
             if not self.released and not self.lost and self._owner == current_owner():
                 early = yield from _where_it_runs(
                     open_transactions.mark_for_rollback, self._namespace, self.names
@@ -181,12 +188,16 @@ class EnclosingGrant(GrantWrapper):
 def _where_it_runs(
     look: Callable[[], str | None], namespace: Namespace, names: Sequence[str]
 ) -> Commands[str | None]:
-    """Call *look* in the thread that does the database work of the running code, which holds *names*."""
+    """Call *look* in the thread that does the database work of the running code, and return its result.
+
+    Return None without the call if a task has no such thread for itself, or if the thread's work waits for a
+    lock that this code holds, such as *names*.
+    """
     parker = (yield NewParker()) if in_event_loop() else None
     if not isinstance(parker, TaskParker):
         return look()
     if not has_thread_of_its_own():
-        return None  # Not in a request: all tasks share one thread.
+        return None  # Outside of ASGI requests, tasks may share one thread: leave their transactions alone.
     # Watch all threads, because the request's own thread may start only now.
     return (yield from when_idle(look, parker, lambda: wait_for_us(request_threads(), namespace, names)))
 
@@ -216,7 +227,10 @@ class RowClient(RowLocks):
         self._using = using
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
-        """Return a lock whose ``with`` block is a transaction, which an exception rolls back."""
+        """Return a lock whose ``with`` block is a transaction, which an exception rolls back.
+
+        Raises `ConfigurationError` for *in_transaction*.
+        """
         if in_transaction:
             raise ConfigurationError(f"in_transaction=True, and the lock is a row. {_ROW_LINE}")
         return super().lock(*names, **options)

@@ -1,4 +1,4 @@
-"""Gives pooled database connections back while their thread waits for a lock: the holder may need them.
+"""Gives pooled database connections back while their thread waits for a lock, whose holder may need one.
 
 The module also records which threads wait for which locks, so that no holder waits for its own waiter.
 """
@@ -22,7 +22,7 @@ from distlock.terms import Terms
 
 T = TypeVar("T")
 
-#: Asks whether the session has an open cursor, as while a queryset is iterated, or an advisory lock. Both
+#: Asks whether the session has an open cursor, as during ``QuerySet.iterator()``, or an advisory lock. Both
 #: belong to the connection, so it can't be given back.
 _USED = """
     SELECT EXISTS (SELECT FROM pg_cursors WHERE is_holdable)
@@ -31,9 +31,9 @@ _USED = """
 
 
 class _InTask:
-    """The parker of a task, which gives pooled connections back before it sleeps.
+    """The parker of a task. When it first sleeps, it gives pooled connections back.
 
-    These are the connections of the thread where `sync_to_async` runs the queries of the task.
+    They belong to the thread in which `sync_to_async` runs the queries of the task.
     """
 
     __slots__ = ("_gate", "_given", "owner")
@@ -108,14 +108,19 @@ def _is_pooled(connection: Any) -> bool:
     return getattr(connection, "pool", None) is not None
 
 
-# No mutex: every thread writes to one dict before it reads the other, so of two at least one sees the other.
+# There is no mutex. A waiter writes to `_waits` before it reads `_watched`, a watcher does the reverse, so at
+# least one of the two sees the other.
+#: By thread id: the names that the thread waits for, and their namespace.
 _waits: dict[int, tuple[Namespace, Sequence[str]]] = {}
-#: The thread at whose waits for a lock each parker is woken; None: any thread's.
+#: By parker: the id of the thread whose waits for locks wake the parker. None: the waits of any thread do.
 _watched: dict[Parker, int | None] = {}
 
 
 class Waiting(AcquirerWrapper):
-    """Acquires locks of *inner*. Records what the thread waits for, and gives its idle connections back."""
+    """Acquires locks of *inner*. Records what the thread waits for, and gives its idle connections back.
+
+    *gives_back*: False: it keeps the connections.
+    """
 
     def __init__(self, inner: Acquirer, *, gives_back: bool = True) -> None:
         super().__init__(inner)
@@ -128,7 +133,7 @@ class Waiting(AcquirerWrapper):
             elif isinstance(parker, TaskParker):
                 parker = _InTask(parker)
         if parker.may_stall:
-            # While a task waits, its thread does not.
+            # This is a task. While it waits, its thread does not.
             return (yield from self._inner.acquire(names, parker, seconds, terms))
         me = threading.get_ident()
         _waits[me] = self.namespace, names
@@ -147,10 +152,10 @@ def when_idle(
     """Call *look* in the thread of this request's `sync_to_async`, when that thread is idle.
 
     If the client disconnects, or a time-out in the view expires, the thread's work goes on, and would be
-    committed after the release. So a cancellation is raised only after the wait. Don't wait for work that
-    itself waits for this lock, as *waits_for_us* tells: neither would end.
+    committed after the release. So a cancellation is raised only after the wait. The wait ends early if
+    *waits_for_us* says that the thread's work itself waits for this lock: neither wait would end.
 
-    Return the result of *look*, or None if it was not called. *thread*: the thread's id, if it is known.
+    Return the result of *look*, or None if it was not called. *thread*: the thread's id. None: it is unknown.
     """
     idle = asyncio.ensure_future(sync_to_async(look)())
     idle.add_done_callback(lambda _: parker.wake())
@@ -173,9 +178,9 @@ def when_idle(
 def wait_for_us(
     threads: Sequence[int], namespace: Namespace | None = None, names: Sequence[str] = ()
 ) -> bool:
-    """Return whether one of *threads* waits for a lock that the running code or code around it holds.
+    """Return whether one of *threads* waits for a lock of the running code or of the code that started it.
 
-    *names* of *namespace* count as held, too: the code that releases them may run elsewhere.
+    The *names* of *namespace* also count as held: the code that releases them may run elsewhere.
     """
     for wanted, some in filter(None, map(_waits.get, threads)):
         if namespace is not None and wanted.is_same(namespace) and not set(names).isdisjoint(some):
