@@ -48,8 +48,8 @@ class LockHandler(DefaultAlias):
         do with the database. False: to acquire it there raises `ConfigurationError`, because the lock would
         be released before COMMIT.
 
-        A ``with`` block that leaves a transaction open raises `ConfigurationError` at its end, and the
-        transaction is rolled back.
+        Raises `ConfigurationError` at the end of a ``with`` block that leaves a transaction open, and rolls
+        the transaction back.
 
         Example::
 

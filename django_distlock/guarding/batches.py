@@ -41,7 +41,10 @@ def run_in_batch(
     session: GuardedSession | None,
     observer: Observer | None,
 ) -> Any:
-    """Run a call as `distlock.web.guard.run` does, but let it share its transaction with others."""
+    """Run a call as `distlock.web.guard.run` does, but let it share its transaction with other calls.
+
+    Raises `ConfigurationError` unless the call has one name, and transactions in one database.
+    """
     options = guarded.options
     assert options.batch is not None
     if len(set(names)) != 1:
@@ -75,16 +78,16 @@ def run_in_batch(
             companion=session,
         )
     finally:
-        # The call may have been interrupted before its part began.
+        # Let the other members answer. If this call was interrupted before its part, let the next part begin.
         seat.end()
 
 
 @dataclass(slots=True, eq=False)
 class BatchTransactions:
-    """The transactions of one call that may be part of a batch of at most *most* calls, in *seat*.
+    """The transactions of one call that may join a batch of at most *most* calls. *seat* is its place there.
 
     *inner*: the transactions that the call has outside a batch, all in the database *using*. *session*: the
-    request's session, if it is compared and saved under the lock.
+    request's session, if it is read again and saved under the lock.
     """
 
     inner: SyncTransactions
@@ -195,7 +198,10 @@ class BatchTransactions:
 
 
 def _leave(connection: Any, stack: ExitStack) -> CleanUp:
-    """Leave *connection* to the thread that uses it now. Return a function that ends *stack* there."""
+    """Take *connection* out of this thread: another thread still uses it.
+
+    Return a function for that thread, which rolls back by ending *stack*, and closes the connection.
+    """
     using, rest = connection.alias, stack.pop_all()
     del connections[using]
     # The connection never comes back to the thread that opened it.
@@ -216,7 +222,10 @@ def _leave(connection: Any, stack: ExitStack) -> CleanUp:
 
 @contextmanager
 def part(batch: Batch[Any], using: str, names: Sequence[str]) -> Iterator[Hooks]:
-    """Run the block as one request's part of *batch*. Yield the list for the part's ``on_commit`` hooks."""
+    """Run the block as one request's part of *batch*, on the connection that the batch carries.
+
+    Yield the list that gets the part's ``on_commit`` hooks. They run after the COMMIT of the batch.
+    """
     connection = batch.carried
     own = connections[using]
     hooks: Hooks = []
@@ -274,7 +283,7 @@ class _Watch:
         self._savepoint: str | None = None
         #: The error with which MySQL or MariaDB ended the transaction, or None.
         self.ended: Exception | None = None
-        #: Whether the next statement ends the savepoint.
+        #: Whether the part is over, so that the next statement ends its savepoint.
         self.is_over = False
 
     def _see_end(self, execute: Callable[..., Any], sql: str, *arguments: Any) -> Any:
@@ -300,7 +309,7 @@ class _Watch:
             return execute(sql, *arguments)
         if not self.is_over or sql.startswith("ROLLBACK"):
             return execute(f"{sql.removesuffix(self._savepoint)}{PART}", *arguments)
-        # If this raises, Django rolls the savepoint back and then releases it.
+        # Set it first: if the statement fails, Django rolls the savepoint back and then releases it.
         self.is_over = False
         ended = execute(END_OF_PART, *arguments)
         self._batch.prepared = True
@@ -324,7 +333,7 @@ def _why_broken(batch: Batch[Any], problem: BaseException | None, watch: _Watch)
 
 
 def _refuse_durable(where: str, error: RuntimeError) -> None:
-    """Raise `ConfigurationError` if *error*, of the view *where*, is Django's error for ``durable=True``."""
+    """Raise `ConfigurationError` if *error* is Django's error for ``durable=True`` in the view *where*."""
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_next is not None:
         traceback = traceback.tb_next

@@ -33,10 +33,11 @@ from django_distlock.guarding.open_transactions import ask_for_rollback
 
 @contextmanager
 def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None]:
-    """Run the block in a transaction of the database *using* that commits only if no later grant's did.
+    """Run the block in a transaction of the database *using*. Commit it unless a later grant has committed.
 
     Transactions that begin in its ``on_commit`` hooks are fenced, too: see `LaterTransactions`. *left*:
-    returns the seconds left to wait for transactions of earlier grants. Raises `LockLost`, `LockTimeout`.
+    returns the seconds left to wait for transactions of earlier grants. Raises `LockLost`, `LockTimeout`,
+    `EndedEarly`.
     """
 
     def begin() -> AbstractContextManager[object]:
@@ -57,7 +58,7 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
 
 @contextmanager
 def later_transactions(grant: Grant, using: str) -> Iterator[None]:
-    """Fence the transactions of the block, after the COMMIT of a `fenced` one on another connection."""
+    """Fence the transactions of the block, which follow a `fenced` transaction on another connection."""
     connection = _MarkedConnection(using)
     later = LaterTransactions(grant, connection)
     with connection.watched(), later.watched():
@@ -67,14 +68,14 @@ def later_transactions(grant: Grant, using: str) -> Iterator[None]:
 
 @contextmanager
 def leaving_no_unused_row(grant: Grant, using: str) -> Iterator[None]:
-    """Remove the fence rows that *grant* has made in this transaction, if the block writes nothing else.
+    """Remove the fence rows that *grant* has inserted in this transaction, if the block writes nothing.
 
-    It is meant for the last transaction of *grant*.
+    The rows stay if the transaction has ``on_commit`` hooks.
     """
     connection = connections[using]
 
     def goes_on() -> bool:
-        # A hook's own transaction may rely on what was read in this one.
+        # The transaction of a hook may rely on what was read in this one. A rollback removes the rows anyway.
         return private.is_marked(connection) or private.has_commit_hooks(connection)
 
     with unless_unused(_Connection(using), grant, goes_on):
@@ -83,10 +84,10 @@ def leaving_no_unused_row(grant: Grant, using: str) -> Iterator[None]:
 
 @contextmanager
 def _undivided(grant: Grant, using: str) -> Iterator[None]:
-    """Raise `RolledBack` at the end of the block if it was not all in one transaction.
+    """Raise `RolledBack` at the end of the block if the database ended the transaction inside it.
 
-    MySQL and MariaDB end the transaction if they detect a deadlock. A view that catches that error and goes
-    on is in another transaction, which has not passed the fence.
+    MySQL and MariaDB do so if they detect a deadlock. A view that catches that error and goes on is in
+    another transaction, which has not passed the fence.
     """
     connection = connections[using]
     if connection.vendor != "mysql":
@@ -118,7 +119,10 @@ def prune(using: str, days: float, dry_run: bool) -> int:
 
 
 def examine(using: str, wanted: bool) -> Finding | None:
-    """Examine the fence table: see `distlock.fence.prune`. *using*: an alias of ``DATABASES``."""
+    """Examine the fence table for the doctor. Return None if it is missing, and not *wanted*.
+
+    *using*: an alias of ``DATABASES``.
+    """
     check_database(using)
     begin = partial(transaction.atomic, using=using)
     line = "python manage.py distlock prune" + ("" if using == DEFAULT_DB_ALIAS else f" --database {using}")
@@ -176,7 +180,7 @@ class _Connection:
 
     @cached_property
     def kind(self) -> str:
-        # The attribute costs a query the first time. Only Django's wrapper for both MySQL and MariaDB has it.
+        # The first look at the attribute costs a query. Only Django's wrapper for MySQL and MariaDB has it.
         mariadb = getattr(self._connection, "mysql_is_mariadb", False)
         return "mariadb" if mariadb else str(self._connection.vendor)
 
@@ -198,18 +202,22 @@ class _Connection:
         """Do nothing: `wants_mark` is False."""
 
 
-#: The mark of the latest transaction, by connection. These connections check the mark before each COMMIT.
+#: The connections that check a mark before each COMMIT, with the mark of the open transaction; None: it has
+#: none.
 _marks: WeakKeyDictionary[Any, Mark | None] = WeakKeyDictionary()
 
 
 class _MarkedConnection(_Connection):
-    """A connection whose COMMIT raises `EndedEarly` in any transaction but the one that passed the fence."""
+    """A connection that marks the transaction that passes the fence.
+
+    Its COMMIT raises `EndedEarly` if that transaction has ended before, and another one is open.
+    """
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Check the mark before each COMMIT of the block."""
         if self._connection in _marks:
-            # This is a guard of an on_commit hook, inside another guard.
+            # This guard runs in an on_commit hook of another guard, which checks already.
             yield
             return
         _marks[self._connection] = None
@@ -222,7 +230,7 @@ class _MarkedConnection(_Connection):
 
     @property
     def wants_mark(self) -> bool:
-        # The outermost transaction is that of a TestCase, if there is one, and is never committed.
+        # In a TestCase the outermost transaction is the TestCase's, so the end of this one sends no COMMIT.
         return private.is_outermost(self._connection)
 
     def mark(self, mark: Mark) -> None:
@@ -260,7 +268,10 @@ class _MarkedConnection(_Connection):
 
 
 class LaterTransactions:
-    """Fences the transactions of *grant* on *fenced* that follow the first one. Used by one thread."""
+    """Fences the transactions of *grant* that follow its first one on the connection *fenced*.
+
+    Used by one thread.
+    """
 
     def __init__(self, grant: Grant, fenced: _MarkedConnection) -> None:
         self._grant = grant
@@ -276,7 +287,7 @@ class LaterTransactions:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch the statements of the block: the first transaction, and the hooks that run at its end."""
+        """Watch the statements of the block: of the first transaction, and of the hooks that follow it."""
         with self._connection.execute_wrapper(self._execute):
             try:
                 yield
@@ -285,7 +296,7 @@ class LaterTransactions:
                     self._end_watch()
 
     def watch(self) -> None:
-        """Fence what begins from now on. Called when the first transaction is about to be committed."""
+        """Fence the transactions that begin from now on. Called before the COMMIT of the first one."""
         self._end_watch = private.begin_and_end_by(self._connection, self._begin_or_end)
 
     def _begin_or_end(self, autocommit: bool, *arguments: Any, **words: Any) -> None:
@@ -329,9 +340,9 @@ class LaterTransactions:
             self._ended = error
 
     def _look(self) -> None:
-        """Pass the fence or check the lock, before a statement outside of ``atomic``."""
+        """Check the lock before a statement outside of ``atomic``. Pass the fence before the first one."""
         if not self._connection.autocommit:
-            # The statement may begin a transaction: set_autocommit(False) was called, and maybe commit().
+            # The statement may begin a transaction, after set_autocommit(False) and perhaps a commit().
             self._pass(nullcontext)
             return
         if self._grant.held_by_transaction:
@@ -361,7 +372,7 @@ class LaterTransactions:
 class _Begun(AbstractContextManager[None]):
     """Begins a transaction, which the site's own code ends. Rolls it back if the block raises.
 
-    It is no generator: `begin_fenced` hands it over to be dropped, and a generator that is dropped inside of
+    It is no generator: `_pass` drops the stack that has entered it, and a generator that is dropped inside
     its block would roll back.
     """
 

@@ -32,7 +32,7 @@ from django_distlock.private import makes_content_later, post_render_callbacks
 from django_distlock.private_of_others import is_api_view
 from django_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released
 
-#: Marks a request for which a framework below the guard has turned an exception into an answer.
+#: The attribute that marks a request whose response a framework makes from an exception, below the guard.
 _RAISED = "_distlock_raised"
 
 Arguments = tuple[Any, ...]
@@ -48,7 +48,7 @@ def run(
     args: Arguments,
     kwargs: Keywords,
 ) -> Any:
-    """Run *body* under the locks that the guard names for a call with *args* and *kwargs*."""
+    """Run *body* under the locks that the guard names for a call with these arguments. Return its result."""
     warn_without_checks()
     request, http, options = standing.request, standing.http, guarded.options
     uppers = upper_guards(guarded) if guarded.is_below else ()
@@ -127,7 +127,7 @@ async def arun(
     args: Arguments,
     kwargs: Keywords,
 ) -> Any:
-    """`run`, for an async *body*."""
+    """Do what `run` does, for an async *body*. Raises `ConfigurationError` if the guard has a fence."""
     warn_without_checks()
     request, http, options = standing.request, standing.http, guarded.options
     uppers = upper_guards(guarded) if guarded.is_below else ()
@@ -191,7 +191,7 @@ def note_raised(request: Any) -> None:
 
 
 def refuse_callbacks(where: str, response: Any) -> None:
-    """Raise `ConfigurationError` if the site's functions run when *response* is rendered, too late."""
+    """Raise `ConfigurationError` if functions of the site run after the release, at the rendering."""
     for callback in post_render_callbacks(response):
         name = getattr(callback, "__qualname__", repr(callback))
         raise ConfigurationError(
@@ -207,7 +207,7 @@ def warn_if_made_later(guarded: Guarded, response: Any) -> None:
         warn_of_stream(guarded.where, guarded.streams_told)
 
 
-#: The attribute of a rule's wrapper with the view that it wraps, which is the one that can be imported.
+#: The attribute of a view that a rule has guarded, with the site's own view, which can be imported.
 BEHIND_RULE = "__distlock_view__"
 
 #: The signals of guards, in the order of the arguments of `Signals`.
@@ -218,7 +218,7 @@ _STOPWATCHES = "_distlock_stopwatches"
 
 
 def sender_of(guarded: Guarded) -> object:
-    """Return the sender of the signals of *guarded*: the view function or class, as it can be imported."""
+    """Return the sender of the signals of *guarded*: the function or the view class that can be imported."""
     if (bound := bound_method(guarded.function)) is not None:
         # `method_decorator` makes a guard for each call; the class's attribute is the same for all calls.
         return getattr(type(bound.func.__self__), bound.func.__name__)

@@ -1,7 +1,7 @@
 """Refuses transactions that would be committed after the release, or not at all.
 
-They were open before the lock, or locked code left them open. If locked code has closed the connection, or
-caught an error of the database, the COMMIT would be a ROLLBACK.
+A transaction that was open before the lock, or that locked code left open, would be committed too late. If
+locked code has closed the connection, or caught an error of the database, its COMMIT would be a ROLLBACK.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Open:
 def find_open(alias: str | None = None) -> Open | None:
     """Return the first open transaction of this thread, except those that `TestCase` opens around a test.
 
-    *alias*: look at this database only.
+    *alias*: look at this database only. Return None if there is none.
     """
     for connection in connections.all(initialized_only=True):
         if alias not in {None, connection.alias}:
@@ -85,7 +85,10 @@ def refuse_open(names: Sequence[str], line: str) -> None:
 
 
 def refuse_left(names: Sequence[str], alias: str | None) -> None:
-    """Raise `ConfigurationError` if code under the lock left a transaction of the database *alias* open."""
+    """Raise `ConfigurationError`: code under the lock left a transaction of the database *alias* open.
+
+    If *alias* is None, do nothing.
+    """
     if alias is not None:
         shown = ", ".join(map(repr, names))
         raise ConfigurationError(
@@ -95,7 +98,10 @@ def refuse_left(names: Sequence[str], alias: str | None) -> None:
 
 
 def refuse_early(names: Sequence[str], alias: str | None) -> None:
-    """Raise `ConfigurationError` if the lock was released inside a transaction of the database *alias*."""
+    """Raise `ConfigurationError`: the lock was released inside a transaction of the database *alias*.
+
+    If *alias* is None, do nothing.
+    """
     if alias is not None:
         shown = ", ".join(map(repr, names))
         raise ConfigurationError(
@@ -123,7 +129,7 @@ _asked: WeakSet[Any] = WeakSet()
 
 @contextmanager
 def noting_rollbacks(aliases: Sequence[str]) -> Iterator[None]:
-    """Note calls of `transaction.set_rollback` for *aliases* during the block, for `refuse_failed`."""
+    """Note calls of `transaction.set_rollback` for *aliases* in the block: `refuse_failed` accepts them."""
     with ExitStack() as stack:
         for alias in aliases:
             connection: Any = connections[alias]
@@ -158,7 +164,7 @@ def refuse_failed(aliases: Sequence[str]) -> None:
     """Raise `ConfigurationError` if a transaction of *aliases* is about to be rolled back silently.
 
     PostgreSQL does so at COMMIT if the site has caught an error of the database, and Django if an error has
-    left an ``atomic(savepoint=False)``.
+    left an ``atomic(savepoint=False)``. A rollback that code has asked for is no error.
     """
     for alias in aliases:
         connection: Any = connections[alias]
@@ -182,9 +188,9 @@ def refuse_failed(aliases: Sequence[str]) -> None:
 
 
 def accept_rollbacks(raised: bool = False) -> None:
-    """Accept rollbacks because the view's response reports an error.
+    """Have failed transactions rolled back without an error, because the view's response reports one.
 
-    *raised*: the response was made from an exception, so roll back every transaction.
+    *raised*: the response was made from an exception, so every transaction is rolled back.
     """
     for connection in connections.all(initialized_only=True):
         ours = connection.in_atomic_block and private.own_blocks(connection)
@@ -197,9 +203,9 @@ def _has_failed(connection: Any) -> bool:
 
 
 def roll_back(but: object = None) -> str | None:
-    """Roll back the open transactions of this thread. Return the alias of the first of them, or None.
+    """Roll back the open transactions of this thread, except those of a `TestCase`.
 
-    *but*: a connection that is left as it is.
+    Return the alias of the first database with one, or None. *but*: a connection that is left as it is.
     """
     first: str | None = None
     for connection in connections.all(initialized_only=True):
@@ -214,7 +220,8 @@ def roll_back(but: object = None) -> str | None:
 def mark_for_rollback() -> str | None:
     """Make the open transactions roll back when their ``atomic`` blocks end, because code inside goes on.
 
-    Until then these blocks refuse queries. Return as `roll_back` does.
+    Until then Django refuses queries in these blocks. A transaction without a block is rolled back at once.
+    Return the alias of the first database with one, or None.
     """
     every = connections.all(initialized_only=True)
     found = [connection.alias for connection in every if private.mark_blocks(connection) or _end(connection)]

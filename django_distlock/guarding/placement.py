@@ -36,6 +36,7 @@ _METHODS: tuple[type[Any], ...] = (FunctionType, classmethod, functools.partialm
 class Standing:
     """The circumstances of one call of a guarded function."""
 
+    #: "handler": a method of a view class that answers requests, such as ``post``.
     kind: Literal["function", "view", "dispatch", "handler"]
     #: Django's request, or REST framework's wrapper around it; None for a function without one.
     request: Any = None
@@ -56,11 +57,11 @@ class Standing:
     ) -> Standing:
         """Return the circumstances of a call with *args* and *kwargs*.
 
-        Raises `ConfigurationError` if the guard is too far inside, or could never lock.
+        Raises `ConfigurationError` if the guard is too far inside the view, or could never lock.
 
-        *owner*: the object to which the function is already bound as a method, or None. *takes_self*: the
-        function is certainly a method. Else it is searched in the class of its first argument, where a
-        decorator may hide it.
+        *owner*: the object to which the function is already bound as a method, or None. *takes_self*: whether
+        the function is known to be a method. If not, the class of the first argument is searched for it,
+        where a decorator may hide it.
         """
         first = args[0] if args else kwargs.get("request")
         if isinstance(first, HttpRequest) and owner is None:
@@ -135,11 +136,14 @@ class Standing:
 
     @property
     def is_async(self) -> bool:
-        """Whether a plain function may return a coroutine, as `View.dispatch` of an async view does."""
+        """Whether the view is async, so that its plain ``dispatch()`` returns a coroutine."""
         return self.view is not None and self.view.view_is_async
 
     def opted_out(self, every: EveryAlias) -> EveryAlias:
-        """Return *every* and the aliases of the class's dispatch(), which `method_decorator` leaves out."""
+        """Return *every* with the databases that dispatch() of the class has opted out of.
+
+        A guard inside `method_decorator` does not see what decorators above it have set.
+        """
         if self.view is None:
             return every
         return EveryAlias({*every, *opted_out(type(self.view).dispatch)})
@@ -152,7 +156,7 @@ def _django_request(value: object) -> HttpRequest | None:
 
 
 def bound_method(function: Callable[..., Any]) -> Any:
-    """Return the bound method that `method_decorator` makes for each call, if *function* wraps one."""
+    """Return the bound method that `method_decorator` makes for each call; None if *function* wraps none."""
     return next(filter(is_bound_by_method_decorator, chain(function)), None)
 
 
@@ -179,7 +183,7 @@ def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
     """Return whether the URLconf routes *request* to this function, not to a view that calls it.
 
     *owner*: the object whose method the function is, or None. A request without a route is from a test that
-    calls the view directly.
+    calls the view directly, and a method is not a view then.
     """
     match = getattr(request, "resolver_match", None)
     if match is None:
@@ -188,10 +192,10 @@ def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
 
 
 def above_the_class(options: GuardOptions, cls: type, method: str = "", route: str | None = None) -> str:
-    """Return the remedy for a guard on a method of *cls*: to write it above the class.
+    """Return the remedy for a guard on a method of *cls*: to write it above the class, or as a rule.
 
     *method*: the HTTP method that the guarded method answers; '' for ``dispatch``. *route*: the name of the
-    route, if it leads to an action of a view set.
+    route, if it leads to an action of a view set: then the remedy is a rule.
     """
     if route:
         # Above the class, the guard would also lock other actions, whose routes may lack its arguments.
@@ -219,7 +223,10 @@ def _every_if_get(options: GuardOptions, method: str) -> str:
 
 
 def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) -> Iterator[str]:
-    """Yield the errors for an async view under ``ATOMIC_REQUESTS``, which Django refuses if not marked."""
+    """Yield an error for each database with ``ATOMIC_REQUESTS`` that an async view has not opted out of.
+
+    Django refuses such a view, but no longer once a guard marks it. *on_class*: whether the view is a class.
+    """
     line = "@transaction.non_atomic_requests above it"
     if on_class:
         line = '@method_decorator(transaction.non_atomic_requests, name="dispatch") above the class'
@@ -251,7 +258,7 @@ def below_api_view(guarded: Guarded) -> str:
 
 
 def too_early(guarded: Guarded, cls: type) -> str:
-    """Return the error for a guard on a method that returns before the view does its work."""
+    """Return the error for a guard on a method that returns before the handler runs."""
     return (
         f"{guarded.where} returns before the view runs, and gives the lock back: write @{guarded.options} "
         f"above the class {cls.__name__}."

@@ -29,7 +29,7 @@ from django_distlock.private import put_stream, unread_stream
 
 
 def keep_body(request: HttpRequest, names: BoundNames) -> None:
-    """Read the body if *names* need it, because parsers of REST framework before 3.18 consume the stream."""
+    """Read the body now if *names* need it: parsers of REST framework before 3.18 consume the stream."""
     if names.needs_body and request.content_type != "multipart/form-data":
         _ = request.body
 
@@ -48,7 +48,7 @@ class _Sent:
 
 
 class DjangoBody:
-    """A `distlock.web.request_body.Body`."""
+    """The body of a Django request, as `distlock.web.request_body.Body`."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
@@ -67,7 +67,10 @@ class DjangoBody:
 
 
 class DjangoRequest:
-    """A `distlock.web.names.request.Request`. *outer*: REST framework's wrapper around it, or None."""
+    """A Django request, as `distlock.web.names.request.Request`.
+
+    *outer*: REST framework's wrapper around the request, or None.
+    """
 
     def __init__(self, request: HttpRequest, outer: Any = None) -> None:
         self._outer = request if outer is None else outer
@@ -75,7 +78,7 @@ class DjangoRequest:
         self._user: Any = None
 
     async def prepare(self, names: BoundNames) -> DjangoRequest:
-        """Load what *names* need and what may block, for an async view. Return self."""
+        """Load the user if *names* need it, because `user` would block the event loop. Return self."""
         if names.needs_user and self._outer is self._request and hasattr(self._request, "auser"):
             self._user = await self._request.auser()
         return self
@@ -91,7 +94,7 @@ class DjangoRequest:
     @property
     def query_string(self) -> bytes:
         text = str(self._request.META.get("QUERY_STRING", ""))
-        # WSGI hands bytes over as Latin-1; Django's ASGI handler has decoded them.
+        # WSGI hands the bytes over as Latin-1 text; Django's ASGI handler has decoded them as UTF-8.
         return text.encode("latin-1" if hasattr(self._request, "environ") else "utf-8")
 
     def body(self) -> bytes:
@@ -139,7 +142,10 @@ _EXEMPT = "_distlock_exempt"
 
 @contextmanager
 def watching_method(request: object, guarded: Guarded, locks: Callable[[str], bool]) -> Iterator[None]:
-    """Raise `ConfigurationError` if the block changes the method of *request* to one that *locks* locks."""
+    """Raise `ConfigurationError` if the block changes the method of *request* to one that is locked.
+
+    *locks*: returns whether *guarded*, which does not lock the present method, locks another one.
+    """
     if not isinstance(request, HttpRequest) or "method" not in vars(request):
         yield
         return
@@ -182,7 +188,7 @@ def _watched(cls: type[HttpRequest]) -> type[HttpRequest]:
 
 logger = logging.getLogger("distlock")
 
-#: The most mistakes that are remembered: their texts may have names that clients choose.
+#: The most mistakes that are logged and remembered: their texts may contain names that clients choose.
 _MOST = 100
 
 _logged: set[str] = set()
@@ -192,8 +198,8 @@ _mutex = threading.RLock()
 def answer_to(error: LockError, where: str, responds: bool = True) -> Answer | None:
     """Return the answer to a request to *where* that ended in *error*; None if *error* is to be raised.
 
-    *responds*: see `distlock.web.answers.answered`. An error of an ``on_commit`` hook is never answered: the
-    answers say that nothing has happened yet, and ask to try again.
+    *responds*: see `distlock.web.answers.answered`. An error of an ``on_commit`` hook is never answered,
+    because most answers say that nothing was done, and ask to try again.
     """
     # Log it even if it is raised: an exception handler of the site may hide it.
     log_mistake(error, where)
@@ -208,7 +214,7 @@ def response_of(answer: Answer, request: HttpRequest) -> HttpResponse:
     # Encode it: for a str Django would determine the charset.
     response = HttpResponse(rendered.body.encode(), status=rendered.status, headers=rendered.headers)
     if answer.code == QUEUE_FULL:
-        # Django would log each refusal and mail it to ADMINS. We log their number instead.
+        # Django would log each refusal and mail it to ADMINS. The engine logs their number instead.
         private.leave_unlogged(response)
     return response
 

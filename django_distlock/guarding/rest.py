@@ -78,7 +78,7 @@ class Refused(APIException):  # type: ignore[misc]  # REST framework has no type
 
 @contextmanager
 def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
-    """Turn lock errors of the block into `Refused`."""
+    """Turn lock errors of the block that have an answer into `Refused`."""
     try:
         yield
     except LockError as error:
@@ -92,7 +92,7 @@ def refusing(guarded: Guarded, view: Any) -> Iterator[None]:
 def guard_callback(
     callback: Callable[..., Any], options: GuardOptions, *, methods: Methods | None, when: When | None
 ) -> Callable[..., Any]:
-    """Return *callback*, of a view of REST framework, in a guard."""
+    """Return *callback*, of a view of REST framework, in a guard: see `views.guard_view`."""
     cls: Any = viewclasses.view_class(callback)
     if cls.view_is_async:
         raise ConfigurationError(async_in_rest(options, cls))
@@ -127,14 +127,14 @@ def guard_callback(
 def run_dispatch(
     guarded: Guarded, transactions: SyncTransactions, body: Callable[[], Any], standing: Standing
 ) -> Any:
-    """Run *body*, the guarded dispatch() of a view."""
+    """Run *body*, the guarded dispatch() of a view, and guard the handler that it calls."""
     with ExitStack() as stack:
         if standing.locks_method(guarded, standing.request.method):
             viewclasses.refuse_own_dispatch(guarded, type(standing.view))
         elif not hasattr(standing.view, _GUARDED):
             stack.enter_context(transactions.unlocked())
-        # The guard below this one runs next. Handlers are wrapped from the last guard to the first, so it is
-        # the inner one around the handler, too.
+        # The guards of a stack run from the highest to the lowest. The lowest wraps the handler first and the
+        # highest last, so they are in the same order around the handler.
         above = vars(standing.view).setdefault(_ABOVE, [])
         above.append((guarded, transactions, standing))
         while above and guarded.below is None:

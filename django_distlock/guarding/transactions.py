@@ -50,10 +50,13 @@ class EveryAlias(set[str]):
 
 
 def take_over(wrapper: Callable[..., Any], view: Callable[..., Any]) -> EveryAlias:
-    """Mark *wrapper* so that Django leaves the transactions of *view* to us."""
+    """Mark *wrapper*, a guard around *view*, so that Django opens no transaction around it. Return the mark.
+
+    The guard opens the transactions of `EveryAlias.atomic_requests` instead.
+    """
     every = opted_out(view)
     if not isinstance(every, EveryAlias):
-        # functools.wraps() has given *wrapper* the view's own set, which other users of the view share.
+        # Make a new set: functools.wraps() has given *wrapper* the set of the view, which may be used alone.
         every = EveryAlias(every)
     opt_out(wrapper, every)
     return every
@@ -73,22 +76,22 @@ def _sqlite() -> frozenset[str]:
 
 @dataclass(slots=True, eq=False)
 class SyncTransactions:
-    """The transactions of one sync call: those that Django would have opened around a view.
+    """The transactions of one sync call: those that Django would open around a view, and the fenced one.
 
     A plain function opens and commits its own before it returns. The guard opens only the fenced one for it.
     """
 
     #: The name of the called function, for messages.
     where: str
-    #: The set that `take_over` made for a view; None for a function.
+    #: The set that `take_over` made for a view; None for a plain function, and for a single method.
     every: EveryAlias | None = None
-    #: The function that the guard wraps. It may have a guard of its own. None: it has none.
+    #: The function that the guard wraps, which may have a guard of its own; None: it has no guard.
     inner: Callable[..., Any] | None = None
-    #: Returns the remedy if a transaction is open already.
+    #: Returns the remedy for a transaction that is open already; '' for the general one.
     line: Callable[[], str] = str
-    #: Compares under the lock what the request has read before. It is called before BEGIN on SQLite, where a
-    #: transaction that begins with a read fails at its first write, without a wait, if another connection has
-    #: written since. A fenced transaction begins with a write.
+    #: Compares under the lock what the request has read before. On SQLite, `begin` calls it before BEGIN,
+    #: unless the transaction is fenced: a transaction that begins with a read, and not with the write of the
+    #: fence, fails at its first write, without a wait, if another connection has written since.
     compare_first: Callable[[Grant], object] | None = None
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
@@ -155,14 +158,14 @@ class AsyncTransactions:
     async def finish(self) -> str | None:
         """Wait until the `sync_to_async` thread is idle, and roll back what is left open there.
 
-        Return the alias of the database whose transaction was rolled back, or None. Without a
-        `ThreadSensitiveContext` all requests share one thread, which may do another request's work.
+        Return the alias of the database whose transaction was rolled back, or None. Outside of a
+        `ThreadSensitiveContext` tasks may share one thread, so this may also wait for another task's work.
         """
         waits_for_us = functools.partial(wait_for_us, [self.thread])
         return await arun(when_idle(open_transactions.roll_back, TaskParker(), waits_for_us, self.thread))
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
-        # The event loop's thread may have one, too, if DJANGO_ALLOW_ASYNC_UNSAFE is set.
+        # If DJANGO_ALLOW_ASYNC_UNSAFE is set, the event loop's thread may have an open transaction, too.
         if (found := self.found or open_transactions.find_open()) is not None:
             raise ConfigurationError(found.message(self.where, names, nested))
 

@@ -2,7 +2,8 @@
 
 Unless a guard names methods, every handler is locked, except those that only read by convention: `get`, a
 `head` that is `get`, and the ``options()`` of the framework. A method without a handler gets the framework's
-405 without a lock, so that a client can't hold the lock with a method that it made up.
+405 without a lock, so that a client can't hold the lock with a method that it made up. If code of the site
+may answer before the handler, every method but GET is locked.
 """
 
 from __future__ import annotations
@@ -30,10 +31,8 @@ TOO_EARLY = ("setup", "initial", "initialize_request", "check_permissions", "che
 
 
 def view_class(callback: Any) -> Any:
-    """Return the view class behind *callback*, or None if ``as_view()`` did not make it.
-
-    REST framework's view sets have only the attribute ``cls``.
-    """
+    """Return the view class behind *callback*, or None if ``as_view()`` did not make *callback*."""
+    # Callbacks of REST framework's view sets have only the attribute `cls`.
     cls = getattr(callback, "view_class", None) or getattr(callback, "cls", None)
     return cls if isinstance(cls, type) and issubclass(cls, View) else None
 
@@ -47,7 +46,7 @@ def never_awaited(cls: Any, names: Iterable[str]) -> bool:
 def guarded_callback(
     callback: Callable[..., Any], options: GuardOptions, *, methods: Methods | None, when: When | None
 ) -> Guarded:
-    """Return the guard of *callback*. Raises `ConfigurationError` if it would never lock.
+    """Return a guard of *callback*. Raises `ConfigurationError` if the guard would never lock.
 
     *methods*: what to lock if *options* names no methods. None: all; any other value: the class's usual ones.
     """
@@ -55,10 +54,10 @@ def guarded_callback(
     usual = None if methods is None else usual_methods_of(callback)
 
     def view(request: Any, *args: Any, **kwargs: Any) -> Any:
-        # Names are bound by this function's signature. *callback* shows that of dispatch(), which it wraps.
+        # Names are bound by this signature. *callback* shows the signature of dispatch(), which it wraps.
         return callback(request, *args, **kwargs)
 
-    # *callback* may be guarded itself, and then its guard opens the transactions.
+    # If *callback* is guarded itself, its guard opens the transactions.
     opt_out(view, opted_out(callback))
     guarded = Guarded(view, options, methods=usual, when=when)
     guarded.where = f"{cls.__module__}.{cls.__name__ if is_api_view(cls) else cls.__qualname__}"
@@ -75,7 +74,10 @@ def guards_below_api_view(view: Callable[..., Any]) -> list[Guarded]:
 
 
 def refuse_own_dispatch(guarded: Guarded, cls: Any) -> None:
-    """Raise `ConfigurationError` if dispatch() of *cls*, a REST view, never reaches the guarded handler."""
+    """Raise `ConfigurationError` if dispatch() of *cls*, a REST view, never calls that of REST framework.
+
+    Only the latter calls the guarded handler.
+    """
     having: list[type] = [base for base in cls.__mro__ if "dispatch" in vars(base)]
     for number, above in enumerate(having):
         dispatch = vars(above)["dispatch"]
@@ -92,7 +94,7 @@ def refuse_own_dispatch(guarded: Guarded, cls: Any) -> None:
 
 
 def methods_of(view: Callable[..., Any]) -> set[str] | None:
-    """Return the HTTP methods that *view* answers; None if they are unknown."""
+    """Return the HTTP methods that *view* answers; None if they are unknown, as of a function."""
     cls = view_class(view)
     if cls is None:
         return None
@@ -141,7 +143,10 @@ def _actions(view: Any) -> dict[str, str]:
 
 
 def on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
-    """Return the guard that *guarded* will be once `method_decorator` puts it on the method, not a dummy."""
+    """Return *guarded*, a guard on the method *name* of *cls*, with the function that it really guards.
+
+    `method_decorator` marks the method with a guard on a dummy function. Replace that one by an equal guard.
+    """
     if not is_dummy(guarded.function):
         return guarded
     on_class = Guarded(getattr(cls, name), guarded.options)
@@ -150,7 +155,7 @@ def on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
 
 
 def guards_on(cls: Any, name: str) -> Iterator[tuple[type, Guarded]]:
-    """Yield the guards on the method *name* of *cls* and of its bases, with the class that has it."""
+    """Yield the guards on the method *name* of *cls* and its bases, each with the class that defines it."""
     for base in cls.__mro__:
         if (function := vars(base).get(name)) is not None:
             for guarded in guards_of(function):
@@ -234,7 +239,7 @@ _ADDING = ("setup", "__init__", "__getattr__", "__getattribute__")
 
 
 def usual_methods_of(callback: Any) -> Methods:
-    """Return the methods that a guard locks around *callback*, which ``as_view()`` made, if it names none."""
+    """Return the methods that a guard around *callback*, made by ``as_view()``, locks if it names none."""
     cls = view_class(callback)
     handlers = {name: getattr(cls, name) for name in _method_names(callback, cls) if hasattr(cls, name)}
     handlers |= {method: getattr(cls, action, None) for method, action in _actions(callback).items()}
@@ -242,7 +247,7 @@ def usual_methods_of(callback: Any) -> Methods:
 
 
 def locks_usually(view: View, method: str) -> bool:
-    """Return whether a guard on ``dispatch()`` of *view* locks requests with *method*."""
+    """Return whether a guard on ``dispatch()`` of *view* that names no methods locks *method*."""
     name = method.lower()
     if method not in {"GET", "HEAD", "OPTIONS"} and name in view.http_method_names and hasattr(view, name):
         return True
@@ -250,13 +255,13 @@ def locks_usually(view: View, method: str) -> bool:
 
 
 def usual_methods_in(view: View) -> Methods:
-    """Return the methods that a guard on ``dispatch()`` of *view* locks."""
+    """Return the methods that a guard on ``dispatch()`` of *view* locks, if the guard names none."""
     names = view.http_method_names
     return _usual(type(view), {name: getattr(view, name) for name in names if hasattr(view, name)})
 
 
 def overriding(cls: type, names: Iterable[str]) -> list[type]:
-    """Return the classes of the MRO of *cls*, outside the frameworks, that define one of *names*."""
+    """Return the classes of the MRO of *cls* that define one of *names* with code of the site."""
     bases = cls.__mro__[:-1]
     return [
         base
@@ -266,7 +271,7 @@ def overriding(cls: type, names: Iterable[str]) -> list[type]:
 
 
 def _is_of_framework_at(bases: Sequence[type], name: str) -> bool:
-    """Return whether the method *name* of the first of *bases* adds no code of the site to the inherited."""
+    """Return whether the method *name* of the first of *bases* adds no code of the site to its base's."""
     inherited = [vars(base).get(name) for base in bases[1:]]
     member = vars(bases[0])[name]
     return callable(member) and all(
@@ -275,12 +280,12 @@ def _is_of_framework_at(bases: Sequence[type], name: str) -> bool:
 
 
 def is_of_framework_in(member: object) -> bool:
-    """Return whether *member*, of a class, and all that it wraps is code of the frameworks, or ours."""
+    """Return whether *member*, a method, and all functions that it wraps are code of `_FRAMEWORKS`."""
     return callable(member) and all(map(is_of_framework, chain(member)))
 
 
 def is_of_framework(function: Any) -> bool:
-    """Return whether *function* itself, without what it wraps, is code of the frameworks, or ours."""
+    """Return whether *function* itself, apart from what it wraps, is code of `_FRAMEWORKS`."""
     # functools.wraps() copies __module__, but not the globals.
     code = getattr(function, "__globals__", None)
     module = type(function).__module__ if code is None else code.get("__name__", "")
@@ -295,7 +300,10 @@ def is_framework(module: str) -> bool:
 
 
 def _usual(cls: Any, handlers: Mapping[str, object], *, shown: bool = True) -> Methods:
-    """Return the methods to lock. *handlers*: functions, by method. *shown*: no site code wraps the view."""
+    """Return the methods that a guard locks if it names none.
+
+    *handlers*: the handler of each method. *shown*: whether no code of the site wraps the view.
+    """
     if not shown or overriding(cls, (*_DECIDING, *_ADDING)):
         return ALL_BUT_GET
     exempt = {"GET"}
@@ -326,7 +334,7 @@ def overridden(cls: type, name: str) -> Iterator[tuple[type, type, Guarded]]:
                 if not calls_super(vars(mro[one])[name], name, mro[one + 1 : number + 1]):
                     yield from ((mro[one], base, guarded) for guarded in guards)
                     return
-            # This guard overrides those of further bases, on purpose.
+            # This guard overrides the guards of further bases, on purpose.
             return
         above.append(number)
 
@@ -334,7 +342,8 @@ def overridden(cls: type, name: str) -> Iterator[tuple[type, type, Guarded]]:
 def calls_super(function: Any, name: str, bases: Sequence[type]) -> bool:
     """Return whether *function* seems to call the method *name* of one of *bases*, a slice of the MRO.
 
-    ``super().render()`` does not call ``post``. ``super(Last, self)``, with the last of *bases*, skips all.
+    ``super().render()`` does not call ``post``. ``super(Last, self)``, where ``Last`` is the last of *bases*,
+    skips all of them.
     """
     codes = list(_codes(function, set()))
     # Without bytecode, as in a compiled module, assume that it does.
@@ -365,7 +374,7 @@ def _within(code: CodeType) -> Iterator[CodeType]:
 
 def _calls(code: CodeType, name: str, bases: Sequence[type], later: bool) -> bool:
     names = [base.__name__ for base in bases]
-    # A class may have the name of its base.
+    # If a class has the same name as its base, ``super(Name, self)`` names the class.
     last = names[-1] if f".{names[-1]}." not in f".{code.co_qualname}" else None
     # Whether the next attribute is looked up on a base, and whether that is by ``super``.
     of_base = of_super = False

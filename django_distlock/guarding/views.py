@@ -32,11 +32,11 @@ def guard_view(
     methods: Methods | None = None,
     when: When | None = None,
 ) -> Callable[..., Any]:
-    """Return the view *callback* in a guard, as its outermost decorator would be.
+    """Return the view *callback* in a guard that is above all its decorators.
 
-    *methods*: the HTTP methods to lock if *options* names none; None: all. For a view class, any other value
-    means its usual methods. *when*: called with the request and the view's arguments; if it returns false,
-    the request runs without the guard. Raises `ConfigurationError` for a guard that can never work.
+    *methods*: the HTTP methods to lock if *options* names none. None: all. For a view class, any other value
+    means its usual methods. *when*: called with the request and the view's arguments. If it returns a false
+    value, the request runs without the lock. Raises `ConfigurationError` for a guard that can never work.
     """
     cls = view_class(callback)
     if cls is None:
@@ -63,7 +63,7 @@ def guard_class(cls: type, options: GuardOptions) -> type:
         if hasattr(callback, "actions"):
             usual = usual_methods_of(callback)
             if (options.locked_methods(usual) or usual).isdisjoint(frozenset(methods_of(callback) or ())):
-                # This route of a view set only reads.
+                # This route of a view set only reads, so it stays unguarded.
                 return callback
         if view_class(callback) is None:
             raise ConfigurationError(
@@ -84,7 +84,7 @@ def guard_function(
     methods: Methods | None = None,
     when: When | None = None,
 ) -> Callable[..., Any]:
-    """Return *function* in a guard. *methods*: those to lock if *options* names none; None: all."""
+    """Return *function* in a guard. *methods*, *when*: see `guard_view`."""
     if is_ninja_operation(function):
         raise ConfigurationError(
             f"@{options} stands above the decorator of django-ninja on {where_of(function)}, so that "
@@ -132,7 +132,7 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_written_as_method(function: Callable[..., Any]) -> bool:
-    """Return whether *function* is in the body of a class, with ``self`` or ``cls`` as first argument."""
+    """Return whether *function* is in the body of a class, and its first argument is ``self`` or ``cls``."""
     body = getattr(function, "__qualname__", "").rpartition(".")[0]
     if not body or body.endswith("<locals>"):
         return False
