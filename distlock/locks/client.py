@@ -35,7 +35,7 @@ class HoldOptions(TypedDict, total=False):
 
 
 class LockOptions(HoldOptions, total=False):
-    """The options that all locks share, and semaphores do not."""
+    """The options of locks: those of semaphores, and *on_release_requested*."""
 
     on_release_requested: OnReleaseRequested | None
 
