@@ -51,7 +51,7 @@ class SessionStatus:
     key: str
     #: The server's id of the session.
     session: int
-    #: Seconds that it has waited; None: it has the lock.
+    #: Seconds that the session has waited; None: it has the lock.
     waited: float | None
     #: A description of the session, for operators.
     description: str

@@ -27,7 +27,7 @@ _HANDSHAKE_IDS = 2**32
 _MOST = 2**62
 _NO_SUCH_THREAD = "1094"
 
-#: Seconds that the server lets a session wait: a year, because this process ends waits itself.
+#: Seconds that the server lets a session wait: a year, because this process itself ends waits that time out.
 _WAIT = 31_536_000
 #: Seconds that a session without a hold may be idle. The pool closes such a session long before.
 _IDLE = 3600
@@ -190,7 +190,7 @@ class MySQLDialect(Dialect):
         try:
             execute(f"KILL QUERY {session}")
         except ServerError as error:
-            # The session has ended, which its own connection shows.
+            # The session has ended. Its own connection tells that to whoever uses it next.
             if error.code != _NO_SUCH_THREAD:
                 raise
         return True

@@ -57,7 +57,7 @@ class MySQLAddress:
             _refuse(f"has ssl_disabled beside {', '.join(tls)}: leave out either.")
         #: Whether the server has to speak TLS.
         self.encrypted = bool(tls)
-        #: The arguments for PyMySQL. If the URL has no TLS parameters, it uses TLS if the server offers it.
+        #: The arguments for PyMySQL, which by default uses TLS if the server offers it.
         self.arguments: dict[str, Any] = {
             "user": unquote(parts.username or ""),
             # PyMySQL encodes text as latin1.

@@ -154,7 +154,7 @@ class SQLSession:
         return self._hold_what_came()
 
     def finish_cancelled_wait(self, deadline: float) -> bool:
-        """Read the answer of a wait that was cancelled. Return whether the lock was granted before."""
+        """Read the answer of a cancelled wait. Return whether the session has got the lock nevertheless."""
         assert self.waiting is not None
         try:
             self.dialect.check_granted(self.connection.answer(deadline))
