@@ -48,8 +48,8 @@ def session_under(
 ) -> GuardedSession | None:
     """Return the session that a call of *guarded* has to compare and save, or None.
 
-    It is not None if the setting is on, all requests of one session take the lock, the store of the session
-    can be read again, and no guard around this one handles the session.
+    It is not None if the setting is on, all requests of one session ask for the same lock, the store of the
+    session can be read again, and no guard around this one handles the session.
     """
     is_kept_apart = serialises_session(guarded, uppers) if uppers else guarded.options.serialises_session
     session: Any = getattr(request, "session", None)
@@ -301,7 +301,7 @@ Content = dict[str, Any]
 
 
 def watch_sessions() -> None:
-    """Let each session of the site keep a copy of what it loads, from the first request on."""
+    """If guards refresh the sessions of this site, let each keep a copy of what it loads."""
     if refreshes_session() and _has_sessions() and not keeps_sessions_in_cookies():
         private.stamp_sessions(import_string(f"{settings.SESSION_ENGINE}.SessionStore"))
 
@@ -362,11 +362,11 @@ class SessionStore:
         self._class.save(self._session, must_create)
 
     def save(self) -> bool:
-        """Save the session. Return False if it was deleted: Django raises when SessionMiddleware saves it."""
+        """Save the session. Return False if it was deleted: then SessionMiddleware raises when it saves."""
         return self._is_saved_by(self._class)
 
     def save_row(self) -> bool:
-        """Save the session's row as `save` does, but not to the cache: `committed` does so after COMMIT."""
+        """Save the session's row as `save` does, but not to the cache: after COMMIT `committed` does that."""
         database = sys.modules.get("django.contrib.sessions.backends.db")
         return self._is_saved_by(database.SessionStore if database and self._is_cached else self._class)
 
@@ -380,7 +380,7 @@ class SessionStore:
     def committed(self, content: Content, *, in_order: bool) -> None:
         """Write *content*, just committed, to the cache, if there is one.
 
-        *in_order*: whether no other request can have saved since. If one can, delete the entry instead.
+        *in_order*: whether the lock still keeps other requests from saving; if not, delete the entry instead.
         """
         if not self._is_cached:
             return
@@ -395,7 +395,7 @@ class SessionStore:
             logger.exception("The session could not be saved to the cache %r.", settings.SESSION_CACHE_ALIAS)
 
     def put(self, content: Content) -> None:
-        """Save *content*, which may be another request's. Log a warning if the session was deleted."""
+        """Save *content*, which another request may have left. Log a warning if the session was deleted."""
         other = self._class(self._key)
         private.put_session_content(other, content)
         try:

@@ -1,9 +1,9 @@
 """Detects stale writes: rows that were loaded before the outermost lock and are saved under it.
 
-The detector is on in debug mode and in races. Each loaded instance keeps stamps: for each field the time, the
-line of the site's code, and the value. A save under a lock checks the stamps of the fields that it writes.
-Django's signals and an execute wrapper report loads and saves, so no code of Django is patched. While the
-detector is off, none of them is connected.
+By default the detector is on in debug mode and in races. Each loaded instance keeps stamps: for each field
+the time, the line of the site's code, and the value. A save under a lock checks the stamps of the fields that
+it writes. Django's signals and an execute wrapper report loads and saves, so no code of Django is patched.
+They are connected only while the detector is on.
 
 `values()`, raw SQL, and a count that decides on an INSERT leave no stamps, so they are not detected.
 """
@@ -190,7 +190,10 @@ def _saving(
 def _stale_fields(
     instance: Model, stamps: _Stamps, lock: shared.Outermost, update_fields: Collection[str] | None
 ) -> list[Field[Any, Any]]:
-    """Return the fields that a save writes and that were read before *lock*: if any changed, only those."""
+    """Return the fields that a save writes and that were read before *lock*.
+
+    If *instance* has changed some of them, return only the changed ones.
+    """
     written = [
         field
         for field in private.value_fields(instance)

@@ -107,7 +107,7 @@ def _saving(save: Callable[..., None]) -> Callable[..., None]:
 
 
 def changes(instance: Model, row: Model) -> Callable[[], None] | None:
-    """Return a function that sets the fields of *instance* that another request wrote; None: it wrote none.
+    """Return a function that sets the fields of *instance* that another request wrote; None: there are none.
 
     A field that this request has set and not saved keeps its value. If another request has written it, too,
     saving it under the lock raises `ConfigurationError`. All fields that need no change, and have no such
@@ -286,8 +286,8 @@ def loaded_users(request: Any, django_request: HttpRequest) -> list[Model]:
         # django-ninja sets request.auth to the user of a token, other libraries to the token itself.
         found.append(of_token)
     if of_session in found or current is None or getattr(current, "pk", None) == getattr(of_session, "pk", 0):
-        # request.user is still to be loaded from the session's user, or wraps that user. If it is another
-        # user, somebody impersonates that one, and the view does not see the session's user.
+        # request.user will be loaded from the session's user, or wraps that user. If it is another user, as
+        # under impersonation, the view does not see the session's user.
         found.append(of_session)
     users = {id(one): one for one in found if _is_row(one)}
     grants = current_grants() if users else ()
@@ -344,7 +344,10 @@ def _is_first(request: HttpRequest, grant: Grant) -> bool:
 
 
 def _read(instance: Model, alias: str, relations: Iterable[Any]) -> Model | None:
-    """Read the row of *instance*, and in the same query the rows of *relations* in the same database."""
+    """Return the row of *instance*, read in one query with the rows of *relations* in the same database.
+
+    None: the row was deleted.
+    """
     joined = [one.name for one in relations if router.db_for_write(one.related_model) == alias]
     query = (
         type(instance)._base_manager.db_manager(alias, hints={"instance": instance}).filter(pk=instance.pk)
