@@ -190,7 +190,7 @@ class MySQLDialect(Dialect):
         try:
             execute(f"KILL QUERY {session}")
         except ServerError as error:
-            # The session has ended. Its own connection tells that to whoever uses it next.
+            # The session has ended. The next call on its own connection raises `SessionLost`.
             if error.code != _NO_SUCH_THREAD:
                 raise
         return True
