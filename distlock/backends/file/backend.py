@@ -191,7 +191,7 @@ class FileBackend:
             presence.abandon()
 
     def _set_finalizer(self, presence: Presence | None) -> None:
-        """Have *presence*, and no other, closed when this backend is dropped without close()."""
+        """Have *presence*, and no earlier one, closed when this backend is dropped without close()."""
         if self._finalizer is not None:
             self._finalizer.detach()
         self._finalizer = None

@@ -52,7 +52,7 @@ class Presence:
         self._calls = 0
         #: Why this presence was closed; None: it is open.
         self._closed: str | None = None
-        #: Whether the directory with our locks is gone. Another one may be in its place.
+        #: Whether the directory with our locks is gone. Another directory may be in its place.
         self._deserted = False
         self._unresponsive = Unresponsive()
         self.inspector = Inspector(self._tree, self.locks, self.queues)
@@ -80,7 +80,7 @@ class Presence:
     def refuse_closed(self, token: str | None = None) -> None:
         """Raise `BackendUnavailable` if this presence was closed during the call.
 
-        What the call got for *token* is released before.
+        First release what the call got for *token*.
         """
         if self._closed is None:
             return
@@ -305,7 +305,7 @@ class Sweeper:
         self._turn = threading.Lock()
 
     def begin(self) -> None:
-        """Start a round, which the next calls of `go_on` carry out, unless one is under way."""
+        """Start a round, unless a round is under way. Calls of `go_on` carry it out."""
         if self._steps is None:
             self._steps = self._round()
 

@@ -55,7 +55,7 @@ class Directory:
         self.refuse_network()
 
     def refuse_network(self) -> None:
-        """Raise `ConfigurationError` if other hosts can share the directory, where file locks don't reach."""
+        """Raise `ConfigurationError` if other hosts can share the directory: no file lock excludes them."""
         file_system = network_file_system_of(self.path)
         if file_system is not None:
             raise ConfigurationError(
@@ -132,7 +132,7 @@ class Directory:
             raise self.explain(error) from error
 
     def explain(self, error: OSError) -> ConfigurationError | BackendUnavailable:
-        """Return an error that names the path, the cause and the remedy."""
+        """Return an error with path, cause and remedy: a `BackendUnavailable` if *error* may pass."""
         code = errno.ENOTDIR if isinstance(error, FileExistsError) else error.errno or 0
         # A relative name was opened in one of our directories. `filename` can also be a descriptor.
         path = os.path.join(self.root, error.filename) if isinstance(error.filename, str) else self.root

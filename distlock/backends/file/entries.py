@@ -74,7 +74,7 @@ class QueueEntry(NamedTuple):
         return f"{self.proof}{self.wants.text}"
 
     def joined(self, spot: Spot, ticket: int, held: bool) -> QueueEntry:
-        """Return the entry with its *ticket* and its file's name; *held* if it has the lock at once."""
+        """Return the entry with its *ticket* and its file's name. *held*: whether it has the lock at once."""
         # Both states have the same length, so a rename does not fail for a full directory.
         name = f"{spot.prefix}{ticket:016d}~{name_of(self.contender)}~{self.sign}~{_HELD if held else _WAITS}"
         return self._replace(ticket=ticket, held=held, name=name)

@@ -91,8 +91,8 @@ class FileListener:
     def watch(self, contender: int, find: Callable[[int], int | None]) -> bool:
         """Notify all waiters when the process of *contender* dies. Return False if it can't be watched.
 
-        *find* returns the pid of a living contender. It is called again after the process was opened by its
-        pid, because the pid may have become another process's before.
+        *find* returns the pid of a living contender. It is called a second time after the process was opened
+        by its pid, because another process may have got the pid in between.
         """
         with self._mutex:
             if self._closing:

@@ -348,10 +348,10 @@ def create(path: str, parent: int) -> None:
 
 
 class Unresponsive:
-    """Since when each request has seen contenders that may take the lock and have not."""
+    """The contenders that each request has seen idle: they may take the lock, and have not."""
 
     def __init__(self) -> None:
-        #: Ticket -> the time when it was first seen, by the request's token.
+        #: By the request's token: when the ticket of each idle contender was first seen.
         self._since: dict[str, dict[int, float]] = {}
 
     def overdue(self, token: str, idle: Iterable[QueueEntry], window: float) -> tuple[list[int], float]:

@@ -87,7 +87,7 @@ class RecordLocks:
         return _identity(status) == self._identity and not self.replaced
 
     def enter(self) -> int:
-        """Become a new contender, alive until `leave` or the death of this process."""
+        """Return a new contender, which is alive until `leave` or the death of this process."""
         contender = secrets.randbits(_BITS)
         fcntl.lockf(self.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _CONTENDERS + contender)
         self._contenders.add(contender)

@@ -61,7 +61,7 @@ class Tree:
             raise
 
     def intact(self) -> bool:
-        """Return whether the directories exist, only trusted users may write there, and ours are still open.
+        """Return whether the directories exist, only trusted users may write there, and we have them open.
 
         A process that becomes a daemon closes all its descriptors.
         """
@@ -174,7 +174,7 @@ class Tree:
 
     def _require(self, status: os.stat_result, path: str) -> None:
         if path == self._directory.path:
-            # The owner of the lock directory trusts its group.
+            # A group that may write in the lock directory is trusted.
             self._group = status.st_gid if status.st_mode & stat.S_IWGRP else None
             self._directory.require_trusted(status, path)
         else:

@@ -289,7 +289,7 @@ class ZooKeeperBackend:
             asked.drop()
 
     def _finish(self, key: str, contenders: Contenders) -> None:
-        """Wait for the pending releases of *key* in all sessions but that of *contenders*."""
+        """Wait for pending releases of *key* in the sessions of other ttls than that of *contenders*."""
         if len(self._sessions) > 1:
             for other in self._sessions.contenders():
                 if other is not contenders:

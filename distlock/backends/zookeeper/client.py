@@ -117,7 +117,7 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
         return found
 
     def wait(self, timeout: float) -> bool:
-        """Wait *timeout* seconds for a connection. Return whether there is one."""
+        """Wait at most *timeout* seconds for a connection. Return whether there is one."""
         # Not kazoo's `_live`, because an exception of a signal handler can break a `threading.Event`.
         return self._up.wait(timeout)
 

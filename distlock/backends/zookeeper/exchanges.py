@@ -142,7 +142,7 @@ class Deadline(float):
         return made
 
     def extended(self) -> Deadline:
-        """Return itself, or a new deadline if this one passed while the process was stopped."""
+        """Return this deadline, or a new one if it passed while the process was stopped."""
         late = clock.now() > self + _STOPPED
         return Deadline(self.patience, self.latest, self.hard) if late else self
 

@@ -7,8 +7,8 @@
 | ``<base>/%latches/<latch>/made-<random>`` | identifies this node: made and deleted with the latch |
 
 A node that is made again has the versions of its predecessor again. So a write that depends on an earlier
-read checks, in the same transaction, that the child ``made-…`` is still there. So a late write changes no
-later latch of the same name.
+read checks, in the same transaction, that the child ``made-…`` is still there. Otherwise a late write could
+change a later latch of the same name.
 
 A latch expires its ttl after its last write, by the clock of the ensemble's leader. A write to the folder
 returns that time, and the reads after it are not stale. No lock's node has the name of the folder.
@@ -121,8 +121,8 @@ class ZooKeeperLatches:
                     continue
                 kept = _LatchNode(record, record.ttl, kept.version, kept.czxid)
             if not record.left:
-                # Also if the latch was open before: the caller whose count opened it may have died before it
-                # made the node that says so.
+                # Do this even if the latch was open before: the caller whose count opened it may have died
+                # before it made the node ``open``.
                 yield from self._say_that_it_is_open(path, deadline)
             return kept.state()
 
@@ -254,7 +254,7 @@ class ZooKeeperLatches:
     ) -> Exchanges[list[Any]]:
         """Send *requests* as `ZooKeeperSession.asking` does. Raises `BackendUnavailable` after *deadline*.
 
-        That ends a caller that repeats its requests because other callers write in between.
+        Callers repeat their requests whenever another caller has written in between, until that error.
         """
         if clock.now() >= deadline:
             raise BackendUnavailable(

@@ -29,7 +29,7 @@ FOLDER = "distlock-1"
 SPAN_BITS = 10
 #: Databases store a fence as a signed integer of 64 bits.
 _LAST_NUMBER = 2**63 - 1
-#: ZooKeeper numbers the children of a node with 31 bits, and gives all later ones the same number.
+#: ZooKeeper numbers the children of a node with 31 bits. All children after that get the same number.
 _LAST_SEQUENCE = 2**31 - 2**10
 
 #: A contender of distlock, or of Curator's ``InterProcessMutex``.

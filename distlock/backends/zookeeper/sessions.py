@@ -21,14 +21,15 @@ logger = logging.getLogger(__name__)
 
 #: Sessions cost threads, and more different ttls than this are most likely a mistake.
 _MOST_SESSIONS = 8
-#: Seconds between two rounds: a tenth of the ttl, but within these bounds.
+#: Seconds between two rounds of a janitor: a tenth of the ttl, but within these bounds.
 _PERIOD = (0.1, 5.0)
 
 
 class Janitor:
     """The thread of one session: it keeps the session alive, and deletes leftovers and unused nodes.
 
-    kazoo's heartbeats alone are too far apart for the leader: see `_SLACK` beside `ZooKeeperSession`.
+    kazoo's heartbeats come too rarely for that, because the leader may miss the latest one: see `_SLACK` in
+    `distlock.backends.zookeeper.session`.
     """
 
     def __init__(self, contenders: Contenders) -> None:

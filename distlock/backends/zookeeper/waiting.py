@@ -257,7 +257,7 @@ class Waiters:
         self._let_in(key, self._watching(key, path))
 
     def changed(self, key: str, path: str) -> None:
-        """Handle a change of a watched node: the answer to a new watch tells what has changed."""
+        """Handle a change of a watched node: set the watch again. The answer tells what has changed."""
         if (node := self._watching(key, path)) is not None and node.watch is not None:
             self._ask(node, node.watch)
 
@@ -279,7 +279,10 @@ class Waiters:
             self._let_in(node.request.key, node if current else None)
 
     def _let_in(self, key: str, node: Node | None) -> None:
-        """Handle that the watch of *node* has fired; None: a watch that no node of ours has any more."""
+        """Set the next watch of *node*, whose watch has fired, or acknowledge the lock, or notify the sink.
+
+        None: no node of ours has that watch any more, so only notify.
+        """
         if node is None or (watch := node.watch) is None:
             self._sink.notified(key)
         elif watch.then is not None:
