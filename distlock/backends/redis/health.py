@@ -114,7 +114,7 @@ def _place(info: dict[str, str]) -> Iterator[Finding]:
 
 
 def _format(send: Send) -> Iterator[Finding]:
-    """Yield an error if an older version, with another format of keys, has published its status here."""
+    """Yield an error if an older version, with another format of keys, was in use within the last minute."""
     match send("HSCAN", f"{_FORMER}:processes", 0, "COUNT", 200):
         case [_, list() as entries]:
             until = [float(one) for one in entries[1::2] if isinstance(one, bytes)]

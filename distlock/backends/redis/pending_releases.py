@@ -34,7 +34,7 @@ class PendingRelease:
     connection: weakref.ref[RedisConnection] | None = None
     #: Whether the reply was read, or the release was repeated.
     over: bool = False
-    #: Whether no reply will come, so that the release has to be repeated.
+    #: Whether no reply will come, or the server has refused the release: it has to be repeated.
     lost: bool = False
     #: Whether the server has certainly not carried out the release.
     undone: bool = False

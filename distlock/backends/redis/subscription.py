@@ -68,7 +68,8 @@ class SubscriptionReader:
             # Added before the check, so that a leader that stops reading now wakes a thread for us.
             self._sleepers.add(parker)
             if not leadership.locked():
-                # Set before the lock is taken, and only by a thread that can take it: see `delegate`.
+                # By this time `delegate` finds that an interrupt has left the lock locked. So set it before
+                # the lock is taken, but not if another thread has taken the lock.
                 self._led_until = max(self._led_until, ends)
                 if leadership.acquire(blocking=False):
                     try:

@@ -34,8 +34,8 @@ from distlock.errors import BackendUnavailable
 #: can't be one to this call.
 Understand = Callable[[object], Any]
 
-#: With `_PENDING` replies on an idle connection, replies that have come are read before the next call. At
-#: most `_MOST_PENDING` may be pending after that.
+#: If `_PENDING` replies are pending on an idle connection, read those that have come before sending the next
+#: release. If `_MOST_PENDING` are still pending then, a thread sends the release.
 _PENDING, _MOST_PENDING = 64, 1024
 #: Seconds after the deadline of a call until its event loop counts as hung.
 _GRACE = 1.0

@@ -16,7 +16,7 @@ local function write_remnant(number, following)
 end
 
 -- Grant the free lock to the first living waiter; for readers and permits, also to those behind it that fit in. Returns
--- the waiter's token and number; or nil, whether the whole queue was read, and whether it was empty. *mine*, our own
+-- the waiter's token and number; or nil, whether the whole queue was read, and whether it is empty now. *mine*, our own
 -- token, gets no push, and *lifetime*. Others get a push, and the window to acknowledge. *following*: the <next> of the
 -- previous hold, if known.
 local function hand_off(now, following, mine, lifetime)

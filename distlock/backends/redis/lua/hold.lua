@@ -2,7 +2,7 @@
 --
 -- KEYS  1 hold     string "<number> <next> <others> <token>". Lives as long as the hold or, before its acknowledgement,
 --                  for the window. <next>: the first number after its block; with a leading 0 if the counter is
---                  pinned, see pin. <others>: '+' if others may wait, else '-'.
+--                  pinned, see pin. <others>: '+' if other processes may wait, else '-'.
 --                  After a release, for a while, the remnant "<number> <next>": the lock is free, and nobody waits
 --       2 counter  string, above every number that was given out: <next>, rounded up to a multiple of RESERVED
 --       3 queue    list of the waiting processes, the first one first:
@@ -17,9 +17,9 @@ local HOLD, REMNANT = '^(%d+) (%d+) ([+-]) (.+)$', '^(%d+) (%d+)$'
 -- only when all waiters are gone.
 local QUEUE_TTL_MS = 60000
 -- The counter is written once for this many numbers, which are a tenth of a second of the clock in microseconds. The
--- hold says how many of them were given out. If the hold expires, that is lost, and the next hold begins at the counter.
--- By then the clock has passed the counter, so that numbers do not run ahead of the clock, unless the lease was shorter
--- than SHORT_MS.
+-- hold says how many of them were given out. After the hold has expired, that is unknown, and the next hold begins at
+-- the counter. By then the clock has passed the counter, so that numbers do not run ahead of the clock, unless the lease
+-- was shorter than SHORT_MS.
 local RESERVED = 131072
 local SHORT_MS = math.ceil(RESERVED / 1000)
 -- Lua's numbers are doubles, which can't represent every integer above this one.

@@ -106,7 +106,7 @@ local function keep(one, now, permits)
   return true
 end
 
--- Begin a hold of readers, with *owner* as the first. Arguments and result are those of grant.
+-- Begin a hold of readers, with *owner* as the first. The other arguments and the result are as for grant.
 local function open(owner, lifetime, others, now, following)
   local number = grant(READERS, 1, lifetime, others, now, following)
   -- The set of former readers may be left over, if somebody has deleted their hold.

@@ -18,8 +18,9 @@ local function polls_late(polls_by, now)
 end
 
 -- Have the next waiter poll, by a push with the poll number 0. In a long queue that moves fast, a waiter gets to the
--- front before its long poll interval is over. If the process that got the lock hangs, nobody would notice for so long.
--- A waiter a few places behind is notified, too, so that its interval gets short: the waiters before it may all hang.
+-- front before its long poll interval is over. If the process that got the lock hangs, no waiter would notice that
+-- before its next poll. A waiter a few places behind is notified, too, so that its interval gets short: the waiters
+-- before it may all hang.
 local function notify_next(now)
   local line = redis.call('LRANGE', KEYS[3], 0, BEHIND)
   for _, entry in ipairs({line[1] or '', line[1 + BEHIND] or ''}) do
