@@ -265,12 +265,12 @@ def _names(grant: Grant) -> str:
     return ", ".join(map(repr, grant.names))
 
 
-#: On PostgreSQL: checks deferred constraints now, and defers them again.
+#: The statements with which PostgreSQL checks deferred constraints now, and defers them again.
 CHECK_DEFERRED = ("SET CONSTRAINTS ALL IMMEDIATE", "SET CONSTRAINTS ALL DEFERRED")
 
 #: The savepoint of every part. The end of one part sets it for the next.
 PART = "distlock_part"
-#: The end of a part on PostgreSQL, in one message, because each request sends it.
+#: The end of a part on PostgreSQL. It is one message, because each request sends it.
 END_OF_PART = "; ".join((*CHECK_DEFERRED, f"RELEASE SAVEPOINT {PART}", f"SAVEPOINT {PART}"))
 
 #: Statements whose first word shows that they commit nothing, unless another statement follows.

@@ -82,7 +82,7 @@ class DummyGrant(Grant):
 
 
 class DummyLatches(MemoryLatches):
-    """The latches of one client in this process. They work, because a latch keeps nobody out."""
+    """The latches of one client in this process. They work as usual, because a latch keeps nobody out."""
 
     process = "this"
 
