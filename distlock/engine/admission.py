@@ -1,9 +1,9 @@
-"""Admission: a caller that would most likely wait in vain is refused at once (promise G6).
+"""Admission: a caller that would most likely wait in vain is refused at once.
 
-A caller behind n others waits for n + 1 grants. Its wait is expected to be as long as the last n + 1 grants
-took in this process; that includes the turns of other processes. One slow grant counts once, however long the
-queue is, and once it is over it counts for no more than all the others together. A queue that has become slow
-is known as slow after one time-out.
+This keeps promise G6 (docs/explanation/promises.md). A caller behind n others waits for n + 1 grants. Its
+wait is expected to be as long as the last n + 1 grants took in this process; that includes the turns of other
+processes. One slow grant counts once, however long the queue is. When it is over, it counts for no more than
+all other grants together. A queue that has become slow is known as slow after one time-out.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ logger = logging.getLogger("distlock")
 SHARE = 0.8
 #: The fewest grants that an expectation rests on: two or three may be quick, or slow, by chance.
 FEW = 8
-#: How many grants it takes to call one of them a stall: the first grants of a slow queue are all long.
+#: From how many grants on one of them may count as a stall: the first grants of a slow queue are all long.
 COMPARABLE = 3
-#: How many gaps between grants are remembered of a name. More grants are expected to take in proportion.
+#: How many gaps between grants are remembered for a name. The time of more grants is extrapolated.
 MANY = 128
 #: Seconds after which a name that nobody waits for is unknown again: what was slow then may be fast now.
 FORGOTTEN = 30.0
@@ -37,25 +37,28 @@ REMEMBERED = 1024
 
 
 class Pace:
-    """How long the grants of one wait queue take while callers wait. Without a history the wait is 0."""
+    """How long the grants of one wait queue take while callers wait."""
 
     __slots__ = ("_all", "_gaps", "_more", "_most", "in_vain", "noted")
 
     def __init__(self) -> None:
         #: Seconds from grant to grant, on a clock that stands still while nobody waits.
         self._gaps = deque[float](maxlen=MANY)
-        #: The sum of `_gaps` and the longest of them, if they were added up since the last change.
+        #: The sum of `_gaps` and the longest of them; None: not computed since the last change.
         self._all: tuple[float, float] | None = None
-        #: An upper bound of their sum, and after how many more gaps it is computed anew.
+        #: An upper bound of the sum of `_gaps`, and after how many more gaps it is computed anew.
         self._most, self._more = 0.0, MANY
-        #: The longest wait without a grant since the last one. What has lasted so long most likely lasts as
+        #: The longest wait without a grant since the last grant. What has lasted so long most likely lasts as
         #: long again, and not longer: https://en.wikipedia.org/wiki/Lindy_effect
         self.in_vain = 0.0
         #: When the last grant or the last time-out was.
         self.noted = 0.0
 
     def granted(self, gap: float, now: float, whole: bool) -> None:
-        """Note a grant. *whole*: *gap* counts from the grant before; else the real gap may be longer."""
+        """Note a grant, *gap* seconds after the grant before.
+
+        *whole*: False if the real gap may be longer. Then *gap* counts only if the last gap is shorter.
+        """
         gap, self.in_vain = max(gap, self.in_vain), 0.0
         if whole or gap > self._last():
             self._most += gap
@@ -67,7 +70,10 @@ class Pace:
                 self._most, self._more = sum(self._gaps), MANY
 
     def gave_up(self, gap: float, now: float) -> bool:
-        """Note a wait of *gap* seconds without a grant. Return False if a whole gap was longer anyway."""
+        """Note a wait of *gap* seconds without a grant.
+
+        Return False, and note nothing, if the last gap was as long: then it says more.
+        """
         if gap <= self._last():
             return False
         self.in_vain, self.noted = max(gap, self.in_vain), now
@@ -83,7 +89,7 @@ class Pace:
     def past(self, grants: int) -> float:
         """Return how many seconds the last *grants* grants took.
 
-        A stall, which is longer than all the others together, counts only as long as those.
+        A stall is a grant that took longer than all the others together. It counts as long as those.
         """
         if not self._gaps:
             return 0.0
@@ -99,7 +105,7 @@ class Pace:
     def expected(self, grants: int, gap: float) -> float:
         """Return how many seconds the next *grants* grants are expected to take.
 
-        *gap*: how long the first of them has been awaited. It is expected to take as long again.
+        *gap*: for how many seconds the first of them has been awaited. It is expected to take as long again.
         """
         return max(self.past(grants), gap + self.past(grants - 1))
 
@@ -108,9 +114,10 @@ class AdmissionState(Protocol):
     """The admission state of one wait queue."""
 
     name: str
-    #: When the last grant was; before the first one, when the first caller came.
+    #: When the present gap began: at the last grant; before the first grant, when the first caller came; or
+    #: when the last waiter gave up.
     since: float
-    #: Whether there was a grant since.
+    #: Whether there was a grant before. If not, the gap before the next grant is not measured as a whole.
     granted: bool
     pace: Pace | None
 
@@ -123,18 +130,18 @@ class AdmissionState(Protocol):
 
 
 class Admission:
-    """Which callers may enter a wait queue. The engine calls it under its mutex."""
+    """Decides which callers may enter a wait queue. Callers own the engine's mutex."""
 
     def __init__(self, max_waiters: int | None, max_waiters_total: int | None) -> None:
         self.max_waiters = max_waiters
         self.max_waiters_total = max_waiters_total
-        #: The paces of names whose queues were deleted, the latest last.
+        #: The paces of keys whose queues were deleted, the latest last.
         self.remembered: dict[str, Pace] = {}
 
     def admit(self, queue: AdmissionState, waiting: int, timeout: float, now: float) -> None:
         """Raise `TooManyWaiters` if one more caller, with *timeout* seconds left, may not enter *queue*.
 
-        *waiting*: the callers in all queues. A caller with nobody before it always may.
+        *waiting*: the number of callers in all queues. If *queue* is empty, only `max_waiters_total` counts.
         """
         ahead = len(queue.waiters)
         if self.max_waiters is not None and ahead >= self.max_waiters:
@@ -169,19 +176,19 @@ class Admission:
         queue.granted = True
 
     def timed_out(self, queue: AdmissionState, now: float) -> None:
-        """Note that a waiter of *queue* gave up. If it was the last one, the next gap begins now."""
+        """Note that a waiter gives up, before it leaves *queue*. Only the wait of the last waiter counts."""
         if len(queue.waiters) == 1:
             queue.pace = queue.pace or Pace()
             if queue.pace.gave_up(now - queue.since, now):
                 queue.since = now
 
     def recall(self, key: str, now: float) -> Pace | None:
-        """Return the pace of *key*, which gets a queue again; None: it is unknown or too old."""
+        """Remove and return the pace of *key*, which gets a queue again; None: it is unknown or too old."""
         pace = self.remembered.pop(key, None)
         return pace if pace is None or now - pace.noted < FORGOTTEN else None
 
     def remember(self, key: str, pace: Pace) -> None:
-        """Remember the *pace* of *key*, whose queue is deleted."""
+        """Remember the *pace* of *key*, whose queue is deleted, and forget the oldest of too many."""
         self.remembered[key] = pace
         if len(self.remembered) > REMEMBERED:
             del self.remembered[next(iter(self.remembered))]
@@ -227,9 +234,9 @@ def _full(name: str, waiting: int, limit: str) -> TooManyWaiters:
 _UNKNOWN = Pace()
 
 
-#: Refusals are counted for so many seconds and logged together: a rush may bring thousands of them.
+#: For how many seconds refusals are counted, to be logged together: a rush may bring thousands of them.
 PERIOD = 1.0
-#: So many names have a line of their own in the log; the others share one.
+#: How many names have a line of their own in the log. The other names share one line.
 NAMES = 20
 
 
@@ -251,7 +258,7 @@ class Refusals:
         self._words.clear()
 
     def count(self, refusal: TooManyWaiters) -> None:
-        """Log *refusal* soon, with others of its kind. The caller owns the mutex."""
+        """Have *refusal* logged soon, together with others for its name. The caller owns the mutex."""
         if not self._counts:
             self._due = self._now() + PERIOD
         key = refusal.name if refusal.name in self._counts or len(self._counts) < NAMES else None
@@ -288,16 +295,19 @@ def log_refusals(refusals: list[tuple[int, str]]) -> None:
 
 
 class DifferingLimits:
-    """Logs once that callers name different limits for one semaphore, as while a site is deployed."""
+    """Logs, once for each pair, that callers name different limits for one semaphore.
 
-    #: So many pairs are remembered, and no more: clients may choose the names.
+    That happens while a site is deployed.
+    """
+
+    #: At most how many logged pairs are remembered, because HTTP clients may choose the names.
     MOST = 1000
 
     def __init__(self) -> None:
         self._logged: set[tuple[str, int, int]] = set()
 
     def compare(self, name: str, request: LockRequest, answer: Acquired) -> None:
-        """Compare the limit in *request*, for permits of *name*, with the other limit in *answer*."""
+        """Log it if *answer* has another limit for the semaphore *name* than *request*."""
         other = answer.other_limit
         known = request.key, min(request.limit, other), max(request.limit, other)
         if not other or known in self._logged:
@@ -315,10 +325,9 @@ class DifferingLimits:
 
 
 def is_time_out(error: BaseException) -> bool:
-    """Return whether `acquire` returns None for *error*: the caller would wait in vain.
+    """Return whether `Lock.acquire` returns None for *error*, because the caller would wait in vain.
 
-    A `LockTimeout` says that the caller waits for itself. It is logged, because its text names the line to
-    change.
+    Log a `LockTimeout`: it says that callers would wait for each other, and names the line to change.
     """
     if isinstance(error, LockTimeout):
         logger.warning("%s", error)

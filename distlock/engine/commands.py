@@ -1,8 +1,8 @@
 """Commands, and the drivers that carry them out: `run` in a thread, `arun` in an asyncio task.
 
 The algorithms of this package are generators that yield commands and do no I/O themselves (sans-I/O). So one
-source serves threads and asyncio, and the tests play the same generators in any order. A command is to call
-the lock service, or to sleep. A call that would block the event loop is made by a thread of this module.
+source serves threads and asyncio, and the tests play the same generators in any order. The commands are
+`Call`, `Park` and `NewParker`. If a call would block the event loop, a thread of this module makes it.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ T = TypeVar("T")
 
 
 class Parker(Protocol):
-    """Where one caller sleeps. A wake-up before the sleep is not lost. Several wake-ups count as one."""
+    """The place where one caller sleeps. A wake-up before the sleep is not lost; several count as one."""
 
-    #: Whether its caller may stand still while the process goes on: a task does if its event loop is busy.
+    #: Whether the caller may stand still while the process goes on, as a task does whose event loop is busy.
     may_stall: bool
     #: The thread or task that sleeps there.
     owner: Owner
 
     def wake(self) -> None:
-        """Wake the caller. Any thread may call it; it returns at once."""
+        """Wake the caller. Any thread may call this. Returns at once."""
 
     def alive(self) -> bool:
-        """Return whether the caller can still wake. A task can't after its event loop was closed."""
+        """Return whether the caller can still wake. A task can't if its event loop is closed."""
 
 
 class Call:
-    """Call ``function(*arguments)``, which does I/O.
+    """The command to call ``function(*arguments)``, which does I/O.
 
-    The algorithm is resumed with its result or its exception.
+    The generator is resumed with the result or the exception of the function.
 
     Args:
-        until: the moment by which the call has to be over, on `distlock.clock.now`. It is the last argument
-            of the function. None: the function takes no deadline.
+        until: the moment, by `distlock.clock.now`, at which the call has to be over. The function gets it as
+            its last argument. None: the function takes no deadline.
     """
 
-    #: Another thread has made the call. Its task may not have been resumed yet.
+    #: Whether a worker thread has made the call. The task that waits for it may not be resumed yet.
     over = False
-    #: When the call is over, if an event loop makes it without a thread, so that other threads can't see its
-    #: end; ``inf``: a thread makes it, and sets `over`.
+    #: The moment at which the call is over at the latest, if an event loop makes it, so that other threads
+    #: can't see its end. ``inf``: a worker thread makes the call, and sets `over`.
     ends = math.inf
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, until: float | None = None) -> None:
@@ -63,22 +63,23 @@ class Call:
         self.until = until
 
     def is_over(self) -> bool:
-        """Return whether the call is over for the lock service."""
+        """Return whether the lock service can't act on the call any more, as far as other threads see."""
         return self.over or clock.now() >= self.ends
 
 
 class NewParker:
-    """Make a parker of the kind that the driver can wait at."""
+    """The command to make a parker for the caller. A driver can only wait at parkers of its own kind."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True)
 class Park:
-    """Sleep at *parker* until it is woken, for *timeout* seconds at most (``math.inf``: no limit).
+    """The command to sleep at *parker* until a wake-up, for *timeout* seconds at most (``inf``: no limit).
 
     Args:
-        wait: how a thread sleeps there, where its backend can do better: see `distlock.backends.optional`.
+        wait: called by a thread with *parker* and *timeout* in order to sleep: see
+            `distlock.backends.optional.Hears`. None: the parker's own `wait`. Tasks ignore it.
     """
 
     parker: Parker
@@ -90,7 +91,7 @@ Commands = Generator[Call | Park | NewParker, Any, T]
 
 
 class ThreadParker:
-    """Where a thread sleeps; or a greenlet, if gevent has patched `threading`."""
+    """The place where a thread sleeps, or a greenlet if gevent has patched `threading`."""
 
     __slots__ = ("_closed", "before_sleep", "owner")
 
@@ -113,20 +114,20 @@ class ThreadParker:
         return True
 
     def begin(self) -> None:
-        """Note that the thread is about to sleep."""
+        """Call `before_sleep`, because the thread is about to sleep."""
         if self.before_sleep is not None:
             self.before_sleep()
 
     def is_open(self) -> bool:
-        """Return whether there was a wake-up since the latest sleep."""
+        """Return whether there is a wake-up that no sleep has used up."""
         return not self._closed.locked()
 
     def pass_through(self) -> bool:
-        """Use up a wake-up, if there was one. Return False if there was none."""
+        """Use up a wake-up. Return False if there is none."""
         return self._closed.acquire(blocking=False)
 
     def wait(self, timeout: float) -> None:
-        """Sleep until it is woken, for *timeout* seconds at most."""
+        """Sleep until a wake-up, for *timeout* seconds at most, and use it up."""
         self.begin()
         self._closed.acquire(timeout=-1 if timeout == math.inf else max(0.0, timeout))
 
@@ -159,13 +160,13 @@ def run(commands: Commands[T]) -> T:
         value: T = stop.value
         return value
     except BaseException:
-        # Close it now: the traceback of an interrupt between two commands would keep it alive.
+        # Close the generator now: the traceback of an interrupt between two commands would keep it alive.
         commands.close()
         raise
 
 
 class TaskParker:
-    """Where an asyncio task sleeps. Any thread may wake it."""
+    """The place where an asyncio task sleeps. Any thread may wake the task."""
 
     __slots__ = ("_loop", "_open", "_sleep", "owner")
 
@@ -191,7 +192,7 @@ class TaskParker:
         return not self._loop.is_closed()
 
     async def wait(self, timeout: float) -> None:
-        """Sleep until it is woken, for *timeout* seconds at most."""
+        """Sleep until a wake-up, for *timeout* seconds at most, and use it up."""
         if not self._open:
             self._sleep = sleep = self._loop.create_future()
             end = None if timeout == math.inf else self._loop.call_later(max(0.0, timeout), _end, sleep)
@@ -239,7 +240,7 @@ async def arun(commands: Commands[T]) -> T:
 
 
 async def _called(call: Call) -> Any:
-    """Make *call* from the event loop where its backend can, else in a thread of ours."""
+    """Make *call* from the event loop if its backend can, else in a worker thread. Return the result."""
     if (begun := _begin_in_loop(call)) is not None:
         call.ends = begun.ends
         answer = await begun
@@ -267,7 +268,7 @@ def _awaits(kind: type[Any]) -> bool:
 
 
 class _Threads:
-    """Threads for the I/O of tasks.
+    """The worker threads for the I/O of tasks.
 
     The event loop's own executor would not do: callers that wait for a lock could use all of its threads, and
     so keep the holder from releasing.
@@ -285,7 +286,11 @@ _threads = _Threads()
 
 
 def _begin_in_thread(call: Call) -> Future[Any]:
-    """Have a thread of ours make *call*."""
+    """Have a worker thread make *call*, and return its future.
+
+    Raises:
+        BackendUnavailable: no thread could be started.
+    """
     begun: Future[Any] = Future()
 
     def make_call() -> None:
@@ -302,7 +307,7 @@ def _begin_in_thread(call: Call) -> Future[Any]:
     try:
         _threads.executor.submit(make_call)
     except RuntimeError as error:
-        # The executor has queued it all the same, and must not make the call later.
+        # The executor has queued the call all the same, and must not make it later.
         if begun.cancel():
             raise BackendUnavailable(f"No thread could be started for it: {error}.") from error
     return begun
@@ -314,18 +319,18 @@ async def _in_thread(call: Call) -> Any:
     try:
         if call.until is not None and call.until != math.inf:
             await asyncio.wait([future], timeout=max(0.0, call.until - clock.now()))
-            # A call that has begun keeps its deadline itself.
+            # Only cancel a call that no thread has begun. One that has begun keeps its deadline itself.
             if not future.done() and begun.cancel():
                 raise BackendUnavailable("All threads for calls to lock services were busy for too long.")
         return await asyncio.shield(future)
     except asyncio.CancelledError:
-        # The thread goes on. Wait for it, because only then what it did can be undone.
+        # The thread goes on. Wait for it, because what it did can be undone only after that.
         while not future.done():
             try:
                 await asyncio.wait([future])
             except asyncio.CancelledError:
                 continue
         if not future.cancelled():
-            # Retrieve its error, which nobody learns of: asyncio would log it.
+            # Retrieve the error of the call, which no caller gets: else asyncio would log it.
             future.exception()
         raise

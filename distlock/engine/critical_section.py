@@ -9,30 +9,31 @@ from distlock import reentrance
 
 
 class CriticalSection:
-    """Under `mutex` one thread at a time changes wait queues, holds and grants. No I/O happens under it.
+    """The engine's mutex, and the pending cleanup after interrupted callers.
 
-    An exception may interrupt a caller at any instruction: one of a signal handler, or a cancellation. Its
-    cleanup is a function without I/O in `left`. The next owner of the mutex calls it.
+    Only the owner of `mutex` changes wait queues, holds and grants, and it does no I/O. An exception may
+    interrupt a caller at any instruction: that of a signal handler, or a cancellation. The cleanup after the
+    interrupt is a function without I/O in `left`, which the next owner of the mutex calls.
     """
 
     def __init__(self) -> None:
-        #: Called, without the mutex, if another thread has to run the cleanup.
+        #: Called if another thread has to run the cleanup. It takes no mutex.
         self.wake: Callable[[], None] = lambda: None
         self.after_fork()
 
     def after_fork(self) -> None:
-        """Set the initial state; in a forked child, too: the cleanup is the parent's."""
+        """Set the initial state, also in a forked child: the pending cleanup is the parent's."""
         self.mutex = reentrance.mutex()
         #: Returns whether the running thread owns the mutex. Then a signal handler or a finaliser is calling.
         self.reentered = self.mutex._is_owned
-        #: The cleanup to run.
+        #: The functions to call, the oldest first.
         self.left: deque[Callable[[], None]] = deque()
 
     def undo(self, error: BaseException, cleanup: Callable[[], None]) -> None:
-        """Run *cleanup* under the mutex, because of *error*. It may run twice.
+        """Run *cleanup*, which may run twice, under the mutex, because of *error*.
 
-        The next owner runs it if this thread can't: if a signal handler has interrupted the owner of the
-        mutex, or if *error* is the GeneratorExit of garbage collection, which may come at any time.
+        If this thread owns the mutex, because a signal handler has interrupted it, the next owner runs the
+        cleanup; so it does if *error* is the GeneratorExit of garbage collection, which may come at any time.
         """
         self.left.append(cleanup)
         if isinstance(error, GeneratorExit) or self.reentered():
@@ -44,7 +45,7 @@ class CriticalSection:
     def catch_up(self) -> None:
         """Run the cleanup after interrupted callers. The caller owns the mutex."""
         while self.left:
-            # It stays in the queue until it is done, because it may be interrupted, too.
+            # Keep the function in the queue until it is done, because it may be interrupted, too.
             cleanup = self.left[0]
             cleanup()
             if self.left and self.left[0] is cleanup:

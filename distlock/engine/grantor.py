@@ -1,6 +1,7 @@
-"""What the holder of a grant may want of the lock service: to confirm, change or release its hold.
+"""What the holder of a grant may ask of the lock service: to confirm, change or release its hold.
 
-Each of these methods is a generator of commands: it changes state under the mutex, and does no I/O itself.
+A method that asks the lock service is a generator of commands. It does no I/O itself, and changes state only
+under the mutex.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ class Grantor:
     # -- release ---------------------------------------------------------------------------------
 
     def release(self, grant: NameGrant, until: float = math.inf) -> Commands[None]:
-        """Hand the hold of *grant* to the next waiter here, or release it on the lock service.
+        """End *grant*, and hand its hold to the next waiter here, or release it on the lock service.
 
-        *until*: when the caller goes on, and leaves the rest to the maintenance thread.
+        *until*: the moment at which the caller goes on, and leaves the rest to the maintenance thread.
         """
         section = self.section
         if section.reentered():
@@ -76,12 +77,13 @@ class Grantor:
                 if self._posts is None:
                     ours = yield Call(self.backend.release, hold.request, until=until)
                 else:
-                    # Hardly any caller needs the reply, so it is read later. `_replied` gets a bad one.
+                    # Hardly any caller needs the reply, so it is read later. `_replied` is called with it
+                    # unless it says that the hold was ours.
                     replied = partial(self._replied, grant, hold)
                     yield Call(self._posts.post, hold.request, replied, until=until)
                     ours = True
             except Reentered:
-                pass  # The maintenance thread does it.
+                pass  # The maintenance thread releases it.
             except BackendUnavailable as error:
                 logger.warning(
                     "The lock %r will be released as soon as its lock service answers: %s", grant.name, error
@@ -119,10 +121,11 @@ class Grantor:
     # -- loss ------------------------------------------------------------------------------------
 
     def lose(self, hold: Hold, why: str, cancel: bool, off_thread: bool = True) -> None:
-        """End *hold*, which is lost, and tell its callers. The caller does not own the mutex.
+        """End *hold*, which is lost, log that, and have `on_lost` called for each of its grants.
 
-        *cancel*: the lock service may still have it, so it has to be released there. *off_thread*:
-        False: `on_lost` runs in this thread, because the client closes or the process ends after it.
+        The caller does not own the mutex. *cancel*: whether the lock service may still have the hold, so that
+        it has to be released there. *off_thread*: False if `on_lost` has to run in this thread, because the
+        client closes or the process ends after it.
         """
         with self.section.mutex:
             lost = hold.queue.lose(hold, why, cancel)
@@ -130,7 +133,7 @@ class Grantor:
             (self._callbacks.lost_off_thread if off_thread else self._callbacks.lost)(grant, why)
 
     def end_hung_readers(self, hold: Hold) -> None:
-        """End those readers of *hold* that exceed their max_hold, and tell their callers."""
+        """End the readers of *hold* that exceed their max_hold, and have `on_lost` called for them."""
         with self.section.mutex:
             hung = hold.queue.end_hung_readers(hold)
         for grant in hung:
@@ -149,11 +152,12 @@ class Grantor:
     def acknowledge(self, hold: Hold) -> Commands[None]:
         """Have the lock service confirm *hold*, if a push has handed it off. If it refuses, the hold is lost.
 
-        A body may begin on the push. `Grant.check`, and with it the COMMIT of a guard, waits for the
-        confirmation; so does the next hand-off. The renewer confirms the holds of longer bodies.
+        The user's code may begin on the push. `Grant.check`, and with it the COMMIT of a guard, waits for the
+        confirmation; so does the next hand-off. If the code runs for longer, the renewer confirms the hold.
 
         Raises:
             BackendUnavailable: it is unknown whether this process has the hold.
+            Reentered: a signal handler or a finaliser calls, inside of the engine.
         """
         if hold.acknowledged or hold.lost or self._hands_off is None:
             return
@@ -168,7 +172,8 @@ class Grantor:
             with self.section.mutex:
                 hold.renew(sent, hold.request.ttl)
         elif hold.first_number == number:
-            # Not if the fence was raised meanwhile: then the answer is about the old number.
+            # If the numbers differ, the fence was raised during the call. The refusal is about the old number
+            # then, and the hold is still ours.
             self.lose(hold, NOT_OURS, cancel=False)
 
     # -- fences ----------------------------------------------------------------------------------
@@ -180,9 +185,10 @@ class Grantor:
         if its clock was set back. Then no transaction would pass the fence until the numbers catch up.
 
         The caller has locked the fence row before it read *number* there. So *number* is from an earlier
-        holder, or the lock would have been lost. It is done once for each hold: a second, larger number is
-        from a later holder. All readers of a hold get the raised fence. Return False for a second number, a
-        lost hold and an ended grant.
+        holder, or the lock would have been lost. The fence of a hold is raised only once: if the row has an
+        even larger number later, that is from a later holder. All readers of a hold get the raised fence.
+
+        Return False if the grant has ended, the hold is lost, or its fence was raised before.
         """
         if self.section.reentered():
             raise refusal()
@@ -195,7 +201,7 @@ class Grantor:
                     return False
                 grant._fence = hold.latest_fence(grant.fence.epoch)
                 return True
-        # To raise a fence, the lock service compares the token only. So the hold is confirmed before.
+        # The lock service checks only the token when it raises a fence, so confirm the hold before.
         yield from self.acknowledge(hold)
         if hold.lost:
             return False
@@ -246,11 +252,11 @@ class Grantor:
         with self.section.mutex:
             request, begins = hold.request, queue.is_writer(grant)
             if begins and hold.downgrade_request is None:
-                # From now on the lock service may let readers in, so no other writer here may get the hold.
+                # From now on the lock service may let readers in, so no other writer here gets the hold.
                 hold.downgrade_request = replace(request, mode=READ)
             downgraded: LockRequest | None = hold.downgrade_request
         if not begins or downgraded is None:
-            # Another call has downgraded it before. Or it was released, or lost: check() says so.
+            # Another call has downgraded it before. Or it was released or lost: then check() raises.
             grant.check()
             return
         ours: bool = yield Call(backend.downgrade, request, until=hold.deadline)
@@ -261,8 +267,9 @@ class Grantor:
                 queue.downgrade(hold, downgraded, grant)
                 return
             if hold.request is not downgraded:
-                # It was released meanwhile, or lost, and the release may have come before the downgrade. If
-                # another call was first, the reader has *downgraded* as its request, and releases that.
+                # The hold was released or lost during the call, and its release may have been carried out
+                # before the downgrade. So cancel the reader's hold, too. If instead another call downgraded
+                # the hold first, `hold.request` is *downgraded*, and the reader releases it.
                 self._cancellations.add(downgraded)
         grant.check()
 
