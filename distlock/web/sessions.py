@@ -19,7 +19,7 @@ def merge(
     *,
     ours_first: bool = False,
 ) -> None:
-    """Apply the changes from *before* to *fresh* to *content*. If *before* is None, apply all of *fresh*.
+    """Apply the changes from *before* to *fresh* to *content*. Without *before*, *content* becomes *fresh*.
 
     Lists, dicts and sets are changed in place, because other code may refer to them. *ours_first*: a key that
     *content* has changed since *before* stays as it is, even if *fresh* has changed it, too.
