@@ -52,7 +52,7 @@ def server_timing() -> bool:
 
 @functools.cache
 def refreshes_session() -> bool:
-    """Return whether guards that run one request of a session at a time read its session under the lock."""
+    """Return whether guards read the session again if their lock keeps the requests of a session apart."""
     return switch("DISTLOCK_REFRESH_SESSION", getattr(settings, "DISTLOCK_REFRESH_SESSION", True))
 
 

@@ -87,7 +87,7 @@ def distributed_lock(
 
 @contextmanager
 def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
-    """Run the block in a transaction, and commit it if the lock is still held and no later grant committed.
+    """Run the block in a transaction. Commit it if the lock is still held, and no later grant has committed.
 
     *grant*: the value of ``with locks.lock(…) as grant``.
     *using*: a key of ``DATABASES``. None: the default database.

@@ -65,7 +65,7 @@ class DistlockMiddleware:
         self.__class__.process_view(self, request, view, args, kwargs)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Return a guard's response to a lock error that the view has raised; None for any other error.
+        """Return a guard's response to a lock error that the view has raised; None if guards don't answer it.
 
         Django has already rolled the view's transactions back.
         """

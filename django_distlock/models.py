@@ -11,7 +11,7 @@ from distlock.fence.stamps import TABLE
 
 
 class FenceRow(models.Model):
-    """The fence row of one name: the fence of the latest grant that wrote under the name in this database.
+    """The fence row of one name: the fence of the latest exclusive grant that committed in this database.
 
     A row with an empty name is the floor that pruned rows leave: see `distlock.fence.prune`.
     """

@@ -177,7 +177,7 @@ class Route:
     """One URL pattern at one place of the URLconf. A pattern that is included twice has two routes."""
 
     pattern: URLPattern
-    #: The name for `reverse`, with namespaces: ``shop:reduce-stock``.
+    #: The name for `reverse`, with namespaces: ``shop:reduce-stock``. None: it has no name.
     name: str | None
     #: The path as the URLconf writes it, for messages.
     path: str

@@ -7,8 +7,8 @@ The first four signals below are about guards: decorators and rules. Their recei
 * ``alias``: the lock service; ``names``: the names to lock;
 * ``request``: the request that the view or the function was called with, or None.
 
-Their receivers are plain functions and run in the guard's thread. They should return soon: the receivers of
-``lock_acquired`` run while the lock is held.
+Receivers are plain functions. Those of the first four signals run in the guard's thread, and should return
+soon: the receivers of ``lock_acquired`` run while the lock is held.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def check_rules(**kwargs: object) -> list[CheckMessage]:
 
 @register(Tags.urls)
 def check_sessions(**kwargs: object) -> list[CheckMessage]:
-    """Warn if a guard locks each user, and sessions are in cookies: a client may send an old cookie again."""
+    """Warn if a lock is per user, and sessions are in cookies: a client may send an old cookie again."""
     for where, options in _guarded() if keeps_sessions_in_cookies() else ():
         if any(one.place.head == "user" for name in options.names.templates for one in name.placeholders):
             return [

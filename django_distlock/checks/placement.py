@@ -214,7 +214,7 @@ def _has_own(cls: type, name: str) -> bool:
 
 
 def logs_in_late(found: Iterable[PlacedGuard]) -> Iterator[str]:
-    """Yield a warning for each guard that acquires its lock before the login is checked."""
+    """Yield a warning for each guard above a decorator of `django.contrib.auth`, which checks the login."""
     for guarded in (placed.guarded for placed in found):
         modules = [getattr(one, "__globals__", {}).get("__name__") for one in chain(guarded.function)]
         if "django.contrib.auth.decorators" in modules:
@@ -259,7 +259,7 @@ def _below(guarded: Guarded) -> str:
 
 
 def _opens_transaction(wrappers: Iterable[object]) -> bool:
-    """Return whether ``transaction.atomic`` is among *wrappers*, the outermost first, before a guard."""
+    """Return whether ``transaction.atomic`` comes before any guard in *wrappers*, the outermost first."""
     for decorator in joined.from_iterable(map(decorators_of, wrappers)):
         if unused(decorator) is not None:
             # *decorator* is a guard that `method_decorator` applies. A transaction below it begins in time.

@@ -142,7 +142,7 @@ def check_fences(**kwargs: object) -> list[CheckMessage]:
 
 @register(Tags.database)
 def check_tables(*, databases: Sequence[str] | None = None, **kwargs: object) -> list[CheckMessage]:
-    """Check those of *databases* that need the fence table for it: ``check --database default``."""
+    """Check that those of *databases* that need the fence table have it, for ``check --database default``."""
     fenced = set(_databases(_settings())) if databases else set()
     return [
         _no_table(using)
@@ -159,7 +159,7 @@ def check_tables_at_hand(*, databases: Sequence[str] | None = None, **kwargs: ob
 
 
 def tell_missing_tables(**kwargs: object) -> None:
-    """Log the databases that lack the fence table. The first request of a process calls this.
+    """Log the databases that need the fence table and lack it. The first request of a process calls this.
 
     No connection may be opened earlier, because a server may fork after it has loaded the site. Test runs are
     left out, because tests make their own tables.

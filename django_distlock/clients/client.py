@@ -1,8 +1,9 @@
 """The client ``locks["alias"]``, whose locks have to be acquired before a transaction, not inside one.
 
-A transaction that begins under a lock is committed before the release, or rolled back. If the lock is a row
-of the database, the ``with`` block is the transaction. `Client` reports to the debug toolbar, as guards do.
-Without the toolbar that costs one look at a context variable.
+A transaction that begins under a lock is committed before the release, or rolled back. In async code that is
+so in requests of Django's ASGI handler only. If the lock is a row of the database, the ``with`` block is the
+transaction. `Client` reports to the debug toolbar, as guards do. Without the toolbar that costs one look at a
+context variable.
 """
 
 from __future__ import annotations

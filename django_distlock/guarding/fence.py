@@ -41,7 +41,7 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
     """
 
     def begin() -> AbstractContextManager[object]:
-        # durable=True: a transaction that is open already would pass the fence too late.
+        # durable=True raises if a transaction is open already, which would pass the fence too late.
         return transaction.atomic(using=using, durable=True)
 
     connection = _MarkedConnection(using)
@@ -70,7 +70,7 @@ def later_transactions(grant: Grant, using: str) -> Iterator[None]:
 def leaving_no_unused_row(grant: Grant, using: str) -> Iterator[None]:
     """Remove the fence rows that *grant* has inserted in this transaction, if the block writes nothing.
 
-    The rows stay if the transaction has ``on_commit`` hooks.
+    The rows stay if the transaction has ``on_commit`` hooks, or if code has asked for the fence.
     """
     connection = connections[using]
 

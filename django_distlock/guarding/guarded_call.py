@@ -191,7 +191,7 @@ def note_raised(request: Any) -> None:
 
 
 def refuse_callbacks(where: str, response: Any) -> None:
-    """Raise `ConfigurationError` if functions of the site run after the release, at the rendering."""
+    """Raise `ConfigurationError` if the rendering of *response*, after the release, calls the site's code."""
     for callback in post_render_callbacks(response):
         name = getattr(callback, "__qualname__", repr(callback))
         raise ConfigurationError(

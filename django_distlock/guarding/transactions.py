@@ -2,7 +2,7 @@
 
 Django opens its transaction around the whole decorated view, so a plain decorator would release the lock
 before COMMIT, and the next request would read old data. A guarded view is marked so that Django opens none.
-This module opens its transactions after the lock and before the view.
+This module opens the same transactions after the lock and before the view.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class AsyncTransactions:
     where: str
     #: The id of the thread in which `sync_to_async` runs queries.
     thread: int
-    #: The transaction that was open in this thread, or None.
+    #: The transaction that was open in that thread, or None.
     found: open_transactions.Open | None
 
     @classmethod

@@ -145,7 +145,8 @@ def _actions(view: Any) -> dict[str, str]:
 def on_method(guarded: Guarded, cls: Any, name: str) -> Guarded:
     """Return *guarded*, a guard on the method *name* of *cls*, with the function that it really guards.
 
-    `method_decorator` marks the method with a guard on a dummy function. Replace that one by an equal guard.
+    `method_decorator` marks the method with a guard on a dummy function. An equal guard on the method
+    replaces that one.
     """
     if not is_dummy(guarded.function):
         return guarded
@@ -167,7 +168,8 @@ def refuse_useless(
 ) -> None:
     """Raise `ConfigurationError` if *guarded* locks none of the methods *taken*, which *cls* answers.
 
-    *usual*: the methods that it locks if it names none.
+    *taken*: None: they are unknown, and nothing is raised. *usual*: the methods that *guarded* locks if it
+    names none.
     """
     methods = usual if guarded.methods is None else guarded.methods
     if taken is None or methods is None:
