@@ -141,7 +141,7 @@ class FileBackend:
         deadline: float = math.inf,
         lease: float = 0.0,
     ) -> bool:
-        """See `distlock.backends.inspectable.Announces`. The status also ends with its process."""
+        """See `distlock.backends.inspectable.Announces`. The status also ends with this process."""
         return self._during(lambda presence: presence.publish((host, pid), rows, gone, life))
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
@@ -360,7 +360,7 @@ def _close_in_thread(presence: Presence) -> None:
         backend_thread("distlock-file-close", presence.close).start()
 
 
-#: All backends of this process. In a forked child, each forgets its parent's contender.
+#: All backends of this process. In a forked child, each one forgets the parent's contender.
 _backends: weakref.WeakSet[FileBackend] = weakref.WeakSet()
 
 

@@ -64,7 +64,7 @@ class QueueEntry(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The first fence of its hold: its ticket, unless the fence was raised."""
+        """The first fence of its hold: its ticket, unless the fence was raised or the hold downgraded."""
         raised = self.name.rpartition("~")[2].removeprefix(_RAISED)
         return int(raised) if raised.isdigit() else self.ticket
 
@@ -144,7 +144,7 @@ def parsed(folder: str, names: list[str], prefix: str = "") -> Iterator[QueueEnt
             yield entry
 
 
-# Cached, because the same names are parsed again and again.
+# Entries are cached, because the same names are parsed again and again.
 @lru_cache(maxsize=4096)
 def _entry(folder: str, name: str) -> QueueEntry | None:
     # Another program's file is no entry.

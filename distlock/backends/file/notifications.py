@@ -55,14 +55,14 @@ class FileListener:
         self._keys: dict[str, str] = {}
         self._watched: dict[int, int] = {}
         self._closing = False
-        #: Whether the thread has to close the FIFO, because nobody else will.
+        #: Whether the thread has to close the FIFO, because its start was interrupted and nobody else will.
         self._orphan = False
         # An earlier listener of this contender that was interrupted may have left its FIFO.
         self._unlink()
         with tree.opened(WAKE, make=True) as folder, tree.in_wake:
             os.mkfifo(self._name, 0o600, dir_fd=folder)
         try:
-            # Opened for writing, too, so that the thread reads no end of file when a writer closes it.
+            # Open the FIFO for writing, too, so that the thread reads no end of file when a writer closes it.
             self._fifo = _open(tree, self._name, os.O_RDWR)
             os.fchmod(self._fifo, tree.file_mode())
             self._thread = backend_thread("distlock-file-listener", self._run)
@@ -112,7 +112,7 @@ class FileListener:
                 os.close(descriptor)
                 return False
             self._watched[contender] = descriptor
-            # Under the mutex, because after a close another file may have the FIFO's descriptor number.
+            # Do this under the mutex: after a close, another file may have the FIFO's descriptor number.
             self._poke()
         return True
 

@@ -138,7 +138,7 @@ class FileQueues:
 
     def living(self, line: Iterable[QueueEntry]) -> Iterator[QueueEntry]:
         """Yield the entries of *line* whose contenders are alive, and delete the others."""
-        # Cached, because a contender may have many entries.
+        # Ask once for each contender, which may have many entries.
         alive = functools.cache(self._locks.alive)
         for entry in line:
             if alive(entry.contender):

@@ -100,12 +100,12 @@ class RecordLocks:
         fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, _CONTENDERS + contender)
 
     def alive(self, contender: int) -> bool:
-        """Return whether the process of *contender* lives, stopped or not, and has not left."""
+        """Return whether *contender* has not left, and its process, even if it is stopped, has not ended."""
         if contender in self._contenders:
             return True  # The kernel does not report a process's own locks.
         byte = _CONTENDERS + contender
         try:
-            # A shared lock: two processes that look at once would see each other's exclusive lock.
+            # Try a shared lock: two processes that look at once would see each other's exclusive lock.
             fcntl.lockf(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
         except OSError as error:
             if error.errno in HELD_BY_OTHERS:
@@ -274,7 +274,7 @@ class Writing:
         deadline = time.monotonic() + self._patience
         pause = 0.00005  # Another writer takes some 20 µs.
         while True:
-            # One atomic step, so that the current writer is always known.
+            # `setdefault` is one atomic step, so that the current writer is always known.
             first = self._locks.inside.setdefault(self.shard, self)
             if first is self:
                 if self._lock():

@@ -91,7 +91,7 @@ class Tree:
 
     def names(self, name: str, parent: int) -> list[str]:
         """Return the names in the directory *name* of *parent*."""
-        # Opened each time, because threads would share the position of a kept descriptor.
+        # Open the directory each time: threads would share the position of a kept descriptor.
         descriptor = self.open(name, parent)
         try:
             return os.listdir(descriptor)

@@ -118,7 +118,7 @@ class ZooKeeperClient(KazooClient):  # type: ignore[misc]
 
     def wait(self, timeout: float) -> bool:
         """Wait at most *timeout* seconds for a connection. Return whether there is one."""
-        # Not kazoo's `_live`, because an exception of a signal handler can break a `threading.Event`.
+        # kazoo's `_live` is a `threading.Event`, which an exception of a signal handler can break.
         return self._up.wait(timeout)
 
     def submit(self, requests: Sequence[Any], notify: Notify | None = None) -> list[ZooKeeperReply]:

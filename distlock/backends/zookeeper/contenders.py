@@ -186,8 +186,8 @@ class Contenders:
                 self.give_up()
             node, names = yield from self._join(request, began, deadline)
             self.nodes[request.token] = node
-            # *names* is the queue at the moment when the node was made. If the node may enter by it, no
-            # acknowledgement is needed: see `nodes.silent`.
+            # *names*, if known, is the queue at the moment when the node was made. If the node may enter by
+            # it, no acknowledgement is needed: see `nodes.silent`.
             taken = names is not None
         else:
             names, taken = None, node.held

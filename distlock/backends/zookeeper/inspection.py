@@ -74,7 +74,7 @@ class QueueInspector:
         The session of that client keeps the hold alive.
         """
         parent, prefix = nodes.lock_path(self._base, request.key), nodes.prefix_of(request.token)
-        # Not by `queue`, which refuses another program's child: that child does not end the hold.
+        # `queue` would refuse another program's child. But that child does not end the hold.
         names = nodes.in_order(run(children(self._session, parent, deadline, self._base)))
         mine = next((name for name in names if name.startswith(prefix)), None)
         if mine is None:
@@ -152,7 +152,7 @@ class QueueInspector:
         found = self._session.ask(requests, deadline, KazooException)
         for name, said in zip(names, found, strict=True):
             if not isinstance(said, NoNodeError) and _number(name, self._session.checked(said)) == number:
-                # Sent once: a repetition after a broken connection can't tell who deleted the node.
+                # Send this once: after a broken connection, a repetition can't tell who deleted the node.
                 deletion = [Delete(f"{parent}/{name}", -1)]
                 (answer,) = run(self._session.exchanging(deletion, deadline, NoNodeError))
                 return not isinstance(answer, NoNodeError)

@@ -140,7 +140,7 @@ class ZooKeeperLatches:
             # The server notifies the watchers.
             if (yield from self._delete(path, marks, kept.version, deadline)):
                 return True
-            # Another caller has counted or deleted it meanwhile.
+            # Another caller has counted or deleted the latch meanwhile, or the outcome is unknown.
 
     def _delete(self, path: str, marks: Sequence[str], version: int, deadline: Deadline) -> Exchanges[bool]:
         """Delete the latch at *path*. Return False if it has changed, or if the outcome is unknown."""
@@ -241,7 +241,7 @@ class ZooKeeperLatches:
             except BackendUnavailable:
                 continue  # A caller of that latch gets the error.
             if kept is not None and kept.rest <= 0:
-                # Read it again with its children: it may have been deleted and made anew meanwhile.
+                # Read the latch again, with its children: it may have been deleted and made anew meanwhile.
                 kept, marks = yield from self._read_to_write(path, deadline)
                 if kept is not None and kept.rest <= 0:
                     yield from self._delete(path, marks, kept.version, deadline)

@@ -64,7 +64,7 @@ class Leftovers:
 
     def _delete(self, deadline: Deadline) -> None:
         for path in list(self._doomed):
-            # Kept until the server has answered, because a forgotten node would block the queue.
+            # Keep the path until the server has answered, because a forgotten node would block the queue.
             self._session.ask([Delete(path, -1)], deadline, KazooException)
             self._doomed.discard(path)
 

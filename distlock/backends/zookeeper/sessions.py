@@ -100,7 +100,7 @@ class Janitor:
         """Delete all nodes, and close the session."""
         contenders = self.contenders
         for node in list(contenders.nodes.values()):
-            # Removed before its deletion, which would otherwise be taken for a lost hold.
+            # Forget the node before its deletion, which would otherwise be taken for a lost hold.
             contenders.nodes.pop(node.request.token, None)
             contenders.session.send(Delete(node.path, -1))
             contenders.lock_nodes.put(node.parent)
