@@ -1,8 +1,8 @@
-"""The maintenance thread: one for each client. It does what no caller can wait for.
+"""The maintenance thread of a client, which does the work that no caller waits for.
 
-It renews holds, cancels requests that nobody wants, reads replies that nobody waits for, gives up waiters
-whose event loops stand still, publishes the status of the process, and logs refusals. Each of these is a
-`Job`.
+It renews holds, cancels requests that no caller wants any more, reads replies that no caller waits for,
+removes waiters whose event loops stand still, publishes the status of the process, and logs refusals. Each of
+these is a `Job`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from distlock.engine.critical_section import CriticalSection
 
 logger = logging.getLogger("distlock")
 
-#: How long an idle thread stays, seconds. To start a thread costs more than a lock.
+#: Seconds until an idle thread ends. To start a thread costs more than a lock.
 LINGER = 10.0
-#: How often an idle thread looks for work, seconds. To wake it for each lock would cost more than the lock,
-#: and most holds end sooner.
+#: Seconds from one look of an idle thread for work to the next. To wake the thread for each lock would cost
+#: more than the lock, and most holds end sooner.
 NAP = 0.5
 
 
 class Job(Protocol):
     def tick(self, until: Callable[[], float]) -> Commands[None]:
-        """Do what is due. *until* returns when it has to be over, because holds are to be renewed then."""
+        """Do what is due. *until* returns when this has to be over, because a hold is to be renewed then."""
 
     def due(self, now: float) -> float:
         """Return when there is something to do; ``inf`` if there is nothing. The caller owns the mutex."""
@@ -37,11 +37,11 @@ class Job(Protocol):
 
 
 class MaintenanceThread:
-    """A thread that starts with the first hold, and ends after a while without work.
+    """A thread that starts when there is work, such as the first hold, and ends after a while without work.
 
     Args:
-        begun: called when the thread was started.
-        threads: False: no thread is started, and somebody else calls `tick`, as tests do.
+        begun: called each time the thread was started.
+        threads: False: no thread is started. Then tests call `tick`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class MaintenanceThread:
         """Set the state of a client without a thread: at first, after `stop`, and in a forked child."""
         self.thread: threading.Thread | None = None
         self.parker = ThreadParker()
-        #: When the next tick is.
+        #: When the next tick comes at the latest.
         self.wakes_at = math.inf
         self._stopping = False
 
@@ -73,7 +73,10 @@ class MaintenanceThread:
         self.parker.wake()
 
     def wake_before(self, due: float) -> None:
-        """Make sure that the next tick comes at *due* or before. The caller owns the mutex."""
+        """Make sure that the next tick comes at *due* or before. Start the thread if there is none.
+
+        The caller owns the mutex.
+        """
         if (due >= self.wakes_at and self.thread is not None) or self._stopping:
             return
         if self._threads and self.thread is None:
@@ -81,7 +84,7 @@ class MaintenanceThread:
             try:
                 thread.start()
             except RuntimeError as error:
-                # Until a later hold starts it, locks end with their leases.
+                # Until a later call of this starts the thread, locks end with their leases.
                 logger.error("No maintenance thread could be started, so locks are not renewed: %s", error)
             else:
                 self.thread = thread
@@ -108,7 +111,7 @@ class MaintenanceThread:
         return all(job.is_idle() for job in self.jobs)
 
     def stop(self) -> None:
-        """End the thread. There is none until `start_anew`."""
+        """End the thread, and wait for it unless this is that thread. No other starts until `start_anew`."""
         with self._section.mutex:
             self._stopping = True
             thread = self.thread
@@ -120,7 +123,7 @@ class MaintenanceThread:
         try:
             self._tick_again_and_again()
         finally:
-            # Whatever ended this thread, the next hold starts another one.
+            # Whatever ended this thread, let the next hold start another one.
             with self._section.mutex:
                 if self.thread is threading.current_thread():
                     self.thread = None

@@ -1,9 +1,10 @@
 """Notifications from the lock service, and the user's callbacks.
 
-A notification is only a hint. The state is on the lock service, and a notified caller asks there.
+`EngineSink.notified` is only a hint, which may be lost: the notified caller asks the lock service.
 
-Promise G7: a loss is found before the lease ends, by a notification or by the maintenance thread. The grant
-is marked first; then the loss is logged, and the callbacks are called.
+Promise G7 (docs/explanation/promises.md): a loss is found before the lease ends on the server, by a
+notification or by the maintenance thread. First the hold is marked as lost. Then the loss is logged, and the
+callbacks are called.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ from distlock.grants.grant import Fence, Grant, OnReleaseRequested
 
 logger = logging.getLogger("distlock")
 
-#: Called with each lost grant and the reason, for one grant after the other.
+#: Called with each lost grant and the reason, mostly in a thread of its own.
 OnLost = Callable[[Grant, str], None]
-#: Called with each grant whose fence was raised, and the fence that it had before. It should return soon.
+#: Called with each grant whose fence was raised, and the fence that it had before. It should return soon: it
+#: runs in the thread of a caller, under the lock.
 OnLifted = Callable[[Grant, Fence], None]
 
 
 class Callbacks:
-    """The callbacks of one client. They may take long, so they run in other threads than those that renew.
+    """The callbacks of one client.
+
+    They may take long. So none runs in the thread that renews holds, unless no other thread can be started.
 
     Args:
-        threads: False: they run in the calling thread, as tests want it.
+        threads: False: all callbacks run in the calling thread, for tests.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class Callbacks:
         self.after_fork()
 
     def after_fork(self) -> None:
-        """Forget the losses that are not reported yet: in a forked child, they are the parent's."""
+        """Forget the losses that are not reported yet. In a forked child they are the parent's."""
         self._mutex = threading.RLock()
         self._losses: deque[tuple[Grant, str]] = deque()
         self._thread: threading.Thread | None = None
@@ -62,7 +66,10 @@ class Callbacks:
         self._call_on_lost(grant, why)
 
     def lost_off_thread(self, grant: NameGrant, why: str) -> None:
-        """Log the loss of *grant*, and have `on_lost` called in another thread, in order of the losses."""
+        """Log the loss of *grant*, and have `on_lost` called in another thread, in the order of the losses.
+
+        If no thread can be started, call it in this thread.
+        """
         _log_loss(grant, why)
         if self._on_lost is None:
             return
@@ -82,7 +89,7 @@ class Callbacks:
         self._serve()
 
     def join(self) -> None:
-        """Wait until `on_lost` was called for all losses, unless `on_lost` itself calls this."""
+        """Wait until `on_lost` was called for all losses. Return at once if `on_lost` itself calls this."""
         with self._mutex:
             thread = self._thread
         if thread is not None and thread.is_alive() and thread is not threading.current_thread():
@@ -103,7 +110,7 @@ class Callbacks:
         try:
             self._on_lost(grant, why)
         except (Exception, SystemExit):
-            # Even after an exit, the losses that follow have to be reported.
+            # Catch an exit, too, because the later losses have to be reported.
             logger.exception("on_lost failed for the lock %s.", ", ".join(map(repr, grant.names)))
 
     # -- fences and requests to release ----------------------------------------------------------
@@ -125,7 +132,7 @@ class Callbacks:
                 logger.exception("on_lifted failed for the lock %r.", grant.name)
 
     def release_requested(self, grant: NameGrant) -> None:
-        """Log that somebody wants *grant* back, and have its callbacks called in a thread of their own."""
+        """Log that the release of *grant* is requested, and have the callbacks called in another thread."""
         logger.info("The %s is wanted back.", grant.shown())
         own = grant._options.on_release_requested
         callbacks = [one for one in (own, self._on_release_requested) if one is not None]
@@ -134,7 +141,7 @@ class Callbacks:
         if not self._threads:
             _call_on_release_requested(callbacks, grant)
             return
-        # They may hang, or wait for the very lock.
+        # The callbacks may hang, or wait for this very lock.
         thread = threading.Thread(
             target=_call_on_release_requested,
             args=(callbacks, grant),
@@ -163,7 +170,7 @@ def _call_on_release_requested(callbacks: Sequence[Callable[[Any], object]], gra
 
 
 class LatchListener(Protocol):
-    """The callers that wait for latches."""
+    """What is notified for the callers that wait for latches: see `distlock.locks.latch_waits`."""
 
     def notified(self, key: str) -> None: ...
     def missed_notifications(self) -> None: ...
@@ -218,10 +225,10 @@ class EngineSink:
         with self._section.mutex:
             queue = self._queues.by_key.get(key)
             hold = None if queue is None else queue.hold_of(token)
-            # If the hold is not known here yet, its next renewal tells it.
+            # If the hold is not known here yet, its next renewal repeats the request.
             if hold is None or hold.release_requested or not (grants := hold.grants):
                 return
-            # From now on no other caller here gets this hold. Later holds are not concerned.
+            # From now on no other caller here gets this hold. The request does not concern later holds.
             hold.release_requested = True
         for grant in grants:
             self._callbacks.release_requested(grant)

@@ -13,11 +13,11 @@ from distlock.engine.critical_section import CriticalSection
 from distlock.engine.maintenance import MaintenanceThread
 from distlock.errors import BackendUnavailable, LockError
 
-#: When a request is cancelled a second time, seconds after the first.
+#: Seconds from the first cancellation of a request to the second.
 AGAIN = 1.0
-#: Seconds after a release in which a later call may read its reply. Then the maintenance thread reads it.
+#: Seconds after a release in which a later call may read its reply. Then the maintenance thread has it read.
 SOON = 0.08
-#: How long the maintenance thread waits for such a reply, seconds. Longer would delay renewals.
+#: How many seconds the maintenance thread waits for such a reply. A longer wait would delay renewals.
 PATIENCE = 0.01
 
 
@@ -26,17 +26,17 @@ class _Cancellation:
     request: LockRequest
     next_try: float
     give_up: float
-    #: It was cancelled once, and is cancelled again.
+    #: Whether the request was cancelled once, and has to be cancelled a second time.
     again: bool = False
 
 
 class Cancellations:
-    """Requests that nobody here wants any more, and that the lock service may still have.
+    """Requests that no caller here wants any more, and that the lock service may still have.
 
     As soon as the lock service answers, they leave its queue, or their holds are released. A request without
     an answer may be carried out even after its cancellation: a server that stood still reads the two from two
-    connections, in any order. So such a request is cancelled twice. `len()` counts those that were not tried
-    yet.
+    connections, in any order. So such a request is cancelled twice. `len()` is the number of requests that
+    were not cancelled once yet.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Cancellations:
         return sum(not one.again for one in self._pending)
 
     def forget(self) -> None:
-        """Cancel nothing: in a forked child."""
+        """Forget all requests: at first, and in a forked child."""
         self._pending: list[_Cancellation] = []
 
     def add(self, request: LockRequest) -> None:
         """Cancel *request* as soon as the lock service answers. The caller owns the mutex."""
         now = self._now()
-        # Where there are leases, the request ends by itself.
+        # With leases, the request ends by itself.
         give_up = now + 2 * request.ttl if self._backend.capabilities.lease else math.inf
         self._pending.append(_Cancellation(request, now, give_up))
         self._thread.wake_before(now)
@@ -91,16 +91,19 @@ class Cancellations:
                 self._put_off(due)
                 return
             except LockError:
-                pass  # Such a lock service has never granted anything.
+                pass  # A lock service that raises another error has never granted anything.
             with self._section.mutex:
                 if one.request.unanswered and not (one.again or last):
                     one.again, one.next_try = True, self._now() + AGAIN
-                # Two threads that close the client at once may both have come here.
+                # Another thread that closes the client at the same time may have removed it.
                 elif one in self._pending:
                     self._pending.remove(one)
 
     def _put_off(self, due: list[_Cancellation]) -> None:
-        """Try *due* later: the lock service does not answer, and each try would delay renewals."""
+        """Try *due* later, because the lock service does not answer and each try would delay renewals.
+
+        Drop the requests that have ended by themselves.
+        """
         with self._section.mutex:
             now = self._now()
             for one in due:
@@ -109,9 +112,9 @@ class Cancellations:
 
 
 class ReplyReader:
-    """Has the replies to releases read that no caller has waited for.
+    """Has the backend read the replies to releases for which no caller waits.
 
-    Most are read by the next call on their connection, the others by a tick of the maintenance thread.
+    The next call on a connection reads its pending replies. The maintenance thread has the others read.
     """
 
     def __init__(
@@ -134,11 +137,11 @@ class ReplyReader:
 
     @property
     def any(self) -> bool:
-        """Whether a reply may not be read yet."""
+        """Whether there may be a reply that was not read yet."""
         return self._reading or self._due != math.inf
 
     def await_reply(self, within: float = SOON) -> None:
-        """Have a reply read in *within* seconds, unless a call does before. The caller owns the mutex."""
+        """Have a reply read in *within* seconds, unless a call reads it before. The caller owns the mutex."""
         if within < SOON or self._due == math.inf:
             self._due = self._now() + within
             self._thread.wake_before(self._due)

@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from distlock import clock
 
-#: The longest time that clients may delay the end of a process, where lock services do not answer, seconds.
+#: The most seconds by which clients may delay the end of a process if a lock service does not answer.
 LONGEST = 3.0
-#: The priority of our finalizer in children of multiprocessing: after those of queues, which send their rest.
+#: The priority of our finalizer in children of multiprocessing. The finalizers of queues run before it, and
+#: flush the queues.
 LAST = -100
 
 
@@ -30,10 +31,10 @@ class Forking(Protocol):
 
 class Ending(Protocol):
     def end_with_process(self) -> None:
-        """Mark what is held as lost, and begin to release what no running thread holds. No I/O."""
+        """Mark all grants as lost, and have the locks released that no running thread holds. Does no I/O."""
 
     def has_ended(self) -> bool:
-        """Return whether everything is released that `end_with_process` began to release."""
+        """Return whether all locks are released that `end_with_process` has to release."""
 
 
 _children_forget: weakref.WeakSet[Forgetful] = weakref.WeakSet()
@@ -68,17 +69,17 @@ os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 def end_with_process(one: Ending) -> None:
     """Call `Ending.end_with_process` of *one* at the end of the process, if *one* is in use then."""
     _ending.add(one)
-    # Hooks run in the reverse order of registration. So ours runs before those of the client libraries, which
-    # were registered by now.
+    # Hooks run in the reverse order of registration. So our hook runs before those of the client libraries,
+    # which have registered theirs by now.
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
     _end_with_child()
 
 
 def may_run(thread: int) -> bool:
-    """Return whether *thread*, an identifier, may still run while another thread ends the interpreter.
+    """Return whether *thread*, an identifier, may still run while this thread ends the interpreter.
 
-    Python has joined all threads but daemons by then. Of greenlets it can't be known.
+    Python has joined all threads but daemons by now. True for greenlets, for which it is unknown.
     """
     if thread == threading.get_ident():
         return False
@@ -86,7 +87,7 @@ def may_run(thread: int) -> bool:
 
 
 def _end_with_child() -> None:
-    """Register a finalizer: forked children of multiprocessing run no exit hooks."""
+    """In a child of multiprocessing, register a finalizer: forked children run no exit hooks."""
     global _finalizer
     util = sys.modules.get("multiprocessing.util")
     process = sys.modules.get("multiprocessing.process")

@@ -1,7 +1,7 @@
 """Renewal: each hold with a lease is renewed after every third of its ttl, until its max_hold is over.
 
-A process may have many thousand holds, and some with a lease of half a second. So a tick looks only at the
-holds that are due.
+A process may have many thousand holds, some of them with a lease of half a second. So a tick looks only at
+the holds that are due.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger("distlock")
 #: The `Hold.due` of a hold whose first look is not planned yet.
 NOT_PLANNED = -math.inf
 
-#: The reason of the loss of a hold that the lock service did not confirm.
+#: Why a hold is lost if the lock service answers that it is not ours.
 NOT_OURS = "it was broken, or the lock service forgot it or gave it on"
 
 
@@ -54,31 +54,32 @@ class Renewer:
         self._now = now
         self._thread = thread
         self._losing = losing
-        #: When the status of the process is published next. The thread has to be awake then.
+        #: When the status of the process is published next: the thread has to be awake then. ``inf``: the
+        #: backend publishes no status.
         self.next_publication = math.inf
-        #: The holds to renew, the latest last.
+        #: The holds to renew, or to end after their max_hold; the latest last.
         self.holds: dict[Hold, None] = {}
         self.forget()
 
     def forget(self) -> None:
-        """Forget all holds: in a forked child."""
+        """Forget all holds: at first, and in a forked child."""
         self.holds.clear()
-        #: A heap of planned looks. One is valid if its time is the hold's `due`, and the hold in `holds`.
+        #: A heap of planned looks. A look is valid if its time is the hold's `due`, and `holds` has the hold.
         self._looks: list[tuple[float, int, Hold]] = []
         self._count = itertools.count()
         self.start_anew()
 
     def start_anew(self) -> None:
-        """Forget failures of the lock service: after a close."""
+        """Forget failures of the lock service: at first, after a close, and in a forked child."""
         self._all_due = False
-        #: How long the latest renewal took if it failed, seconds; else 0. The next one may take as long.
+        #: How many seconds the latest renewal took if it failed, as the next one may take as long; else 0.
         self.failing_takes = 0.0
         self._failed_at = 0.0
 
     # -- under the mutex -------------------------------------------------------------------------
 
     def add(self, hold: Hold) -> None:
-        """Renew *hold*, which the lock service has just granted."""
+        """Begin to renew *hold*, which the lock service has granted, until it is removed from `holds`."""
         # The lock service answers again.
         self.failing_takes = 0.0
         # `_plan_new` plans its first look, because most holds end before that.
@@ -92,7 +93,7 @@ class Renewer:
             thread.wake_before(due)
 
     def look_at(self, hold: Hold) -> None:
-        """Compute again when to look at *hold*, because that may be earlier than planned."""
+        """Plan the next look at *hold* anew, because it may have to be earlier than planned."""
         self._plan_new()
         self._thread.wake_before(self._plan(hold))
 
@@ -103,7 +104,7 @@ class Renewer:
             self._thread.wake_before(self._now())
 
     def next(self) -> float:
-        """Return when the next look is due; ``inf`` if there are no holds."""
+        """Return when the next look is due; ``inf``: there is none."""
         self._plan_new()
         looks = self._looks
         while looks:
@@ -120,7 +121,7 @@ class Renewer:
         return not self.holds
 
     def _plan_new(self) -> None:
-        # The oldest first: if this is interrupted, the rest still are the latest ones.
+        # Plan the oldest first: if this is interrupted, the holds without a plan are still the latest ones.
         for hold in reversed([*takewhile(_is_new, reversed(self.holds))]):
             self._plan(hold)
 
@@ -129,17 +130,17 @@ class Renewer:
         if len(self._looks) > 2 * len(self.holds) + 64:
             self._looks = [(kept.due, next(self._count), kept) for kept in self.holds if not _is_new(kept)]
             heapq.heapify(self._looks)
-        # In this order, or an interrupt in between would leave a hold that is never looked at.
+        # Push before setting `due`: after an interrupt in between, the hold would else never be looked at.
         heapq.heappush(self._looks, (due, next(self._count), hold))
         hold.due = due
         return due
 
     def _take_due(self, now: float) -> list[Hold]:
-        """Return the holds that are due, and drop their entries: the caller plans them again."""
+        """Return the holds that are due, and drop their planned looks. The caller has to plan new ones."""
         taken = []
         while self.next() <= now:
             hold = heapq.heappop(self._looks)[2]
-            # A second entry with the same time is invalid from now on.
+            # This also makes a second planned look with the same time invalid.
             hold.due = math.inf
             taken.append(hold)
         return taken
@@ -153,7 +154,7 @@ class Renewer:
         if hold.deadline == math.inf:
             return ends
         if ends <= self._now():
-            # Past its max_hold it is not renewed, and only its end matters.
+            # Past its max_hold the hold is not renewed, and only the end of its lease matters.
             return hold.deadline
         renewal = hold.renewed + hold.period
         if self.failing_takes:
@@ -169,7 +170,7 @@ class Renewer:
             looked_at = list(self.holds) if look_at_all else self._take_due(now)
             holds = [hold for hold in looked_at if self._may_be_renewed(hold, now, look_at_all)]
             if not look_at_all and any(self._due(hold) <= now for hold in holds):
-                # Also renew the holds that are due soon, which saves a call.
+                # Also renew the holds that are due soon, which saves a later call.
                 soon = self._take_due(now + min(hold.period for hold in holds) / 2)
                 looked_at += soon
                 holds += [hold for hold in soon if self._may_be_renewed(hold, now, look_at_all)]
@@ -206,12 +207,12 @@ class Renewer:
         )
 
     def _confirm(self, holds: list[Hold], call: Call, now: float) -> Commands[None]:
-        """Make *call*, whose answers say for each of *holds* whether it is still ours."""
+        """Make *call*, whose answers say which of *holds* are still ours. End the others as lost."""
         numbers = [hold.first_number for hold in holds]
         try:
             answers = yield call
         except Exception as error:
-            # Any error: a server that comes back with other settings may refuse the call. Try again.
+            # Catch any error, and try again: a server that comes back with other settings may refuse a call.
             self._failed(now)
             unforeseen = not isinstance(error, LockError)
             message = "%s could not be renewed; trying again: %s"
@@ -226,14 +227,15 @@ class Renewer:
                 with self._section.mutex:
                     hold.renew(now, hold.request.ttl if hold.deadline != math.inf else math.inf)
             elif hold.first_number == number:
-                # Not if the fence was raised meanwhile: then the answer is about the old number.
+                # If the numbers differ, the fence was raised during the call. The refusal is about the old
+                # number then, and the hold is still ours.
                 self._losing.lose(hold, NOT_OURS, cancel=False)
         if unknown:
             self._failed(now)
             logger.warning("%s could not be renewed; trying again", _counted(unknown))
 
     def _failed(self, sent: float) -> None:
-        """Note that what was sent at *sent* failed."""
+        """Note that a call that was sent at *sent* failed."""
         self._failed_at = self._now()
         self.failing_takes = max(0.001, self._failed_at - sent)
 

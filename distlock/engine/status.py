@@ -1,8 +1,8 @@
 """The published status of this process: who holds what here, who waits here, and for how long.
 
-The maintenance thread publishes every few seconds what has lasted longer than `MOMENT`; locking a name does
-no work for it. The same thread looks up who holds the names that callers here wait for. So the error of a
-time-out can name the holder without a round trip.
+Every few seconds, the maintenance thread publishes the holds and waits that have lasted longer than `MOMENT`;
+acquiring and releasing do no work for this. The same thread looks up who holds the names that callers here
+wait for. So the error of a time-out can name the holder without a round trip.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ logger = logging.getLogger("distlock")
 PERIOD = 2.0
 #: Published status expires after this many periods.
 LIFE = 4
-#: Publications use at most this share of a processor.
+#: The share of a processor that computing the rows may use.
 SHARE = 0.02
-#: The most keys of one publication. After publications that took too long the limit falls, down to `FEW`.
+#: The most keys of one publication. After publications that took too long, the limit falls down to `FEW`.
 MANY, FEW = 10_000, 500
-#: How long one publication may take, seconds, because the same thread renews holds.
+#: How many seconds one publication may take, because the same thread renews holds.
 PATIENCE = 0.5
 #: How many holders are looked up after one publication.
 MOST_LOOKED_UP = 20
 
 
 class Inspection:
-    """What an operator asks of the lock service, or does there."""
+    """The calls by which an operator inspects or ends locks on the lock service."""
 
     def __init__(self, section: CriticalSection, backend: Backend) -> None:
         self._section = section
@@ -70,7 +70,7 @@ class Inspection:
         return state
 
     def announced(self, before: str) -> Iterator[SeenProcess]:
-        """Return the status that all processes publish of the keys that begin with *before*."""
+        """Return the status that all processes publish for the keys that begin with *before*."""
         return self._inspectable().announced(before)
 
     def break_hold(self, key: str, number: int) -> bool:
@@ -82,10 +82,7 @@ class Inspection:
         return broken
 
     def request_release(self, key: str) -> bool:
-        """Ask every holder of *key* to release it.
-
-        Nothing is taken by force. Return False if nobody holds it.
-        """
+        """Ask every holder of *key* to release it. Return False if nobody holds it."""
         if self._section.reentered():
             raise reentrance.refusal()
         backend = self._backend
@@ -95,7 +92,7 @@ class Inspection:
         return held
 
     def _inspectable(self) -> Inspectable:
-        """Return the backend. Raises `ConfigurationError` where the lock service shows nothing."""
+        """Return the backend. Raises `ConfigurationError` if it can't show holders and waiters."""
         if self._section.reentered():
             raise reentrance.refusal()
         backend = self._backend
@@ -119,18 +116,18 @@ class StatusPublisher:
 
     def forget(self) -> None:
         """Set the state of a process that has published nothing: at first, after a close, after a fork."""
-        #: The published row of each key; None: it is unknown whether one is published.
+        #: The published row of each key; None: it is unknown which row is published, if any.
         self._published: dict[str, StatusRow | None] = {}
         #: The state of the keys that callers here wait for, as of the latest look.
         self._states: dict[str, KeyState] = {}
-        #: Since when publications have failed; ``inf``: the latest one did not.
+        #: Since when publications have failed; ``inf``: the latest one did not fail.
         self._failed_since = math.inf
         #: How many keys the next publication has at most.
         self._many = MANY
-        #: The earliest moment of the next publication.
+        # The next publication may be at any time.
         self._plan(0.0)
         self._period = PERIOD
-        #: Added to the engine's time, this gives seconds since 1970.
+        #: What to add to the engine's time to get seconds since 1970.
         self._at_epoch = 0.0
 
     def _plan(self, moment: float) -> None:
@@ -139,7 +136,7 @@ class StatusPublisher:
             self._queues.renewer.next_publication = moment
 
     def last_state(self, key: str) -> KeyState | None:
-        """Return the latest known state of *key*; None: nobody has looked. Does no I/O."""
+        """Return the state of *key* as of the latest look; None: it was not looked up. Does no I/O."""
         return self._states.get(key)
 
     def soon(self, now: float) -> float:
@@ -158,7 +155,7 @@ class StatusPublisher:
         if self._backend is None:
             return
         if self._queues.renewer.failing_takes:
-            # The lock service does not answer.
+            # The lock service does not answer, so wait for another period.
             self._plan(max(self._next, self._now() + self._period))
         elif self._now() >= self._next:
             with self._section.mutex:
@@ -174,7 +171,7 @@ class StatusPublisher:
         rows, waits = self._rows(queues, began)
         news = [row for key, row in rows.items() if self._published.get(key) != row]
         gone = [key for key in self._published if key not in rows]
-        # The longer a publication takes, the longer is the pause.
+        # The longer it takes to compute the rows, the longer is the pause.
         self._period = max(PERIOD, (self._now() - began) / SHARE)
         self._plan(self._now() + self._period)
         if not rows:
@@ -188,7 +185,7 @@ class StatusPublisher:
             return
         until = min(until, self._now() + PATIENCE)
         if self._now() >= until:
-            # A call that has no time left fails, and costs its connection.
+            # A call without time left would fail, and cost its connection.
             return
         many = min(MANY, self._many)
         all_of_it = len(news) <= many and len(gone) <= many
@@ -198,30 +195,30 @@ class StatusPublisher:
         try:
             goes_on = yield Call(announce, socket.gethostname(), os.getpid(), news, gone, life, until=until)
         except Exception as error:
-            # Whatever went wrong, no lock depends on the status, and renewals must go on.
+            # Catch any error: no lock depends on the status, and renewals must go on.
             if not isinstance(error, LockError):
                 logger.warning("The status of this process could not be published: %r", error, exc_info=True)
             self._note_failure(news, began, until)
             return
         self._failed_since = math.inf
         if all_of_it:
-            # Only now: after a failure the next publications have to repeat everything.
+            # Raise the limit only when everything is published: after a failure, that takes several times.
             self._many = 2 * many
         dropped = set(gone)
         kept = {key: row for key, row in self._published.items() if key not in dropped}
-        # If it has lost the rows of before (not *goes_on*), they are published again.
+        # If earlier rows had expired (not *goes_on*), the next publications repeat them.
         self._published = {**(kept if goes_on else {}), **{row.key: row for row in news}}
         yield from self._look_up_holders(backend, waits, until)
 
     def _rows(self, queues: Sequence[WaitQueue], now: float) -> tuple[dict[str, StatusRow], list[StatusRow]]:
-        """Return the rows to publish by key, and those of *queues* alone, without latches.
+        """Return the rows to publish, by key, and a list of the rows of *queues* alone, without latches.
 
-        The caller does not own the mutex, which it would keep for too long with a hundred thousand queues.
-        What changes meanwhile is published next time.
+        Called without the mutex: for a hundred thousand queues, it would be held for too long. A change that
+        comes meanwhile is published next time.
         """
         at_epoch = time.time() - now
         if abs(at_epoch - self._at_epoch) > 1.0:
-            # Smaller drifts of the clocks are ignored: each would change all rows.
+            # Ignore smaller drifts of the clocks, because each would change all rows.
             self._at_epoch = at_epoch
         rows = {row.key: row for queue in queues if (row := row_of(queue, now, self._at_epoch)) is not None}
         waits = list(rows.values())
@@ -229,7 +226,7 @@ class StatusPublisher:
         return rows, waits
 
     def _note_failure(self, news: Sequence[StatusRow], began: float, until: float) -> None:
-        # It is unknown what has arrived. So all rows are sent again, and those that have ended are deleted.
+        # It is unknown which rows have arrived. So send all rows again, and withdraw those that have ended.
         self._published = dict.fromkeys([*self._published, *(row.key for row in news)])
         self._failed_since = min(self._failed_since, began)
         if self._now() >= until:
@@ -245,7 +242,7 @@ class StatusPublisher:
             try:
                 states[row.key] = yield Call(backend.inspect, row.key, until=until)
             except Exception as error:
-                # Whatever went wrong, no lock depends on this look, and renewals must go on.
+                # Catch any error: no lock depends on this look, and renewals must go on.
                 if not isinstance(error, LockError):
                     logger.warning("The holder of a lock could not be looked up: %r", error, exc_info=True)
                 break
@@ -253,7 +250,7 @@ class StatusPublisher:
 
 
 def row_of(queue: WaitQueue, now: float, at_epoch: float, moment: float = MOMENT) -> StatusRow | None:
-    """Return what to publish of *queue*; None: nothing there has lasted for *moment* seconds.
+    """Return the row to publish for *queue*; None: no hold or wait there has lasted for *moment* seconds.
 
     *at_epoch*: what to add to the engine's time to get seconds since 1970.
     """
