@@ -19,7 +19,7 @@ from django_distlock.rules import applied, current_plan
 
 
 class DistlockMiddleware:
-    """Applies ``DISTLOCK_RULES``, answers lock errors that views raise, and adds ``Server-Timing``.
+    """The middleware for ``DISTLOCK_RULES``, for lock errors that views raise, and for ``Server-Timing``.
 
     It may stand at any place in ``MIDDLEWARE``. At the start of the server it raises `ConfigurationError` for
     rules that can't be applied.

@@ -114,7 +114,7 @@ def note_ninja_exceptions(note: Callable[[HttpRequest], None]) -> None:
 
 
 class _NotingExceptions:
-    """Wraps ``on_exception`` of a class of APIs, and one that the site sets on an instance.
+    """A wrapper around ``on_exception`` of a class of APIs, and around one that the site sets on an instance.
 
     As a data descriptor, it has precedence over the attributes of the instance.
     """

@@ -115,7 +115,7 @@ watching: ContextVar[Callable[[Namespace], Listener] | None] = ContextVar("distl
 
 
 class _Watched(AcquirerWrapper):
-    """Acquires locks of *inner*, and reports to the listener that `watching` makes."""
+    """An acquirer that does what *inner* does, and reports to the listener that `watching` makes."""
 
     def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         watch = watching.get()
@@ -124,7 +124,10 @@ class _Watched(AcquirerWrapper):
 
 
 class BlockAcquirer(AcquirerWrapper):
-    """Acquires locks of *inner*, but raises inside a transaction. *line*: the remedy that the error names."""
+    """An acquirer of *inner*'s locks that raises `ConfigurationError` inside a transaction.
+
+    *line*: the remedy that the error names.
+    """
 
     def __init__(self, inner: Acquirer, line: str) -> None:
         super().__init__(inner)
@@ -210,7 +213,7 @@ _ROW_LINE = (
 
 
 class _Outside(AcquirerWrapper):
-    """Acquires locks of *inner*, but raises inside a transaction: the ``with`` block begins its own."""
+    """An acquirer of *inner*'s locks that raises inside a transaction: the ``with`` block begins its own."""
 
     def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         open_transactions.refuse_open(names, _ROW_LINE)

@@ -117,9 +117,9 @@ _watched: dict[Parker, int | None] = {}
 
 
 class Waiting(AcquirerWrapper):
-    """Acquires locks of *inner*. Records what the thread waits for, and gives its idle connections back.
+    """An acquirer of *inner*'s locks that records what the thread waits for.
 
-    *gives_back*: False: it keeps the connections.
+    It also gives the thread's idle connections back, unless *gives_back* is False.
     """
 
     def __init__(self, inner: Acquirer, *, gives_back: bool = True) -> None:

@@ -268,7 +268,7 @@ class _MarkedConnection(_Connection):
 
 
 class LaterTransactions:
-    """Fences the transactions of *grant* that follow its first one on the connection *fenced*.
+    """The transactions of *grant* that follow its first one on the connection *fenced*, and are fenced, too.
 
     Used by one thread.
     """
@@ -370,7 +370,7 @@ class LaterTransactions:
 
 
 class _Begun(AbstractContextManager[None]):
-    """Begins a transaction, which the site's own code ends. Rolls it back if the block raises.
+    """A transaction that the site's own code ends. It is rolled back if the block raises.
 
     It is no generator: `_pass` drops the stack that has entered it, and a generator that is dropped inside
     its block would roll back.

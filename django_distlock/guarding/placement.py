@@ -274,7 +274,7 @@ def around_everything(options: GuardOptions, request: Any) -> str:
 
 
 def as_rule(options: GuardOptions, route: str | None, *, on_class: bool = False) -> str:
-    """Return the advice to replace the guard *options* by a rule for *route*, which locks outside decorators.
+    """Return the advice to replace the guard *options* by a rule for *route*, which is above all decorators.
 
     *on_class*: whether the guard is on a class. On a function it locks every method.
     """

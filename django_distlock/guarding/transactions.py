@@ -27,10 +27,10 @@ from django_distlock.private import opt_out, opted_out
 
 
 class EveryAlias(set[str]):
-    """Tells Django's `make_view_atomic` that the view opted out of every alias.
+    """A set that tells Django's `make_view_atomic` that the view opted out of every alias.
 
-    The elements of the set are the aliases that the site itself gave to `non_atomic_requests`, above or below
-    the guard.
+    Its elements are only the aliases that the site itself gave to `non_atomic_requests`, above or below the
+    guard.
     """
 
     def __contains__(self, alias: object) -> bool:
@@ -41,7 +41,7 @@ class EveryAlias(set[str]):
         return super().__contains__(alias)
 
     def atomic_requests(self) -> list[str]:
-        """Return the databases that Django would have opened a transaction on."""
+        """Return the databases in which Django would have opened a transaction."""
         found: list[str] = []
         for alias, settings in connections.settings.items():
             if settings["ATOMIC_REQUESTS"] and not self.opted_out(alias):

@@ -207,7 +207,7 @@ connection_created.connect(_watch, dispatch_uid="distlock.toolbar")
 
 
 class LocksPanel(Panel):  # type: ignore[misc]
-    """Shows the locks of the guards and ``with locks.lock(...)`` blocks of one request, and its SQL.
+    """The panel with the SQL of one request, and the locks of its guards and ``with locks.lock(...)`` blocks.
 
     A block whose lock is a row of the database is not shown.
     """
@@ -246,7 +246,7 @@ class LocksPanel(Panel):  # type: ignore[misc]
 
 
 class _BlockListener(Listener):
-    """Adds the acquisitions of the ``with`` blocks of one alias to *record*."""
+    """The listener that adds the acquisitions of the ``with`` blocks of one alias to *record*."""
 
     def __init__(self, record: RequestRecord, alias: str) -> None:
         self._record = record
