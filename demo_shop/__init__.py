@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-#: All frameworks set up each connection to SQLite so. Readers can read beside a writer; an order needs no
-#: fsync; writers wait for each other instead of failing.
+#: The statements with which all frameworks set up a connection to SQLite: readers can read beside a writer, a
+#: COMMIT needs no fsync, and writers wait for each other, for up to 30 seconds.
 SQLITE_PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL", "PRAGMA busy_timeout=30000")

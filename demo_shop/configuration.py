@@ -49,16 +49,16 @@ class Configuration:
     stock: int = 100
     #: How many products there are, at most as many as `demo_shop.sale.CATALOGUE` has names.
     products: int = 1
-    #: The Redis of ``/kill``, whose stock is not in the database. Without one there is no ``/kill``.
+    #: The URL of the Redis that has the stock of ``/kill``. Without it, ``/kill`` answers 503.
     goods: str = ""
-    #: How many seconds pass in ``/kill`` between reading and writing; the article has two.
+    #: How many seconds pass in ``/kill`` between reading and writing the stock.
     kill_pause: float = 2.0
     #: The URL of the payment gateway, for ``/readers/pay``.
     gateway: str = ""
     #: The file in which the Django shop notes the moments of each purchase; see `demo_shop.sale.reach`.
     journal: str = ""
     #: ``instance:moment:port``: the first purchase of the instance stops at the moment until the listener on
-    #: the port hangs up. ``instance:moment:port:purchase``: each purchase with that name does.
+    #: the port hangs up. ``instance:moment:port:purchase``: each purchase with that name stops.
     stall: str = ""
     #: Whether a server that sends buyers answers at ``/sale``: see `loadtest.open_shop`.
     sales: bool = False
@@ -70,10 +70,10 @@ class Configuration:
 
     @property
     def has_readers(self) -> bool:
-        """Whether the lock service has shared locks and permits. A row of the database has neither."""
+        """Whether the lock service has shared locks and permits. Rows of the database have no permits."""
         if self.row_is_lock:
             return False
-        # Import these here: not every program that reads a configuration has distlock's extras.
+        # Import these here, because a program that only reads a configuration may lack distlock's extras.
         from distlock.backends.registry import capabilities_of, scheme_of
 
         can = capabilities_of(self.lock_backend or scheme_of(self.lock))

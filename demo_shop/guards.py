@@ -54,8 +54,8 @@ _process_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
 
 
 def process_lock(name: str) -> threading.Lock:
-    """Return the lock of *name* that the threads of this process share, and no other process."""
-    # Two threads that make the first lock of a name at once would each get their own.
+    """Return the lock of *name* in this process. Other processes have locks of their own."""
+    # Without the mutex, two threads that ask for a new name at once could get different locks.
     with _making:
         return _process_locks[name]
 
@@ -148,8 +148,9 @@ def guarded(
 ) -> Decorator:
     """Return the decorator of a view with the guard that *shop* names.
 
-    *distributed* is the framework's own ``@distributed_lock(...)``; *names* returns the names that other
-    locks lock, from the view's arguments; *refuse* makes the response of a `Refusal`.
+    *distributed*: the framework's ``@distributed_lock(...)``, for the guard `DISTRIBUTED`. *names*: returns
+    the names to lock for all other guards, from the view's arguments. *refuse*: makes a response of a
+    `Refusal`.
     """
     guard = GUARDS[shop.guard]
 
@@ -186,7 +187,7 @@ def locked(
 
 @dataclass(slots=True)
 class PurchaseClock:
-    """The times at which a request for a purchase arrived, and at which its view began and ended."""
+    """The times at which a request for a purchase arrived, and its view began and ended, seconds."""
 
     asked: float
     entered: float
@@ -247,7 +248,7 @@ def timed(view: View, guard: Decorator, refuse: Callable[[Refusal], Any]) -> Vie
 
 #: The guards that have an async lock.
 ASYNC_GUARDS = ("none", "process", DISTRIBUTED)
-#: The locks of one event loop, and so of one process.
+#: The locks of this process, which has one event loop.
 _async_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
 

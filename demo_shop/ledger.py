@@ -63,7 +63,7 @@ def session(database: str) -> Iterator[Session]:
 
 
 def open_sale(database: str, stock: int, products: int = 1, commit_pause: float = 0.0) -> None:
-    """Put *stock* units of each product on the shelf and forget every order."""
+    """Put *stock* units of each product on the shelf. Delete all orders, lock rows and kept answers."""
     url = make_url(database)
     if url.drivername == "sqlite" and url.database:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ FUNCTION = """
 CREATE FUNCTION slow_commit() RETURNS trigger LANGUAGE plpgsql
 AS $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$
 """
-#: A deferred trigger runs at COMMIT, when everything is written and nothing is visible to others yet.
+#: A deferred trigger runs at COMMIT, when all rows are written, and no other transaction sees them yet.
 TRIGGER = """
 CREATE CONSTRAINT TRIGGER slow_commit AFTER INSERT ON purchase DEFERRABLE INITIALLY DEFERRED
 FOR EACH ROW EXECUTE FUNCTION slow_commit()

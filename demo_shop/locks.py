@@ -44,18 +44,19 @@ def _client(url: str, ttl: float) -> distlock.Locks:
 
 #: Anybody may delete the row after this many seconds.
 EXPIRY = 10.0
-#: Seconds until a buyer gives up, and seconds between two attempts.
+#: Seconds until a buyer gives up.
 PATIENCE = 20.0
+#: Seconds between two attempts.
 PAUSE = 0.01
 
 
 class UniqueRow:
-    """The lock that is a row: insert it to lock, delete it to release.
+    """A lock that is a row: `acquire` inserts it, and `release` deletes it.
 
-    The row has an expiry, so that a crash does not lock a product for ever. The lock has four faults. Nobody
-    renews the row, so a view that outlives `EXPIRY` is not alone. Each machine judges the expiry by its own
-    clock. Waiters poll, so the load grows with the crowd, and luck decides who comes next. An overtaken
-    holder does not learn of it.
+    The row has an expiry, so that a crash does not lock a product for ever. The lock has four faults. No
+    thread renews the row, so a view that takes longer than `EXPIRY` loses the lock. Each machine judges the
+    expiry by its own clock. Waiters poll, so the load grows with their number, and luck decides which one is
+    next. A holder that has lost the lock does not learn of it.
     """
 
     def __init__(self, database: str, name: str) -> None:
@@ -82,7 +83,7 @@ class UniqueRow:
         return True
 
     def release(self) -> None:
-        # Delete only our own row, because after the expiry another purchase may have inserted one.
+        # Delete only our own row, because after its expiry another purchase may have replaced it.
         ours = delete(LockRow).where(LockRow.name == self.name, LockRow.owner == self.owner)
         with self.engine.begin() as connection:
             connection.execute(ours)
@@ -90,7 +91,7 @@ class UniqueRow:
 
 @functools.cache
 def connect(database: str) -> Engine:
-    """Return an engine for the locks, because the view's connection may be in a transaction."""
+    """Return an engine for lock rows alone, because the view's connection may be in a transaction."""
     engine = create_engine(database_url(database), poolclass=QueuePool, pool_size=64, **isolation(database))
     prepare_sqlite(engine)
     return engine

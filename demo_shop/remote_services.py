@@ -18,21 +18,21 @@ from demo_shop.sale import PRODUCT_ID, Ledger, Order
 if TYPE_CHECKING:
     from redis import Redis
 
-#: The article's key, and our list of what was sold, for which the article only counts answers.
+#: The keys in Redis of the stock that ``/kill`` sells, and of the list of its sales.
 GOODS, ORDERS = "goods", "goods:orders"
 SOLD_OUT, CONGRATULATIONS = "sold out", "congratulations"
 
 
 @functools.cache
 def connect_goods(url: str) -> Redis:
-    # Import this here: it takes a while to load, and only a shop with /kill needs it.
+    # Import redis here: it takes a while to load, and only a shop with /kill needs it.
     from redis import Redis
 
     return Redis.from_url(url)
 
 
 def kill(shop: Configuration) -> str:
-    """Sell one unit as the article's ``/kill`` does: read the stock, pause, write what was read minus one."""
+    """Sell one unit: read the stock, pause, write what was read minus one. Only a lock makes this safe."""
     redis = connect_goods(shop.goods)
     amount = int(redis.get(GOODS) or 0)
     if amount <= 0:
@@ -58,7 +58,7 @@ def read_goods_ledger(url: str) -> Ledger:
 
 #: The gateway takes this many payments at once, and refuses more.
 GATEWAY_LIMIT = 5
-#: The longest wait for its answer, seconds.
+#: The longest wait for an answer of the gateway, seconds.
 GATEWAY_PATIENCE = 30.0
 
 

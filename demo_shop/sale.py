@@ -1,4 +1,4 @@
-"""One purchase: what is bought, why it may be refused, its ``Idempotency-Key``, and its moments.
+"""One purchase: what is bought, why it may be refused, its ``Idempotency-Key``, and moments to note.
 
 All frameworks share this module, which imports none of them.
 """
@@ -20,7 +20,7 @@ from datetime import datetime
 from demo_shop.configuration import Configuration
 
 PRODUCT_ID = 1
-#: The article sells the first product; a cart needs several.
+#: The names of the products, with what the page says about each. Only carts need more than the first product.
 CATALOGUE = {
     "ECS:1C2048M": "A small cloud server: 1 CPU, 2 GB of memory",
     "ECS:2C4096M": "A medium one: 2 CPUs, 4 GB of memory",
@@ -75,7 +75,7 @@ class Receipt:
 
 
 class Refusal(Exception):
-    """An answer other than a receipt."""
+    """The answer to a request that buys nothing."""
 
     def __init__(self, status: int, code: str, title: str) -> None:
         super().__init__(title)
@@ -96,7 +96,7 @@ def no_such_cart(reason: str) -> Refusal:
 
 
 def contended() -> Refusal:
-    # This is distlock's own code, because both answers mean the same and are counted together.
+    # The code is that of distlock's 423, because both answers mean the same and are counted together.
     return Refusal(423, "lock_contended", "Somebody else is buying this. Please try again")
 
 
@@ -120,7 +120,10 @@ def read_id(text: str | None) -> int:
 
 
 def read_cart(body: str | bytes) -> list[OrderLine]:
-    """Return a line for each product, sorted, so that two carts never deadlock on their rows."""
+    """Return a line for each product. Raise `Refusal` if *body* is no cart.
+
+    The lines are sorted, so that two carts never deadlock on the rows of products.
+    """
     try:
         cart = json.loads(body)
         wanted: dict[int, int] = {}
@@ -151,7 +154,7 @@ def check_stock(lines: Sequence[OrderLine], stock: Mapping[int, int]) -> None:
 
 
 KEY_HEADER = "Idempotency-Key"
-#: Stripe's header for an answer that was given before.
+#: The header of an answer that repeats an earlier one, named as Stripe names it.
 REPLAYED = "Idempotent-Replayed"
 LONGEST_KEY = 255
 
@@ -195,7 +198,10 @@ def read_asked(header: str | None, *request: str | bytes) -> Asked | None:
 
 
 def lock_names(header: str | None) -> list[str]:
-    """Return the name of the key's lock, for which a repetition waits, rather than in the database."""
+    """Return the lock name of the key in *header*; an empty list without a key.
+
+    A repetition waits for this lock. Without it, the repetition would wait in the database.
+    """
     key = read_key(header)
     return [] if key is None else [f"key_{key}"]
 
@@ -224,12 +230,12 @@ def begin_purchase(purchase: str) -> None:
 def reach(shop: Configuration, what: str, **details: object) -> None:
     """Note that the purchase has reached the moment *what*, for the timelines in the report.
 
-    Write it only if ``SHOP_JOURNAL`` names a file. By ``SHOP_STALL`` a load test can stop an instance at a
-    moment, so that no test has to hit the right millisecond.
+    The note is written only if ``SHOP_JOURNAL`` names a file. With ``SHOP_STALL`` a load test stops the
+    purchase at a moment, so that the test does not have to hit the right millisecond.
     """
     if shop.journal:
         moment = {"at": time.time(), "instance": shop.instance, "purchase": _purchase.get(), "what": what}
-        # Each line is one write, so that lines of two instances don't mix.
+        # Each line is one write(), so that lines of two instances don't mix.
         os.write(_journal(shop.journal), f"{json.dumps(moment | details)}\n".encode())
     if shop.stall:
         _stall_if_told(shop, what)
@@ -249,7 +255,7 @@ def _journal(file: str) -> int:
 
 
 def _stall(port: int) -> None:
-    """Send the purchase's name to the listener, and wait until it hangs up."""
+    """Send the purchase's name to the listener on *port*, and wait until the listener hangs up."""
     with socket.create_connection(("127.0.0.1", port), timeout=STALL_PATIENCE) as harness:
         harness.sendall(_purchase.get().encode())
         harness.shutdown(socket.SHUT_WR)

@@ -1,6 +1,6 @@
 """The contents of the shop's page and JSON answers, and the guards that a visitor can choose from.
 
-Each choice has a route of its own in every instance, made of the same parts as the one guard of a load test.
+For each choice every instance has a route, made of the same parts as the route with the guard of a load test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Choice:
     why: str
     #: Whether the guard passes the fence; None: as the shop's settings say.
     fence: bool | None = None
-    #: The same for a sale in which one process stood still; "": the same text.
+    #: What `why` is for a sale in which one process stood still; "": `why` itself.
     late: str = ""
 
     @property
@@ -41,12 +41,12 @@ class Choice:
         return self.late or self.why
 
     def furnish(self, shop: Configuration) -> Configuration:
-        """Return *shop* with this guard."""
+        """Return *shop* with the guard of this choice."""
         return replace(shop, guard=self.guard)
 
 
 def plainly(guard: str, title: str, fence: bool | None = None) -> Choice:
-    """Return a choice of one of `GUARDS`, with the words that it has there."""
+    """Return the choice of one of `GUARDS`, with the texts of that guard."""
     found = GUARDS[guard]
     return Choice(guard, title, found.line, guard, found.why, fence)
 
@@ -73,7 +73,7 @@ ASYNC_LINES = {
     PROCESS.slug: 'async with process_lock("product_1"):  # an asyncio.Lock',
     FENCED: '@distributed_lock("product_<id>")  # and atomic(grant) where it sells',
 }
-#: The same in Quart, which has no guards.
+#: These lines in the Quart shop, for which distlock has no guards.
 QUART_LINES = {
     PROCESS.slug: ASYNC_LINES[PROCESS.slug],
     DISTRIBUTED: 'async with locks.lock("product_1"):',
@@ -84,7 +84,7 @@ QUART_LINES = {
 def choices(shop: Configuration) -> dict[str, Choice]:
     """Return the choices by slug. The guard that the shop was opened with is among them."""
     if shop.row_is_lock:
-        # The fence row itself is the lock there, so there is one choice for both.
+        # The fence row is the lock, so "distlock" with and without the fence are one choice.
         offered = [NONE, PROCESS, replace(LOCKED, fence=None)]
     else:
         offered = [NONE, PROCESS, LOCKED, WITH_FENCE]
@@ -152,7 +152,7 @@ def describe(
 
 
 def page(shop: Configuration, lines: Mapping[str, str] = MappingProxyType({})) -> dict[str, object]:
-    """Return what the page shows beside the product: whether it sends buyers, and the guards to choose from.
+    """Return what the page shows beside the product: whether it can send buyers, and the guards to choose.
 
     *lines*: the lines of choices whose code differs in this instance, by slug.
     """

@@ -15,7 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 from demo_shop.sale import Asked, OrderLine, Receipt, check_stock
 from flask_distlock.fence import fence_table
 
-#: A time in microseconds, because the report draws orders in time. MySQL's default is seconds.
+#: A time with microseconds, because the report draws orders over time. MySQL's default has whole seconds.
 Moment = DateTime(timezone=True).with_variant(DATETIME(fsp=6), "mysql")
 
 
@@ -40,7 +40,7 @@ class Purchase(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     product_id: Mapped[int] = mapped_column(ForeignKey("product.id"))
     quantity: Mapped[int] = mapped_column(default=1)
-    #: The same for all rows of a cart, which has one for each product.
+    #: The same for all rows of a cart, which has one row for each product.
     order_number: Mapped[str] = mapped_column(String(36), index=True)
     instance: Mapped[str] = mapped_column(String(50))
     #: The stock that this buyer read. If two orders have read the same stock, one unit was sold twice.
@@ -82,7 +82,10 @@ AnySession = Session | scoped_session[Any]
 def look_up(
     session: AnySession, products: Select[Product], lines: Sequence[OrderLine]
 ) -> Mapping[int, Product]:
-    """Return the *products* of *lines*. Raise `Refusal` if one is missing, or its stock is too small."""
+    """Return the products of *lines* by id, read with the query *products*.
+
+    Raise `Refusal` if one is missing, or its stock is too small.
+    """
     wanted = products.where(Product.id.in_([line.sku for line in lines]))
     found = {product.id: product for product in session.scalars(wanted)}
     check_stock(lines, {sku: product.stock for sku, product in found.items()})
@@ -123,7 +126,7 @@ def write_answer(session: AnySession, asked: Asked, status: int = 0, body: str =
 
 
 def keep_answer(session: AnySession, asked: Asked, status: int, body: str) -> None:
-    """Keep the answer for later requests with this key, unless it is a failure of the shop."""
+    """Keep the answer for later requests with this key, unless its status is 500 or more."""
     if status >= 500:
         return
     done = session.execute(
@@ -131,12 +134,12 @@ def keep_answer(session: AnySession, asked: Asked, status: int, body: str) -> No
     )
     assert isinstance(done, CursorResult)
     if not done.rowcount:
-        # The view has rolled back, which removed the row of the key.
+        # The view has rolled back, and so removed the row of the key.
         write_answer(session, asked, status, body)
 
 
 def first_answer(session: AnySession, asked: Asked) -> KeptAnswer:
-    """Return the answer to the first request with this key. Raise `Refusal` if that was another request."""
+    """Return the answer to the first request with this key. Raise `Refusal` if the requests differ."""
     found = session.get_one(KeptAnswer, asked.key)
     asked.refuse_another(found.fingerprint)
     return found

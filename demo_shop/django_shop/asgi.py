@@ -8,14 +8,14 @@ from typing import Any
 import django
 from django.core.handlers.asgi import ASGIHandler
 
-# This overwrites the variable, because the environment may name another Django project.
+# Overwrite the variable, because the environment may name another Django project.
 os.environ["DJANGO_SETTINGS_MODULE"] = "demo_shop.django_shop.async_settings"
 
 
 class OneThreadHandler(ASGIHandler):
     """Handler that does the database work of all requests in one thread, which keeps its connection.
 
-    Django's own handler has a thread for each open request: a thousand buyers who wait for a lock would need
+    With Django's own handler each open request has a thread: a thousand buyers who wait for a lock would need
     a thousand threads.
     """
 

@@ -35,7 +35,7 @@ async def sell_lines(lines: Sequence[OrderLine], grant: Grant | None) -> Receipt
     if grant:
         return await sync_to_async(sell_fenced)(lines, grant)
     seen = await sync_to_async(read)(lines)
-    # The event loop serves others meanwhile. A pause in the thread would keep them from the database.
+    # The event loop serves other requests meanwhile. A pause in the thread would keep them from the database.
     await asyncio.sleep(SHOP.pause)
     return await sync_to_async(write)(lines, seen)
 
@@ -62,7 +62,7 @@ def transaction_of(grant: Grant | None) -> AbstractContextManager[None]:
     return django_distlock.atomic(grant) if grant else transaction.atomic()
 
 
-#: Whether sales pass the fence: async views can't, but the functions that they run in a thread can.
+#: Whether sales pass the fence: async views can't pass it, but the functions that they run in a thread can.
 FENCED = SHOP.guard == DISTRIBUTED and SHOP.fence
 
 
@@ -98,7 +98,7 @@ async def checkout(request: HttpRequest) -> HttpResponse:
 async def sell(request: HttpRequest, lines: Sequence[OrderLine], fenced: bool) -> HttpResponse:
     grant = current_grant() if fenced else None
     if KEY_HEADER in request.headers:
-        # The key, the answer and the order are one transaction, which has to be one function.
+        # The key, the answer and the order are written in one transaction, which has to be one function.
         return await sync_to_async(sell_once)(request, lines, grant)
     return JsonResponse(words.bought(SHOP, await sell_lines(lines, grant)))
 
@@ -112,7 +112,7 @@ def sell_once(request: HttpRequest, lines: Sequence[OrderLine], grant: Grant | N
         return answer(request)
 
 
-# The views that wait for no lock are not async, and Django runs them in the thread.
+# The views that wait for no lock are not async. Django runs them in the database's thread.
 urlpatterns = [
     path("", views.storefront, dict(ASYNC_LINES), name="storefront"),
     path("products/<int:id>", views.show_product, name="product"),

@@ -1,4 +1,4 @@
-"""Middleware: open the connection, name the instance, and note the moments outside of the view."""
+"""Middleware that opens the connection, names the instance, and notes moments outside of the view."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ GetResponse = Callable[[HttpRequest], HttpResponse]
 class ConnectionMiddleware:
     """Middleware that opens the thread's connection to the database before the guard.
 
-    Otherwise the first buyer of each thread would hold the lock while it connects, and the instances would
-    sell so slowly that they hardly race.
+    Without it, the first buyer of each thread would hold the lock while the thread connects, and the
+    instances would sell so slowly that they hardly race.
     """
 
     def __init__(self, get_response: GetResponse) -> None:
@@ -47,7 +47,7 @@ class InstanceNameMiddleware:
 def name_instance_async(
     get_response: Callable[[HttpRequest], Awaitable[HttpResponse]],
 ) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
-    """Do the same as `InstanceNameMiddleware`, in the event loop."""
+    """Write the instance's name into each response, as `InstanceNameMiddleware`, in the event loop."""
 
     async def answer(request: HttpRequest) -> HttpResponse:
         response = await get_response(request)
@@ -66,7 +66,7 @@ class Journal:
         lock_released.connect(self.released)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        # Do this for requests without a name, too, or the thread would keep the name of its last request.
+        # Set an empty name, too: otherwise the thread would keep the name of its last request.
         begin_purchase(request.headers.get(PURCHASE_HEADER, ""))
         response = self.get_response(request)
         if PURCHASE_HEADER not in request.headers:

@@ -1,6 +1,6 @@
 """Reports that read while purchases write, and a payment gateway that takes five at a time, in Django.
 
-Each guarded view stands beside the same one without its guard.
+Each guarded view stands beside the same view without the guard.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def shared_report(request: HttpRequest) -> HttpResponse:
 
 
 def add_up() -> HttpResponse:
-    """Read the stock of each product in turn, then the orders, and see only half of a purchase in between."""
+    """Read the stock of each product in turn, then the orders.
+
+    Without the lock, a purchase meanwhile may be seen by half: its order, but not the stock that it took.
+    """
     began, stock = time.time(), 0
     for number in range(PRODUCT_ID, PRODUCT_ID + SHOP.products):
         stock += Product.objects.get(pk=number).stock

@@ -1,6 +1,6 @@
-"""One hot product in Django, sold in five ways. Each view is whole, to be read and copied by itself.
+"""One product that all buyers want, in Django, sold in five ways.
 
-All of them write the same two rows: the stock, and an order.
+Each view is whole, to be read and copied by itself. All write the same two rows: the stock, and an order.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def conditional(request: HttpRequest, id: int) -> HttpResponse:
         enough = Product.objects.filter(pk=id, stock__gte=1)
         if not enough.update(stock=F("stock") - 1):
             return sold_out()
-        return order(id, unit=0)  # it does not read which unit it sells
+        return order(id, unit=0)  # The view does not read which unit it sells.
 
 
 @require_POST

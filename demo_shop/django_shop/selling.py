@@ -44,7 +44,7 @@ def read_and_write(lines: Sequence[OrderLine]) -> Receipt:
     seen = {sku: product.stock for sku, product in products.items()}
     reach(SHOP, "read", stock=seen)
     time.sleep(SHOP.pause)
-    # The read is outside of the transaction: otherwise SQLite would refuse a write after an outdated read,
+    # Read before the transaction begins. Inside of it, SQLite would refuse a write after an outdated read,
     # which would hide the race.
     with transaction.atomic():
         for line in lines:
@@ -55,7 +55,7 @@ def read_and_write(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def subtract(lines: Sequence[OrderLine]) -> Receipt:
-    """Read, check, and let the database subtract, as the article does. Only a lock makes this safe."""
+    """Read, check, and let the database subtract. Only a lock makes this safe."""
     products = look_up(Product.objects.all(), lines)
     time.sleep(SHOP.pause)
     with transaction.atomic():
@@ -65,7 +65,7 @@ def subtract(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def for_update(lines: Sequence[OrderLine]) -> Receipt:
-    """Let the database lock the rows until COMMIT."""
+    """Let the database lock the rows from the read to COMMIT."""
     with transaction.atomic():
         products = look_up(Product.objects.select_for_update().order_by("pk"), lines)
         time.sleep(SHOP.pause)
@@ -76,7 +76,7 @@ def for_update(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def conditional(lines: Sequence[OrderLine]) -> Receipt:
-    """Check and write in one statement."""
+    """Check and write the stock of a product in one statement."""
     time.sleep(SHOP.pause)
     seen = {}
     with transaction.atomic():
@@ -105,7 +105,7 @@ def optimistic(lines: Sequence[OrderLine]) -> Receipt:
 
 
 class StaleVersion(Exception):
-    """Another purchase wrote since this one read."""
+    """Another purchase has written the product since this one read it."""
 
 
 def write_version(read: Product, quantity: int) -> None:
@@ -150,7 +150,10 @@ def key_name(request: HttpRequest, **_: Any) -> Iterable[str]:
 
 
 def once(view: View) -> View:
-    """Decorate *view*: keep its answer for repetitions. The lock's decorator has to be above this one."""
+    """Decorate *view*: if the request has a key, commit the changes and the answer in one transaction.
+
+    The answer is kept for repetitions. The lock's decorator has to be above this one.
+    """
 
     @functools.wraps(view)
     def answer(request: HttpRequest, **kwargs: Any) -> HttpResponse:
@@ -159,7 +162,7 @@ def once(view: View) -> View:
         if asked is None:
             return view(request, **kwargs)
         with transaction.atomic():
-            # Do this first: without a lock, a repetition waits here for the first request.
+            # Write the key before selling: without a lock, a repetition waits here for the first request.
             if not claimed(asked):
                 return replay(asked)
             try:

@@ -50,8 +50,8 @@ else:
     if ENGINES[_url.scheme] == "mysql":
         import pymysql
 
-        # Django wants mysqlclient, whose installation compiles it with MariaDB's headers. PyMySQL is pure
-        # Python and has the same interface.
+        # Django wants mysqlclient, which is compiled with MariaDB's headers. PyMySQL is pure Python, and has
+        # the same interface.
         pymysql.install_as_MySQLdb()
     _database = {
         "ENGINE": f"django.db.backends.{ENGINES[_url.scheme]}",

@@ -6,6 +6,6 @@ import os
 
 from django.core.wsgi import get_wsgi_application
 
-# This overwrites the variable, because the environment may name another Django project.
+# Overwrite the variable, because the environment may name another Django project.
 os.environ["DJANGO_SETTINGS_MODULE"] = "demo_shop.django_shop.settings"
 application = get_wsgi_application()

@@ -1,6 +1,6 @@
-"""One hot product in Flask, sold in five ways. Each view is whole, to be read and copied by itself.
+"""One product that all buyers want, in Flask, sold in five ways.
 
-All of them write the same two rows: the stock, and an order.
+Each view is whole, to be read and copied by itself. All write the same two rows: the stock, and an order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def conditional(id: int) -> Response:
     assert isinstance(done, CursorResult)
     if not done.rowcount:
         return sold_out()
-    receipt = order(id, unit=0)  # it does not read which unit it sells
+    receipt = order(id, unit=0)  # The view does not read which unit it sells.
     db.session.commit()
     return receipt
 

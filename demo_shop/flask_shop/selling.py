@@ -41,7 +41,7 @@ def read_and_write(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def subtract(lines: Sequence[OrderLine]) -> Receipt:
-    """Read, check, and let the database subtract, as the article does. Only a lock makes this safe."""
+    """Read, check, and let the database subtract. Only a lock makes this safe."""
     seen = {sku: product.stock for sku, product in look_up(db.session, select(Product), lines).items()}
     time.sleep(SHOP.pause)
     for line in lines:
@@ -50,14 +50,14 @@ def subtract(lines: Sequence[OrderLine]) -> Receipt:
 
 
 def for_update(lines: Sequence[OrderLine]) -> Receipt:
-    """Let the database lock the rows until COMMIT."""
+    """Let the database lock the rows from the read to COMMIT."""
     products = look_up(db.session, select(Product).order_by(Product.id).with_for_update(), lines)
     time.sleep(SHOP.pause)
     return write(products, lines)
 
 
 def conditional(lines: Sequence[OrderLine]) -> Receipt:
-    """Check and write in one statement."""
+    """Check and write the stock of a product in one statement."""
     time.sleep(SHOP.pause)
     seen = {}
     for line in lines:
@@ -96,8 +96,8 @@ def write(products: Mapping[int, Product], lines: Sequence[OrderLine]) -> Receip
     seen = {sku: product.stock for sku, product in products.items()}
     for line in lines:
         products[line.sku].stock -= line.quantity
-    # Write the stock before the order, whose foreign key takes a shared lock on the product's row in MySQL:
-    # two purchases that share the row can't both write it.
+    # Write the stock before the order: the order's foreign key takes a shared lock on the product's row in
+    # MySQL, and two purchases that share the row would deadlock when they write it.
     db.session.flush()
     return record(db.session, SHOP.instance, lines, seen)
 
@@ -121,7 +121,10 @@ def key_name(*_: Any, **__: Any) -> Iterable[str]:
 
 
 def once(view: View) -> View:
-    """Decorate *view*: commit its changes together with its answer. The lock's decorator has to be above."""
+    """Decorate *view*: commit its changes, and keep its answer for repetitions, in one transaction.
+
+    The lock's decorator has to be above this one.
+    """
 
     @functools.wraps(view)
     def answer(**kwargs: Any) -> Response:
@@ -132,7 +135,7 @@ def once(view: View) -> View:
             db.session.commit()
             return response
         try:
-            # Do this first: without a lock, a repetition waits here for the first request.
+            # Write the key before selling: without a lock, a repetition waits here for the first request.
             write_answer(db.session, asked)
             response = sell_or_refuse(view, kwargs)
             keep_answer(db.session, asked, response.status_code, response.get_data(as_text=True))
@@ -151,7 +154,7 @@ def sell_or_refuse(view: View, kwargs: dict[str, Any]) -> Response:
     except Refusal as refusal:
         response = refuse(refusal)
     if response.status_code >= 400:
-        # Undo what the view changed before it refused.
+        # Undo changes that the view made before it refused, and the row of the key.
         db.session.rollback()
     return response
 

@@ -1,4 +1,4 @@
-"""The views of the Flask shop. The last two are those of the articles."""
+"""The views of the Flask shop. The last two are taken from articles about overselling."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ def describe(product: Product) -> dict[str, object]:
     return words.describe(SHOP, product, shelf, sold or 0, recent)
 
 
-# These are the views of the articles, as described there, with our guard.
+# These views are as the articles describe them, but with the guard of this shop.
 log = logging.getLogger("shop")
 article = Blueprint("article", __name__)
-# Write as the article does, unless the guard needs another way.
+# The article subtracts in the database. A guard that needs another way of writing has it here, too.
 take = subtract if sell is WAYS["read_and_write"] else sell
 
 
@@ -104,7 +104,7 @@ def goods_name() -> Iterable[str]:
 @article.get("/stock/reduce")
 @guarded(SHOP, distributed_lock("product_<int:query.id>"), stock_name, refuse)
 def reduce_stock() -> Response:
-    """Answer ``GET /stock/reduce?id=1`` with OK to everybody; only the log knows which buyers got nothing."""
+    """Answer ``GET /stock/reduce?id=1`` with OK to all buyers; only the log says which buyers got nothing."""
     line = OrderLine(read_id(request.args.get("id")))
     try:
         take([line])

@@ -1,4 +1,4 @@
-"""Flawed locks as people write them, each of which mends a fault of the one before. Do not use them."""
+"""Flawed locks as people write them. Do not use them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class MuseumLock(Protocol):
     """The methods of every exhibit."""
 
     def acquire(self) -> bool:
-        """Return whether the caller may enter."""
+        """Try to take the lock, and return whether the caller may go on."""
         ...
 
     def release(self) -> None: ...

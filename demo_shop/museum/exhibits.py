@@ -38,7 +38,7 @@ class Exhibit:
 
 def redis_step(step: int) -> Callable[[Configuration, str], MuseumLock]:
     def make(shop: Configuration, name: str) -> MuseumLock:
-        # Import this here: a shop with another lock needs no client of Redis.
+        # Import the locks here, because a shop with another guard needs no redis-py.
         from demo_shop.museum import redis_locks
 
         made: MuseumLock = getattr(redis_locks, f"RedisStep{step}")(redis(shop.lock), name, shop.lock_ttl)

@@ -1,4 +1,4 @@
-"""Six steps of a lock on Redis, each of which mends the fault of the one before."""
+"""Six steps of a lock on Redis. Each step mends a fault of the step before, and has another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redis import Redis
 class RedisStep0:
     """Step 0: SETNX with an expiry, and DEL. The caller that sets the key has the lock."""
 
-    #: The value of the key, which nobody reads yet.
+    #: The value of the key. Only later steps read it.
     value = "OK"
 
     def __init__(self, redis: Redis, name: str, expiry: float = 30.0) -> None:
@@ -116,13 +116,13 @@ class RedisStep4(RedisStep3):
 
 
 class Inside(threading.local):
-    """How often the running thread has entered the lock."""
+    """How often the running thread has entered any lock of `RedisStep5`, and not left it."""
 
     count = 0
 
 
 class RedisStep5(RedisStep4):
-    """Step 5: each thread counts its entries, and only the first and the last ask Redis."""
+    """Step 5: each thread counts its entries. Only the first entry and the last release ask Redis."""
 
     inside = Inside()
 

@@ -10,7 +10,7 @@ from kazoo.exceptions import NodeExistsError
 
 
 class ZooKeeperUnfair:
-    """A node that all callers try to create. The losers watch it, and all try again when it is deleted."""
+    """A lock that is a node. All callers try to create it. The losers wait for its end, and try again."""
 
     def __init__(self, zookeeper: KazooClient, path: str, patience: float = 20.0) -> None:
         self.zookeeper, self.path, self.patience = zookeeper, path, patience

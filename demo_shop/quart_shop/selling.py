@@ -33,7 +33,8 @@ thread = ThreadPoolExecutor(1, "database")
 async def in_thread(function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
     """Call *function* in the thread for the database, and wait for its end, even if this task is cancelled.
 
-    A client who goes away cancels the view, but the thread goes on writing: the lock is kept until its end.
+    A client that goes away cancels the view, but the thread goes on writing. So the lock is kept until
+    *function* has ended.
     """
     work = asyncio.get_running_loop().run_in_executor(thread, function, *arguments)
     cancelled = None
@@ -44,7 +45,7 @@ async def in_thread(function: Callable[[*Arguments], Result], *arguments: *Argum
             cancelled = error
     if cancelled is None:
         return work.result()
-    # Nobody is left to get the thread's error, and asyncio would log an error that was never retrieved.
+    # Retrieve the thread's error, because asyncio would log that it was never retrieved.
     work.exception()
     raise cancelled
 
@@ -61,7 +62,7 @@ async def sell(lines: Sequence[OrderLine], grant: Grant | None) -> Receipt:
     if grant:
         return await in_thread(sell_fenced, lines, grant)
     seen = await in_thread(read, lines)
-    # The event loop serves others meanwhile. A pause in the thread would keep them from the database.
+    # The event loop serves other requests meanwhile. A pause in the thread would keep them from the database.
     await asyncio.sleep(SHOP.pause)
     return await in_thread(sell_seen, lines, seen)
 
@@ -83,10 +84,10 @@ def sell_fenced(lines: Sequence[OrderLine], grant: Grant) -> Receipt:
 
 
 def sell_once(asked: Asked, lines: Sequence[OrderLine], grant: Grant | None) -> tuple[int, str, bool]:
-    """Return status and body, and whether they are those of an earlier request with this key."""
+    """Return status and body of the answer, and whether it was kept for an earlier request with this key."""
     try:
         with transaction_of(grant) as session:
-            # Do this first: without a lock, a repetition waits here for the first request.
+            # Write the key before selling: without a lock, a repetition waits here for the first request.
             write_answer(session, asked)
             try:
                 status, body = 200, json.dumps(words.bought(SHOP, read_and_write(session, lines)))

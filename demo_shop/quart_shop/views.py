@@ -1,6 +1,6 @@
 """The views of the Quart shop: they wait for the lock in the event loop, and sell in a thread.
 
-distlock has no guard for Quart, so they use ``async with``.
+distlock has no guard for Quart, so the views use ``async with``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def locked(fenced: bool) -> Decorator:
 
 
 def refusal(error: distlock.LockError) -> Refusal:
-    """Return what a buyer is told. Raise *error* itself if it is a mistake of the shop."""
+    """Return what a buyer gets to read about *error*. Raise *error* itself if it is a mistake of the shop."""
     match error:
         case distlock.LockTimeout() | distlock.TooManyWaiters():
             return contended()
@@ -90,7 +90,7 @@ def seller(shop: Configuration, fenced: bool) -> Callable[[Sequence[OrderLine]],
         asked = read_asked(request.headers.get(KEY_HEADER), *same)
         if asked is None:
             return jsonify(words.bought(SHOP, await selling.sell(lines, grant)))
-        # The key, the answer and the order are one transaction, which has to be one function.
+        # The key, the answer and the order are written in one transaction, which has to be one function.
         status, body, again = await in_thread(selling.sell_once, asked, lines, grant)
         headers = {REPLAYED: "true"} if again else {}
         return Response(body, status, headers, content_type="application/json")
