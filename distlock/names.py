@@ -38,7 +38,7 @@ def check_name(name: object) -> str:
 
 
 def check_prefix(prefix: object) -> str:
-    """Return *prefix*, or raise `ConfigurationError`. A ':' is refused, because it precedes the name."""
+    """Return *prefix*, or raise `ConfigurationError`. A ':' is invalid, because it ends the prefix of a key."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ConfigurationError(
             f"The prefix {prefix!r} has to be at most 64 letters, digits, '_', '.' or '-', as in 'shop'."
@@ -73,10 +73,10 @@ _HERE = ("localhost", "[::1]")
 def identity(
     url: str, backend: str | None, prefix: str, options: Mapping[str, object], row: object = None
 ) -> object:
-    """Return a value that tells configurations apart: those with equal values share their locks.
+    """Return a value by which to compare two configurations: if it is equal, they share their locks.
 
-    Different values prove little, because one server may have two host names, for example.
-    *row*: the setting ``FENCE`` if the locks are rows of a database; else None.
+    If it differs, they may still share them, for example because one server has two host names. *row*: the
+    setting ``FENCE`` if the locks are rows of a database; else None.
     """
     # Leave out the provider: its text differs between processes.
     told = {name: value for name, value in options.items() if name != "credential_provider"}

@@ -46,7 +46,7 @@ class Terms:
     max_hold: float
     #: The view or function that asks for the lock, for operators. `shown_where` turns code into text.
     where: str | CodeType | None = None
-    #: The place of one caller in a batch, whose terms are a copy; None: callers do not share grants.
+    #: One caller's place in a batch: its guard sets it in a copy of the terms. None: no grant is shared.
     seat: Seat | None = None
     #: Whether a caller may begin on a push, before the lock service has confirmed the hand-off.
     on_push: bool = False

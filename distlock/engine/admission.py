@@ -70,10 +70,7 @@ class Pace:
                 self._most, self._more = sum(self._gaps), MANY
 
     def gave_up(self, gap: float, now: float) -> bool:
-        """Note a wait of *gap* seconds without a grant.
-
-        Return False, and note nothing, if the last gap was as long: then it says more.
-        """
+        """Note a wait of *gap* seconds without a grant. Return False if it does not exceed the last gap."""
         if gap <= self._last():
             return False
         self.in_vain, self.noted = max(gap, self.in_vain), now
@@ -111,7 +108,7 @@ class Pace:
 
 
 class AdmissionState(Protocol):
-    """The admission state of one wait queue."""
+    """What `Admission` needs of one wait queue."""
 
     name: str
     #: When the present gap began: at the last grant; before the first grant, when the first caller came; or
@@ -295,9 +292,9 @@ def log_refusals(refusals: list[tuple[int, str]]) -> None:
 
 
 class DifferingLimits:
-    """Logs, once for each pair, that callers name different limits for one semaphore.
+    """Logs, once for each pair, that callers give different limits for one semaphore.
 
-    That happens while a site is deployed.
+    During a deployment that is normal.
     """
 
     #: At most how many logged pairs are remembered, because HTTP clients may choose the names.

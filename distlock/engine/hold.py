@@ -106,7 +106,7 @@ class GrantorProtocol(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """What the lock service has granted to a request that was sent at *sent*, for *ttl* seconds."""
+    """A hold, which the lock service granted for *ttl* seconds to a request that was sent at *sent*."""
 
     queue: Queue
     request: LockRequest
@@ -240,7 +240,7 @@ class Hold:
     def may_hand_off(self, now: float) -> bool:
         """Return whether the next caller here may have it.
 
-        For example, its turn is not over, and a third of its ttl is left.
+        Among other things, its turn must not be over, and a third of its ttl has to be left.
         """
         return (
             not self.lost

@@ -82,7 +82,7 @@ class Renewer:
         """Begin to renew *hold*, which the lock service has granted, until it is removed from `holds`."""
         # The lock service answers again.
         self.failing_takes = 0.0
-        # `_plan_new` plans its first look, because most holds end before that.
+        # `_plan_new` plans the first look later, because most holds end before they need one.
         hold.due = NOT_PLANNED
         self.holds[hold] = None
         due = hold.renewed + min(hold.period, hold.max_hold)

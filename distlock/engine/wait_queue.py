@@ -465,7 +465,7 @@ class WaitQueue:
     def share(self, grant: NameGrant, batch: object) -> bool:
         """Let the next waiter share *grant* in *batch*, and wake it. Return False if no waiter may.
 
-        Waiters are taken from the head of the queue, so nobody is passed over.
+        Only the waiter at the head of the queue is considered, so no waiter is skipped.
         """
         if (found := self._next_to_share(grant)) is None:
             return False
@@ -485,7 +485,7 @@ class WaitQueue:
     def abandon(self, parker: Parker, error: BaseException) -> None:
         """Remove the waiter and drop the grants of the caller with *parker*, which *error* interrupted.
 
-        If the lock service does not answer, all other waiters fail with it.
+        If *error* is a `BackendUnavailable`, all other waiters fail with it, too.
         """
         if not isinstance(error, LockError):
             self.mend()

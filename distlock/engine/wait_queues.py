@@ -20,7 +20,7 @@ from distlock.errors import ConfigurationError
 from distlock.owner import Owner
 from distlock.terms import EXCLUSIVE, Terms
 
-#: Seconds after its deadline until a task's waiter is removed: its event loop may just be busy.
+#: Seconds after its deadline until a task's waiter is removed. Before that, its event loop may just be busy.
 GRACE = 2.0
 
 

@@ -46,7 +46,7 @@ class CurrentGrant:
 class Kept:
     """A lock that the request keeps after the call of its guard. Later guards on its names enter it again."""
 
-    #: How many calls rely on it now.
+    #: How many calls rely on the lock now.
     entered: int = field(default=0, init=False)
 
     @property
@@ -68,8 +68,8 @@ class Keeping:
     The framework's subclass sets `request_around` when the request begins, and `closed` when it ends.
     """
 
-    #: The thread or task that serves the request. To it, kept grants of all owners are current, because an
-    #: async view may have run in another thread.
+    #: The thread or task that serves the request. There, the kept grants of all owners count as current,
+    #: because an async view may have run in another thread.
     owner: Owner = field(default_factory=current_owner, init=False)
     #: The grants that a request around this one keeps.
     around: tuple[CurrentGrant, ...] = field(default=(), init=False)
@@ -83,7 +83,7 @@ class Keeping:
         return tuple(one for one in (*self.around, *self.kept) if not one.grant.released)
 
 
-#: The grants of the guards around the running code, the outermost first.
+#: The grants of the guards around the running code. The last one is the current grant.
 guards_around: ContextVar[tuple[CurrentGrant, ...]] = ContextVar("distlock_current_grants", default=())
 #: The request that the running code belongs to, if the framework's requests keep locks (Flask's do).
 request_around: ContextVar[Keeping | None] = ContextVar("distlock_keeping", default=None)
