@@ -38,7 +38,7 @@ def check_name(name: object) -> str:
 
 
 def check_prefix(prefix: object) -> str:
-    """Return *prefix*, or raise `ConfigurationError`. A ':' is invalid, because it ends the prefix of a key."""
+    """Return *prefix*, or raise `ConfigurationError`. A ':' is invalid: in a key, it ends the prefix."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ConfigurationError(
             f"The prefix {prefix!r} has to be at most 64 letters, digits, '_', '.' or '-', as in 'shop'."

@@ -68,7 +68,7 @@ class Waiter:
 
 
 class Queue(Protocol):
-    """What the holder of a grant needs of its wait queue: see `distlock.engine.wait_queue.WaitQueue`."""
+    """What grants and the grantor need of a wait queue: see `distlock.engine.wait_queue.WaitQueue`."""
 
     name: str
     waiters: deque[Waiter]
@@ -91,7 +91,7 @@ class GrantorProtocol(Protocol):
     """What a grant uses to ask the lock service: see `distlock.engine.grantor.Grantor`."""
 
     backend: Backend
-    #: Seconds, on the clock of the leases.
+    #: Returns the time of the clock of leases, in seconds.
     now: Callable[[], float]
 
     def release(self, grant: NameGrant, until: float = math.inf) -> Commands[None]: ...
