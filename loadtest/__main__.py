@@ -96,7 +96,8 @@ def tell_story(options: argparse.Namespace) -> int:
 @contextmanager
 def servers(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Start the servers that all scenarios share. Yield the lock service and the database."""
-    # For outages, each scenario starts its own lock service, and a database without fences of others.
+    # In the story of failovers, each scenario starts its own lock service, and its own database, in which no
+    # other scenario has left fences.
     if options.database in SERVERS and options.story != FAILOVER:
         with (
             workspace() as directory,
@@ -171,7 +172,7 @@ def show_matrix_of_readers(options: argparse.Namespace) -> int:
 
 
 def read_story(options: argparse.Namespace) -> list[readers.Reading]:
-    """Tell the story of readers on one lock service, and write its report."""
+    """Tell the story of readers on one lock service, write its report, and return the readings."""
     scenarios, teller = choose(told(options), options.scenarios), Teller()
     shop = replace(furnished(options), products=stories.READERS_PRODUCTS)
     teller.say(f"{where(options.backend, options.database)} Framework: {options.framework}.", last=True)

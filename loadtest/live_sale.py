@@ -20,7 +20,7 @@ from loadtest.stack import Stack
 from loadtest.verdict import SOLD, SOLD_OUT
 
 BUYERS = 50
-#: Seconds, longer than any wait for a lock and any standstill.
+#: Seconds until a buyer gives up: longer than any wait for a lock and any standstill.
 PATIENCE = 30.0
 #: A buyer who was turned away comes again after this many seconds at most.
 PAUSE = 2.0
@@ -40,12 +40,12 @@ class SaleTally:
 
     @property
     def repeated(self) -> int:
-        """Count the units that were sold more than once."""
+        """The number of units that were sold more than once."""
         return sum(times > 1 for times in self.units.values())
 
     @property
     def excess(self) -> int:
-        """Count the orders for units that had been sold already."""
+        """The number of orders for units that had been sold already."""
         return self.sold - len(self.units)
 
 
@@ -61,10 +61,12 @@ class PageSale:
 
     number: int
     choice: Choice
-    #: It has all keys from the start, because the page reads it while buyers count.
+    #: The number of answers by outcome. All keys exist from the start, because one thread reads the counts
+    #: for the page while others change them.
     answers: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(ANSWERS, 0)))
-    #: Whether a process is to be stopped, and what came of that.
+    #: Whether a process is to be stopped.
     stands_still: bool = False
+    #: The holder that was stopped, or None.
     standing: StoppedHolder | None = None
     runs: bool = True
 
@@ -198,7 +200,7 @@ def offer(live: LiveSale) -> str:
 
 
 def told_meanwhile(standing: StoppedHolder) -> str:
-    """Say what happens while a process stands still. It changes rarely, because a screen reader speaks it."""
+    """Say what happens while a process stands still. The text rarely changes: a screen reader speaks it."""
     who = standing.instance
     if not standing.locked:
         return f"{who} stands still. It has read {standing.unit} in stock, and others buy meanwhile."
@@ -211,7 +213,7 @@ def told_meanwhile(standing: StoppedHolder) -> str:
 
 
 def told_of_standstill(standing: StoppedHolder) -> str:
-    """Say what happened during a standstill, in that order."""
+    """Say what happened during a standstill, and after it."""
     who, long = standing.instance, f"{standing.seconds:.0f} s"
     if not standing.locked:
         said = f"{who} stood still for {long} after it had read {standing.unit} in stock"
@@ -241,7 +243,7 @@ RECENT = 8
 
 
 def state(live: LiveSale) -> dict[str, object]:
-    """Return all that the page shows."""
+    """Return all that the page shows about its sales, as JSON."""
     sale, ledger = live.sale, live.ledger()
     tally = count(ledger, live.stack.shop.stock)
     return {

@@ -28,7 +28,7 @@ def buy(products: int) -> dict[str, Any]:
 
 
 def fill_cart(products: int) -> dict[str, Any]:
-    """Fill a cart with some of the products, in random order, in which locks must not be taken."""
+    """Fill a cart with some of the products, in random order. So the shop has to sort its locks."""
     # Most carts are small, because only they can sell the rest of one product when the others are sold out.
     size = min(random.randint(1, products), random.randint(1, products))
     chosen = random.sample(range(1, products + 1), size)
@@ -84,7 +84,7 @@ class Sale:
         self.buyers -= 1
         if self.buyers or environment.runner is None:
             return
-        # Otherwise the runner would wait for ever. A buyer's own greenlet can't end the runner.
+        # Without this, the runner would wait for ever. A buyer's own greenlet can't end the runner.
         headless = environment.web_ui is None
         gevent.spawn(environment.runner.quit if headless else environment.runner.stop)
 
@@ -104,7 +104,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def begin(environment: Environment, **_: Any) -> None:
-    global sale  # the web page can start one sale after another
+    global sale  # Locust's web page can start one sale after another.
     sale = Sale()
 
 
@@ -164,7 +164,7 @@ class Buyer(FastHttpUser):
                 answer.success()
             else:
                 answer.failure(f"{answer.status_code} {row['code'] or ''}".strip())
-        # A buyer who came again at once would waste all purchases on the same jam.
+        # A buyer that came again at once would spend all its purchases while the lock is contended.
         gevent.sleep(min(self.pause, pause_of(headers.get("Retry-After"))))
 
 

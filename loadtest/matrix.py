@@ -62,8 +62,9 @@ class MatrixTerms:
 
     shop: Configuration
     crowd: BuyerCrowd
-    #: Units of each product, and seconds between read and write; None: as the visit says.
+    #: Units of each product; None: as the visit says.
     stock: int | None = None
+    #: Seconds between read and write; None: as the visit says.
     pause: float | None = None
 
 

@@ -1,7 +1,7 @@
 """The moments of purchases: how to read them from the journal, and how to stop an instance at one of them.
 
-At the moment in which a purchase is to stop, it connects to the load test and waits until that hangs up. So
-it stops exactly there, and no test has to hit the right millisecond.
+A purchase that is to stop at a moment connects there to the load test, and waits until the load test hangs
+up. So the purchase stops exactly at the moment, and no test has to hit the right millisecond.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from loadtest.servers.lock_services import StrikableService
 from loadtest.servers.processes import PATIENCE
 from loadtest.stack import Stack
 
-#: If nothing was sold for this many seconds, the other buyers have done what they can.
+#: If nothing was sold for this many seconds, the other buyers will sell nothing more.
 AT_REST = 1.5
 
 
@@ -99,11 +99,11 @@ class StoppedPurchase:
 
 
 class InstanceStopper:
-    """Stops *instance* once, in the middle of a purchase, while the sale goes on. It is a context manager."""
+    """Stops *instance* once, in the middle of a purchase, while the sale goes on. A context manager."""
 
     def __init__(self, stop: Stop, instance: str) -> None:
         self.stop, self.instance = stop, instance
-        #: The purchase that was stopped; None until that is over.
+        #: The purchase that was stopped; None until the stop is over.
         self.stopped: StoppedPurchase | None = None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(0.2)
@@ -148,7 +148,7 @@ class InstanceStopper:
         try:
             victim.freeze()
             since = time.time()
-            # After this the purchase goes on as soon as its process runs again.
+            # Hang up now, so that the purchase goes on as soon as its process runs again.
             purchase.close()
             yield since
         finally:
@@ -183,7 +183,7 @@ class InstanceStopper:
 class ServiceStriker(InstanceStopper):
     """Strikes the lock service while one purchase holds the lock and many wait for it.
 
-    The purchase goes on at once or, if the service *forgets* the hold, after others have sold.
+    The purchase goes on at once or, if the service *forgets* the hold, after other purchases have sold units.
     """
 
     def __init__(self, struck: StrikableService, forgets: bool, stop: Stop, instance: str) -> None:
@@ -213,11 +213,11 @@ class ServiceStriker(InstanceStopper):
 
 
 STANDS_AT = "read"
-#: The first buyer has this many seconds to get to that moment, before the others come.
+#: The first buyer has this many seconds to get to the moment `STANDS_AT`, before the others come.
 ARRIVAL = 10.0
 #: A purchase that connects sends its name within this many seconds.
 AT_ONCE = 1.0
-#: The process goes on at the latest this many seconds after its lease.
+#: The process goes on at the latest this many seconds after its lease has ended.
 LATEST = 10.0
 
 
@@ -228,19 +228,20 @@ class StoppedHolder:
     instance: str
     #: For how many seconds a stopped holder keeps its lock.
     lease: float
-    #: The stock that it had read.
+    #: The stock that its purchase had read.
     unit: int
-    #: Whether it holds the lock that all processes share.
+    #: Whether the holder has the lock that all processes share.
     locked: bool
     began: float
-    #: For how many seconds it was stopped; None: it still is.
+    #: For how many seconds the holder was stopped; None: it still is.
     lasted: float | None = None
-    #: Whether the lock went to somebody else meanwhile.
+    #: Whether another process got the lock meanwhile.
     passed_on: bool = False
     #: How many units the others sold meanwhile.
     sold: int = 0
-    #: The answer to its buyer: the status, and the code of a refusal.
+    #: The status of the answer to its buyer; 0: there is none yet.
     status: int = 0
+    #: The code of the answer if it is a refusal.
     code: str = ""
 
     @property
@@ -253,8 +254,8 @@ class Standstill:
 
     It sends SIGSTOP between reading the stock and writing it, which is what happens to a virtual machine that
     is moved, or a laptop that is closed. The process runs Django: elsewhere the lock checks its lease right
-    before COMMIT, and notices the loss even without the fence. Make it before the instances start, because it
-    adds to their configuration.
+    before COMMIT, and notices the loss even without the fence. Make a `Standstill` before the instances
+    start, because it adds to their configuration.
     """
 
     def __init__(self, stack: Stack) -> None:
@@ -287,9 +288,10 @@ class Standstill:
 
     @contextmanager
     def held(self, choice: Choice) -> Iterator[StoppedHolder | None]:
-        """Stop the instance during the purchase that was sent to it, until the others have bought.
+        """Stop the instance during the purchase that was sent to it, until the other buyers have bought.
 
-        The others come in the block. *choice*: their guard. Yield None if no purchase got to the moment.
+        The block has to send the other buyers. *choice*: the guard of all buyers. Yield None if no purchase
+        got to the moment.
         """
         purchase = self._purchase()
         if purchase is None:
@@ -299,7 +301,7 @@ class Standstill:
         try:
             with purchase:
                 victim.freeze()
-                # Here we hang up, so that the purchase goes on as soon as its process runs again.
+                # The end of this block hangs up: the purchase goes on as soon as its process runs again.
             with closing(distlock.connect(self.stack.shop.lock, prefix="shop")) as locks:
                 ledger, number = self.stack.ledger(), number_of(locks)
                 unit, lease = ledger.left[PRODUCT_ID], self.stack.shop.lock_ttl
@@ -332,9 +334,10 @@ class Standstill:
     def _let_others_buy(
         self, standing: StoppedHolder, least: int, before: int, locks: distlock.Locks, number: int | None
     ) -> None:
-        """Wait until the others have the lock, have bought *least* units, and buy nothing any more.
+        """Wait until the other buyers have the lock, have bought *least* units, and buy nothing any more.
 
-        *before*: how many units were sold, and *number*: the hold's fence number, when the process stopped.
+        *before*: how many units were sold when the process stopped. *number*: the fence number of the hold at
+        that time.
         """
         moved, pause = time.monotonic(), Event()
         victim = self.stack.instances[self.number].process

@@ -31,7 +31,8 @@ SERVERS = {
 
 def needs(options: argparse.Namespace) -> list[str]:
     """Return the packages, by the names that ``scripts/setup.sh`` knows."""
-    # Without a choice, the matrix needs all lock services and databases, and failovers the struck ones.
+    # If none is chosen, the matrix needs all lock services and databases, and the story of failovers needs
+    # those that outages strike.
     every = lock_services.STRUCK_BACKENDS if options.story == FAILOVER else BACKENDS
     started = {options.backend} if options.backend else set(every)
     started |= {options.database} if options.database else set(DATABASES)

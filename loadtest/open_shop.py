@@ -57,7 +57,7 @@ def invitation(
 
 
 def keep_open(scenario: Scenario, visit: Visit, stack: Stack, crowd: BuyerCrowd) -> NoReturn:
-    """Print the shop's address, then each change of its stock, until Ctrl-C."""
+    """Print the shop's address, then each change of its stock, until Ctrl-C. Enter fills the shelf again."""
     print(invitation(scenario, visit, stack.names, stack.url, crowd), flush=True)
     if has_desktop():
         webbrowser.open(f"{stack.url}/")

@@ -167,7 +167,7 @@ def object_to_matrix(options: argparse.Namespace) -> str:
     return ""
 
 
-#: With ``up`` there are fewer units than buyers, and purchases are slow enough to watch (seconds).
+#: The stock and the pause (seconds) with ``up``: fewer units than buyers, and purchases slow enough to watch.
 UP_STOCK, UP_PAUSE = 20, 0.05
 #: With ``up`` locks have a lease, so that the page can show what happens to a stopped holder.
 UP_BACKEND = "redis"

@@ -34,7 +34,7 @@ PATHS = {
     UNLIMITED: "/readers/pay",
     LIMITED: "/readers/pay/limited",
 }
-#: This many have to be inside at once, because an exclusive lock would be right, too, but slow.
+#: So many requests at least have to be inside at once, or the guard may be a lock for one at a time.
 TOGETHER = {SHARED: 2, LIMITED: GATEWAY_LIMIT}
 
 
@@ -42,19 +42,22 @@ TOGETHER = {SHARED: 2, LIMITED: GATEWAY_LIMIT}
 class ReadersFigures:
     """The numbers of one scenario."""
 
-    #: How many reports or payments were answered, and how many of them were wrong: torn, or refused.
+    #: How many reports or payments were answered.
     answered: int
+    #: How many of them were wrong: torn reports, or refused payments.
     wrong: int
-    #: The most that were inside at one moment.
+    #: The most requests that were inside at one moment.
     together: int
-    #: How many requests, including purchases, got an answer that they must not get.
+    #: How many requests, including purchases, got no answer, or one that they must not get.
     failed: int
     #: Answers by the instance that gave them.
     served_by: Mapping[str, int]
     instances: tuple[str, ...]
-    #: Units of all products before the sale, and after it on the shelf and in the orders.
+    #: Units of all products before the sale.
     initial: int
+    #: Units on the shelf after the sale.
     left: int
+    #: Units in orders after the sale.
     sold: int
     #: Whether all visitors had finished in time.
     ended: bool = True
@@ -106,7 +109,7 @@ PAYMENT = 0.02
 
 
 class Gateway:
-    """A payment gateway that counts how many are inside at once, and refuses those above its limit."""
+    """A payment gateway that counts the payments inside at once, and refuses those above its limit."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -149,7 +152,7 @@ def open_gateway() -> Iterator[Gateway]:
 
     class GatewayServer(ThreadingHTTPServer):
         daemon_threads = True
-        #: No connection may wait to be accepted, because the gateway has to count all that come at once.
+        #: The gateway has to count all payments that come at once, so no connection may be refused.
         request_queue_size = 128
 
     with GatewayServer(("127.0.0.1", 0), GatewayHandler) as server:
@@ -224,7 +227,7 @@ def run_scenarios(
     begin: Callable[[int, int, Scenario], None],
     end: Callable[[Reading], None],
 ) -> list[Reading]:
-    """Run each scenario in the same shop. *begin* and *end* are called before and after each."""
+    """Run all scenarios in one shop, and return the readings. *begin*, *end*: called around each scenario."""
     done: dict[str, Reading] = {}
     with open_gateway() as gateway:
         shop = replace(shop, gateway=gateway.url)

@@ -98,7 +98,7 @@ def hold_sale(
     progress: Callable[[Ledger], None] | None,
     stopper: InstanceStopper | None = None,
 ) -> SaleRun:
-    """Hold one sale in an open shop. Without *progress*, nothing else reads its database meanwhile."""
+    """Hold one sale in an open shop. *progress*: gets the orders during the sale; None: they are not read."""
     with stopper.beside(stack) if stopper else nullcontext():
         record = load(stack, front, visit, crowd, progress)
     ledger, rows, stopped = stack.ledger(), record["rows"], stopper.stopped if stopper else None
@@ -149,7 +149,8 @@ def load(
             except subprocess.TimeoutExpired:
                 if progress:
                     progress(stack.ledger())
-        # A Locust that is stopped still writes its record. The run is inconclusive, but others can go on.
+        # If Locust takes too long, it is stopped, and still writes its record. Then this run is inconclusive,
+        # but the next runs can go on.
         locust.stop()
         if progress:
             progress(stack.ledger())
@@ -223,7 +224,7 @@ def stall_of(
 def absence_of(
     outage: Outage, struck: StoppedPurchase | None, ttl: float, moments: Sequence[Moment]
 ) -> Absence:
-    """Return the longest time in which nobody was granted the lock, from the outage on."""
+    """Return the longest time without a grant of the lock, from the outage on, and how long it may be."""
     expected = ttl + outage.takes
     if struck is None:
         return Absence(None, expected)

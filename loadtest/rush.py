@@ -40,9 +40,9 @@ def hold_sales(
     begin: Callable[[int, int, Scenario, Configuration], None],
     end: Callable[[SaleRun], None],
 ) -> list[SaleRun]:
-    """Run a sale for each guard. *begin* and *end* are called before and after each.
+    """Run a sale for each of *scenarios*, and return the runs. *begin*, *end*: called around each sale.
 
-    Nothing counts the orders during a sale, because that would slow it down.
+    Nothing counts the orders during a sale, because that would slow the sale down.
     """
     runs: dict[str, SaleRun] = {}
     with (
@@ -75,8 +75,9 @@ class SalePace:
 
     #: Sales per second, from the opening until the last answer.
     sales: float
-    #: Milliseconds until the answer: the median, and the 99th percentile.
+    #: Milliseconds until the answer: the median.
     half: float
+    #: Milliseconds until the answer: the 99th percentile.
     late: float
 
 

@@ -16,7 +16,7 @@ class BuyerCrowd:
 
     users: int = 50
     purchases: int = 10
-    #: A buyer who is told to come later does so after this many seconds at most.
+    #: A refused buyer comes again after this many seconds at most.
     pause: float = 5.0
 
     @property
@@ -37,7 +37,7 @@ class Visit:
     products: int = 1
     #: Seconds between read and write.
     pause: float = 0.01
-    #: Whether the answer says if there is an order. The article's pages give all buyers the same answer.
+    #: Whether the answer has the number of the order. The answers of `REDUCE` and `KILL` have none.
     tells: bool = True
     #: Whether the stock is in Redis and not in the database.
     in_redis: bool = False
@@ -77,7 +77,7 @@ VISITS = {
         REDUCE,
         "asks for GET /stock/reduce?id=1, which always answers OK",
         "The shop looks up the stock, thinks, and if there was some lets the database subtract one.",
-        # As in the article, the last unit is sold twice. There is only one chance, so the pause is longer.
+        # With one unit there is one chance to sell it twice. The longer pause makes that likely.
         stock=1,
         pause=0.2,
         tells=False,
@@ -112,7 +112,7 @@ class Stop:
 
     #: The moment of the purchase: see `demo_shop.sale.reach`.
     at: str
-    #: How many units the others sell before it goes on; None: all that are left.
+    #: How many units the others sell before the instance goes on; None: all that are left.
     sold: int | None = None
 
 
@@ -132,13 +132,14 @@ class Scenario:
     control: str | None = None
     #: Whether the guard passes the fence.
     fence: bool = False
-    #: Whether the framework opens a transaction around the view, and how many seconds longer COMMIT takes.
+    #: Whether the framework opens a transaction around the view.
     atomic_requests: bool = False
+    #: How many seconds longer COMMIT takes.
     commit_pause: float = 0.0
     stop: Stop | None = None
-    #: What is done to the lock service at that moment, instead of stopping the instance.
+    #: What is done to the lock service at the moment `stop.at`, instead of stopping the instance.
     outage: Outage | None = None
-    #: A title for the guard; "": its own.
+    #: A title for the guard; "": the guard's own title.
     called: str = ""
 
     @property
@@ -160,7 +161,7 @@ class Scenario:
         return replace(
             shop,
             guard=self.guard,
-            # A scenario with a stop shows what happens without the fence.
+            # Scenarios with a stop compare the fence with none, so the shop's setting does not count there.
             fence=self.fence or (shop.fence and self.stop is None),
             atomic_requests=shop.atomic_requests or self.atomic_requests,
             commit_pause=self.commit_pause or shop.commit_pause,
@@ -168,7 +169,7 @@ class Scenario:
 
 
 def pair(slug: str, where: str, instances: tuple[str, ...], broken: str, mended: str) -> tuple[Scenario, ...]:
-    """Return the scenario that oversells, and the one that differs only in the guard."""
+    """Return the scenario with the guard *broken*, which oversells, and the same one with *mended*."""
     control = Scenario(f"{slug}-{broken}", where, instances, broken, Outcome.OVERSOLD)
     return control, replace(
         control, slug=f"{slug}-{mended}", guard=mended, must_be=Outcome.EXACT, control=control.slug

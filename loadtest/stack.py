@@ -152,7 +152,7 @@ class Stack:
         self.names = tuple(f"{name}-{number}" for number, name in enumerate(frameworks, 1))
         self.shop, self.database = replace(shop, sales=sales is not None), database
         self.sales, self.sales_port = sales, 0
-        #: A sale of the page holds it, because units that are added during the sale would be sold twice.
+        #: A sale of the page and each later `restock` lock it: units added during a sale would be sold twice.
         self.shelf = threading.Lock()
         self.instances: list[ChildProcess] = []
         self.instance_ports: list[int] = []

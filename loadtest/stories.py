@@ -52,7 +52,8 @@ STORIES = {
     # right before COMMIT, and so notices a stop even without the fence.
     TRANSACTIONS: Story(
         # The buyers are so few that all at the other instance wait or are inside when one instance stops.
-        # Later ones would be refused at once, because they would wait in vain behind the stopped holder.
+        # A buyer who came later would be refused at once, because the wait behind the stopped holder is too
+        # long.
         BuyerCrowd(users=16, purchases=15),
         "redis",
         "postgresql",
@@ -61,8 +62,7 @@ STORIES = {
         stock=36,
         pause=0.02,
     ),
-    # The lock has its usual lease, which is longer than each failover. So the lock never passes on because
-    # nobody renewed it.
+    # The lock has its usual lease, which is longer than each failover, so it never ends for want of renewal.
     FAILOVER: Story(
         # Buyers who are turned away come again soon, so that the service is measured, and not their pauses.
         BuyerCrowd(users=16, purchases=40, pause=0.1),
@@ -177,7 +177,7 @@ class RushWay:
     why: str
 
 
-#: By the view's name, which is also the part of its route.
+#: The ways by the view's name, which is also a part of its route.
 RUSH_WAYS = {
     "unlocked": RushWay(
         "no lock",
@@ -245,8 +245,9 @@ def rush_visit(scenario: Scenario) -> Visit:
     )
 
 
-#: The lock services with shared locks and permits, which the matrix shows; and services without them.
+#: The lock services with shared locks and permits that the matrix shows.
 READERS_BACKENDS = ("file", "redis", "zookeeper")
+#: The lock services without shared locks or without permits.
 READERS_WITHOUT = (IN_THE_DATABASE, "postgresql", "redlock")
 READERS_PRODUCTS = 4
 TORN, SHARED, UNLIMITED, LIMITED = "torn", "shared", "unlimited", "limited"

@@ -28,17 +28,19 @@ class Shelf:
 class Stall:
     """What happened to the purchase whose process was stopped."""
 
-    #: For how many seconds it was stopped, and for how many its lock lives without renewal.
+    #: For how many seconds the process was stopped.
     seconds: float
+    #: For how many seconds its lock lives without renewal.
     ttl: float
     #: Whether another instance was granted the lock meanwhile.
     passed_on: bool
     #: How many units others sold meanwhile.
     sold_meanwhile: int
-    #: The status and code of the answer to its buyer; 0: there was no answer.
+    #: The status of the answer to the purchase's buyer; 0: there was no answer.
     status: int
+    #: The code in that answer, if it has one.
     code: str | None
-    #: How many other orders there are for the unit that it sold.
+    #: How many other orders there are for the unit that the purchase sold.
     resold: int
 
     @property
@@ -49,10 +51,11 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """For how many seconds the lock service granted nothing, and how many are allowed."""
+    """The time in which a lock service that was struck granted nothing."""
 
     #: None: no purchase was granted the lock again, or the service was never struck.
     seconds: float | None
+    #: How many seconds are allowed.
     expected: float
 
 
@@ -60,7 +63,7 @@ class Absence:
 class Figures:
     """The numbers of one run."""
 
-    #: By product, because missing sales of one do not make up for too many of another.
+    #: The shelves by product, because missing sales of one do not make up for too many of another.
     shelves: Mapping[int, Shelf]
     #: How many requests should have been sent: users x purchases.
     requests: int
@@ -70,8 +73,9 @@ class Figures:
     refused: int
     #: How many orders were confirmed to a buyer but are not in the database.
     lost_orders: int
-    #: Orders by the instance that wrote them, and answers by the instance that gave them.
+    #: The number of orders by the instance that wrote them.
     sold_by: Mapping[str, int]
+    #: The number of answers by the instance that gave them.
     served_by: Mapping[str, int]
     #: The instances behind nginx.
     instances: tuple[str, ...]
@@ -81,10 +85,11 @@ class Figures:
     ended: bool = True
     #: How many purchases released the lock before their COMMIT had ended; None: it was not measured.
     early_releases: int | None = None
-    #: Whether one instance was to be stopped, and what happened to its purchase.
+    #: Whether a purchase was to be stopped until the lock has passed on.
     stops: bool = False
+    #: What happened to that purchase; None: none was stopped.
     stall: Stall | None = None
-    #: For a run in which the lock service was struck.
+    #: None: the lock service was not to be struck.
     absence: Absence | None = None
 
     @property

@@ -74,7 +74,7 @@ class SlowProxy:
 
 
 def end(one: socket.socket) -> None:
-    """Shut a socket down, which alone wakes a thread that is blocked in it."""
+    """Shut a socket down, because close() would not wake a thread that is blocked in the socket."""
     with contextlib.suppress(OSError):
         one.shutdown(socket.SHUT_RDWR)
 
@@ -105,7 +105,7 @@ class InstanceMaker:
     def __init__(self, url: str, make: Callable[[str], Instance]) -> None:
         self.url, self._make = url, make
         self._instances: list[Instance] = []
-        # Each run has its own names, so that it does not find what another one left.
+        # Each run has its own names, so that it does not find locks that another run has left.
         self._run = uuid4().hex[:8]
 
     def instance(self) -> Instance:
@@ -198,12 +198,12 @@ class DistlockExhibit:
     def acquire(self) -> bool:
         self.grant = self.lock.acquire()
         if self.grant is None:
-            # A lock that refuses everybody would do no damage, so here it has to serve all buyers.
+            # A lock that refuses all buyers would do no damage, so a refusal counts as a failure here.
             raise TimeoutError("distlock refused a buyer.")
         return True
 
     def release(self) -> None:
-        # Some scenes release a lock that they do not hold. Here it is enough that this does no harm.
+        # Some scenes release a lock that they do not hold, which must do no harm.
         with contextlib.suppress(distlock.NotHeld):
             self.lock.release()
 

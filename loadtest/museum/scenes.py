@@ -1,8 +1,8 @@
 """Scenes that break the flawed locks, one for each fault, and `TRIALS`: which scene breaks which exhibit.
 
-A scene returns the damage as a number, which is 0 for a correct lock. Events control it. Its seconds are the
-lifetime of a lock, and the time that a buyer spends inside while the lock keeps others out. No scene sleeps
-in the hope that another buyer gets somewhere meanwhile.
+A scene returns the damage as a number, which is 0 for a correct lock. Events decide when buyers go on. Times
+are used only for the lifetime of a lock, and for how long a buyer stays inside while a correct lock keeps the
+others out. No scene sleeps in the hope that another buyer gets somewhere meanwhile.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ WATCHING, FIRED = "zk_watch_count", "zk_sum_node_deleted_watch_count"
 
 
 def ten_in_line(bench: InstanceMaker) -> int:
-    """Count buyers woken in vain. Ten wait for a holder; each leaves when all that are left watch."""
+    """Count buyers woken in vain. Ten wait for a holder; each leaves when all remaining buyers watch."""
     first, *others = visits = queue(bench, bench.name(), 11)
     for visit in others:
         visit.after = first.inside
@@ -309,8 +309,9 @@ class Trial:
     exhibit: str
     bench: Callable[[str], InstanceMaker]
     scene: Callable[[InstanceMaker], int]
-    #: The unit of the damage, and how much damage the exhibit does.
+    #: The unit of the damage, in the plural.
     unit: str
+    #: How much damage the exhibit does.
     damage: int
     #: Whether the scene nests, so that distlock's re-entrant lock is its control.
     nested: bool = False

@@ -12,7 +12,7 @@ from typing import Self
 from demo_shop.museum import MuseumLock
 from distlock.testing.history import HistoryRecord, check_history
 
-#: A run that takes more seconds has failed.
+#: A run that takes more than this many seconds has failed.
 PATIENCE = 20.0
 
 
@@ -99,7 +99,7 @@ class MuseumShop:
             self._errors.append(error)
 
     def buy(self, visit: MuseumVisit) -> None:
-        """Buy in the caller's own thread."""
+        """Carry out *visit* in the calling thread."""
         asked = time.monotonic()
         if not visit.lock.acquire():
             visit.refused = True

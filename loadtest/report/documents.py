@@ -67,13 +67,13 @@ def write_readers(readings: Sequence[Reading], backend: str, database: str, file
 
 
 def one_of(backends: Iterable[str]) -> str | None:
-    """Return the backend if all scenarios have the same; None if they have several."""
+    """Return the only one of *backends*; None if there are several."""
     found = set(backends)
     return found.pop() if len(found) == 1 else None
 
 
 def open_file(wanted: Path, what: str) -> Path:
-    """Return *wanted*, or a new file in it if it is a directory: no run overwrites another's report."""
+    """Return *wanted*. If that is a directory, return a new file in it, so that no report is overwritten."""
     if not wanted.is_dir():
         return wanted
     for number in count(1):
@@ -109,8 +109,9 @@ class PlotTick:
 class Plot:
     """Lines over time, in a square of 100 by 100 whose upper left corner is 0, 0."""
 
-    #: The lines of the sold units and of the stock, as SVG paths.
+    #: The line of the sold units, as an SVG path.
     sold: str
+    #: The line of the stock, as an SVG path.
     stock: str
     #: The height at which all units are sold.
     limit: float

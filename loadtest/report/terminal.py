@@ -30,7 +30,7 @@ SERVICES = {
 }
 COLUMNS = ("scenario", "sold", "of", "left", "must be", "is", "")
 ALIGN = "<>>><<<"
-#: A column before the last one, if lock services were away.
+#: The heading of a column before the last one, which is shown if lock services were away.
 AWAY = "away"
 
 
@@ -39,7 +39,7 @@ WIDTH = 80
 
 
 def fold(text: str, indent: int = 0) -> str:
-    """Fold *text* into lines of `WIDTH`, with all but the first of a paragraph indented. Keep paths whole."""
+    """Fold *text* into lines of `WIDTH`, all but the first of each paragraph indented. Keep paths whole."""
     return "\n".join(
         textwrap.fill(
             line, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
@@ -49,12 +49,12 @@ def fold(text: str, indent: int = 0) -> str:
 
 
 def crop(text: str) -> str:
-    """Crop *text* to one line, because several could not be rewritten in place."""
+    """Crop *text* to one line, because only one line can be rewritten in place."""
     return text if len(text) < WIDTH else f"{text[: WIDTH - 2]}…"
 
 
 class Teller:
-    """Writes lines to the terminal. On a terminal, progress is rewritten in place."""
+    """Writes lines to *out*. On a terminal, progress is rewritten in place."""
 
     def __init__(self, out: TextIO = sys.stderr) -> None:
         self.out, self.live = out, out.isatty()
@@ -103,7 +103,7 @@ class SaleProgress(Teller):
 
 
 def where(backend: str | None, database: str) -> str:
-    """Name the lock service, if there is only one, and the database."""
+    """Return a line that names the lock service, unless *backend* is None, and the database."""
     given = "" if database in DATABASES else ", a server of yours"
     service = f"Lock service: {SERVICES[backend]}. " if backend else ""
     return f"{service}Database: {kind_of(database)}{given}."

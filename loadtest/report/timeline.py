@@ -14,7 +14,7 @@ TEXTS = {
     "read": "reads {stock}",
     "wrote": "writes {stock}",
     "committed": "COMMIT",
-    # The shop notes this when the service has answered, and by then the next purchase may have the lock.
+    # The shop notes the release when the service has answered. By then the next purchase may have the lock.
     "released": "has let the lock go",
 }
 
@@ -110,7 +110,7 @@ def marks_of(purchase: PurchaseMoments, twice: Collection[int | None]) -> Iterat
                 moment.at, moment.instance, what, text, what == "read" and moment.stock in twice
             )
     if refused:
-        # A purchase that has read had passed the fence, and noticed later that its lock was lost.
+        # A purchase that has read the stock had passed the fence, and noticed later that its lock was lost.
         why = "rolled back" if "read" in purchase else "refused by the fence"
         yield TimelineMark(refused.at, refused.instance, "refused", f"{why}: {refused.status} {refused.code}")
 
@@ -183,7 +183,7 @@ class TimelineCell:
 
     #: What the instance does at the moment; "" if nothing.
     text: str
-    #: The styles of the text and of the bar, whose halves above and below the moment have one each.
+    #: The CSS classes of the text, and of the bar's halves above and below the moment.
     styles: str
 
 

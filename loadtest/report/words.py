@@ -16,7 +16,7 @@ from loadtest.servers.databases import kind_of
 from loadtest.servers.lock_services import Outage
 from loadtest.verdict import SOLD_OUT, Conclusion
 
-#: Reasons by scenario, for those that the guard's own reason does not explain.
+#: The reasons for the outcomes of scenarios that the guard's own reason does not explain.
 WHY = {
     "one-process": "The process lock lets one buyer at a time read and write the stock. "
     "With one instance that is enough.",
@@ -231,7 +231,7 @@ def told_of_stop(run: SaleRun, purchases: dict[str, PurchaseMoments], stopped: S
     )
 
 
-#: What a guard lacks that must oversell.
+#: What a shop that must oversell lacks, by its guard.
 LACKING = {
     "none": "without a lock",
     "process": "with a lock in each instance alone",

@@ -117,7 +117,7 @@ MARIADB_OPTIONS = (
     # Each thread of each instance keeps a connection.
     "--max-connections=400",
 )
-#: Otherwise PyMySQL would load this machine's certificates for each connection, though the server has no TLS.
+#: Without this, PyMySQL would load this machine's certificates for each connection. The server has no TLS.
 WITHOUT_TLS = "ssl_disabled=true"
 #: The server reads one statement from each line.
 MARIADB_USERS = """\
@@ -142,7 +142,7 @@ class MariaDBServer:
 
     def __init__(self, home: Path, account: Account | None, options: Sequence[str]) -> None:
         install, self._command = find_mariadb("mariadb-install-db"), find_mariadb("mariadbd")
-        find_mariadb("my_print_defaults")  # the installation needs it, and it is in another package
+        find_mariadb("my_print_defaults")  # The installation needs this program of another package.
         self._account, self._log, self.port = account, home / "log", free_port()
         users = home / "users.sql"
         users.write_text(MARIADB_USERS)
@@ -200,7 +200,10 @@ def running_mariadb() -> Iterator[str]:
 
 
 def check_is_ours(url: str) -> None:
-    """Raise `StackError` unless the database is usable, and empty or ours: a sale empties its tables."""
+    """Raise `StackError` unless the database answers, and has all of our tables or none.
+
+    A sale empties these tables, so tables of another application with their names must not be touched.
+    """
     # Import SQLAlchemy here, because the options are read before it is installed.
     from sqlalchemy import create_engine, inspect
     from sqlalchemy.exc import SQLAlchemyError
@@ -229,7 +232,7 @@ SCHEMES = ("sqlite", "postgresql", "mysql", "mariadb")
 
 
 def kind_of(database: str) -> str:
-    """Return the one of `DATABASES` that a name or URL means. Raise ValueError, with all of them, if none."""
+    """Return the one of `DATABASES` that a name or URL means. Raise ValueError if it means none."""
     scheme, separator, _ = database.partition("://")
     scheme = scheme.partition("+")[0]
     if database in DATABASES:

@@ -57,7 +57,7 @@ BACKENDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
 
 @contextmanager
 def open_cluster(directory: Path) -> Iterator[str]:
-    # Import this here, because the options are read before redis-py is installed.
+    # Import RedisCluster here, because the options are read before redis-py is installed.
     from loadtest.servers.redis_cluster import RedisCluster
 
     with RedisCluster(directory) as cluster:
@@ -142,8 +142,9 @@ class Outage:
     backend: str
     #: What is done, in words.
     what: str
-    #: Whether the service forgets who holds the lock, and why.
+    #: Whether the service forgets who holds the lock.
     forgets: bool
+    #: Why it does or does not.
     why: str
     #: How many seconds the service may need to go on, according to its settings.
     takes: float
@@ -189,7 +190,7 @@ def cluster_moved(directory: Path) -> Iterator[StrikableService]:
 
 
 def cluster(directory: Path) -> RedisCluster:
-    # Import this here, because the options are read before redis-py is installed.
+    # Import RedisCluster here, because the options are read before redis-py is installed.
     from loadtest.servers.redis_cluster import RedisCluster
 
     return RedisCluster(directory)
@@ -234,7 +235,8 @@ def mysql_restarted(directory: Path) -> Iterator[StrikableService]:
         yield StrikableService(server.url, server.restart)
 
 
-# A primary grants a hold before its replicas know of it, so the one that replaces it may never have heard.
+# A primary grants a hold before its replicas know of the hold. So a replica that takes its place may not know
+# the hold.
 UNHEARD = "The primary had said yes, and the one that took its place had not heard of it"
 ENDED = "The lock is a session's, and a restart ends all sessions"
 

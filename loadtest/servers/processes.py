@@ -37,7 +37,7 @@ class Account:
 
 
 class ChildProcess:
-    """A program that the load test starts and ends. It has its own session, and ends when we do."""
+    """A program that the load test starts and ends. It has its own session, and ends with the load test."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class ChildProcess:
         self.wait_until(lambda: all(state in "TZX" for state in thread_states(group)))
 
     def thaw(self) -> None:
-        """Let the session go on. Do nothing if it is not stopped, or has ended."""
+        """Let the session of this child go on. Do nothing if it is not stopped, or has ended."""
         for group, what in ((self.process, signal.SIGCONT), (self._waker, signal.SIGKILL)):
             if group is not None:
                 with contextlib.suppress(ProcessLookupError):
@@ -222,7 +222,7 @@ def is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it lives, as another user
+        pass  # The process lives, as another user.
     return True
 
 

@@ -44,7 +44,7 @@ class ClusterNode:
         self.child.wait_until(lambda: self.says("PING", True))
 
     def tell(self, *words: object) -> Any:
-        """Send a command, in the words of Redis's manual."""
+        """Send a command, as Redis's manual writes it, and return the reply."""
         return self.client.execute_command(*words)  # type: ignore[no-untyped-call]
 
     def says(self, command: str, *expected: object) -> bool:
@@ -111,7 +111,7 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """Return a URL with two of the nodes, which tell of the others."""
+        """A URL with two of the nodes. A client learns the other nodes from them."""
         return f"redis+cluster://{','.join(f'127.0.0.1:{node.port}' for node in self.nodes[:2])}"
 
     def __enter__(self) -> RedisCluster:
@@ -132,7 +132,7 @@ class RedisCluster:
             last = min((number + 1) * share, SLOTS) - 1
             node.tell("CLUSTER", "ADDSLOTSRANGE", number * share, last)
         for number, node in enumerate(self.nodes, 1):
-            # Otherwise all nodes begin with the same epoch, and have to agree on others first.
+            # Without this, all nodes would begin with one epoch, and have to agree on different ones first.
             node.tell("CLUSTER", "SET-CONFIG-EPOCH", number)
             self.nodes[0].meet(node)
         self.wait_until(lambda node: node.says("CLUSTER INFO", f"cluster_known_nodes:{len(self.nodes)}"))

@@ -12,11 +12,11 @@ from loadtest.servers.processes import ChildProcess, StackError, free_port
 
 #: The server in Debian's package, whose manifest names the jars that it needs; and the jar for its log.
 JARS = ("/usr/share/java/zookeeper.jar", "/usr/share/java/slf4j-simple.jar")
-#: A small heap, and only the quick compiler, because the better one needs longer than the run to pay off.
+#: A small heap, and only the quick compiler, because the better compiler needs longer runs to pay off.
 JAVA = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 LOG_LEVEL = "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"
 QUORUM_PEER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-#: Sessions live for 1 to 120 seconds. Nobody needs the data after the run.
+#: Sessions live for 1 to 120 seconds. No write is forced to disk, because the data is useless after the run.
 ZOOKEEPER_SETTINGS = """\
 tickTime=500
 maxSessionTimeout=120000
