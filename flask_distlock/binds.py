@@ -23,5 +23,5 @@ def engine_of(bind: str | None) -> Any:
 
 
 def shown(binds: Iterable[str | None]) -> str:
-    """Return *binds*, keys of ``db.engines``, as text for messages, in the words of ``fence=``."""
+    """Return the names of *binds*, keys of ``db.engines``, for messages, as one writes them in ``fence=``."""
     return ", ".join(repr(bind or DEFAULT_BIND) for bind in binds) or "none"

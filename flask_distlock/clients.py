@@ -36,10 +36,10 @@ BLOCK = "The block of locks.lock(…)"
 
 
 class SessionAcquirer(AcquirerWrapper):
-    """Ends the open transaction of ``db.session``, and then acquires a lock of *inner*.
+    """The acquirer of locks that are no rows. It first ends the open transaction of ``db.session``.
 
     Raises `ConfigurationError` if the transaction must not end: see `flask_distlock.sql.sessions`. If the
-    request keeps the names locked already, enters their lock instead.
+    request keeps the names locked already, their lock is entered instead.
     """
 
     def __init__(self, inner: Acquirer, state: State) -> None:
@@ -172,7 +172,7 @@ _NO_RLOCK = (
 
 
 class _OutsideSession(AcquirerWrapper):
-    """Ends the open transaction of ``db.session``, and then acquires a lock of *inner*.
+    """The acquirer of locks that are rows. It first ends the open transaction of ``db.session``.
 
     Raises `ConfigurationError` if the transaction must not end: see `flask_distlock.sql.sessions`.
     """

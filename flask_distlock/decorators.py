@@ -48,8 +48,8 @@ def distributed_lock(*names: NameSource, **options: Unpack[Words]) -> Callable[[
     with a savepoint each, and one COMMIT; None: each has its own.
     *mode*: "shared": any number of such calls run at once, but none together with a call of an "exclusive"
     guard on the same name. A shared guard locks GET and HEAD, unless *methods* is given.
-    *limit*: how many calls run at once, on all servers together, for each value of *names*. Locks of the same
-    names are independent of it. None: one.
+    *limit*: how many calls run at once, on all servers together, for each value of *names*; None: one. Guards
+    with a limit and guards without one are independent, even on the same name.
     *on_contended*: what happens if the lock stays taken. "respond": the client of a view gets 423; "raise":
     the view raises `LockTimeout`; "skip": a function that is no view, such as a task, does not run, and its
     call returns None.

@@ -110,7 +110,8 @@ def answer_lock_errors(app: Flask) -> None:
         if not any(issubclass(base, LockError) and base in handlers for base in error.__mro__):
             handlers[error] = _answer
     if is_of_smorest(handlers.get(HTTPException)):
-        # flask-smorest would replace our stable code by the status. The site's own handlers still come first.
+        # Without this handler, flask-smorest would replace our ``code`` by the status. Handlers of the site
+        # still come first.
         handlers.setdefault(LockAnswer, lambda error: error)
 
 

@@ -273,7 +273,7 @@ def _begin_serving(app: Flask, state: State) -> None:
     try:
         views = _check(app, state)
     except ConfigurationError as error:
-        # Log it, because a site that handles all errors would hide it behind an ordinary response.
+        # Log the error, because a site that handles all errors would hide it behind an ordinary response.
         logger.critical("%s answers no request: %s", app.name, error)
         raise
     # Debug mode may have been switched since init_app().

@@ -81,7 +81,7 @@ class GuardedCall:
     raised: HTTPException | None = field(default=None, init=False)
 
     def begin(self, args: Args, kwargs: Kwargs) -> None:
-        """Fill in the names, and choose the transactions and the options of the call."""
+        """Fill in the names, read the request's body, and choose the transactions and options of the call."""
         guarded, state, options = self.guarded, current_state(), self.guarded.options
         terms = self.terms = state.clients.terms(guarded)
         asked = None

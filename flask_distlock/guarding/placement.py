@@ -240,7 +240,7 @@ def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
     if cls is None or is_locked(view, method):
         return
     applied = list(map(decorator.options_of, cls.decorators))
-    # If False, a decorator without functools.wraps hides the guards below it.
+    # If `shown` is False, a decorator without functools.wraps hides the guards below it.
     shown = any(map(private.is_made_by_as_view, chain(view)))
     name = f"{cls.__module__}.{cls.__qualname__}"
     for base in cls.__mro__:

@@ -1,4 +1,4 @@
-"""What guards need of a Flask request: values for names, observers, and the lock that it has to pass."""
+"""What guards need of a Flask request: values for names, observers, and the guard that it has to pass."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FlaskRequest:
     def body(self) -> bytes:
         request = self._request
         if body := request.get_data():
-            # The view may read the stream again.
+            # Make a new stream, because the view may read it, too.
             request.stream = BytesIO(body)
         return body
 
@@ -60,7 +60,7 @@ class FlaskRequest:
 
     def form(self, name: str) -> Sequence[str]:
         found = self._request.form.getlist(name)
-        # Parsing the form has consumed the stream.
+        # Parsing the form has consumed the stream, which body() replaces.
         self.body()
         return found
 

@@ -146,7 +146,7 @@ class State:
     mutex: threading.RLock = field(default_factory=threading.RLock, init=False)
 
     def look_out(self, app: Flask) -> None:
-        """Look for the session at each app context of *app*, and note changes that the end of one drops."""
+        """Call `watch` at each app context of *app*, and note changes that the end of a context drops."""
         # No earlier event is needed: a session can be used only in an app context.
         appcontext_pushed.connect(self.watch, app)
         put_around(app, "do_teardown_appcontext", self._noting_dropped)

@@ -48,8 +48,8 @@ logger = logging.getLogger("distlock")
 class KeptLock(Kept):
     """A lock that outlives the call of its guard.
 
-    The lock is kept until ``wsgi_app`` returns. The lock of a function that is no view, the lock of a block,
-    and a lock that is a row are released before if the transaction ends. Closing `rest` releases the lock.
+    The lock is kept until ``wsgi_app`` returns. If it is a row, or the lock of a block or of a function that
+    is no view, it is released as soon as its transaction ends. Closing `rest` releases the lock.
     """
 
     #: The guarded function or the block, for messages.
@@ -322,7 +322,7 @@ def _passing_on(run: Callable[[Async], Callable[..., Any]]) -> Callable[[Async],
 
 
 class _Enclosing:
-    """Wraps the WSGI application *inner* of *app*: the response waits until the locks are released."""
+    """The WSGI application *inner* of *app*, whose responses wait until the locks are released."""
 
     def __init__(self, app: Flask, inner: WSGIApplication, watch: Callable[[Flask], None]) -> None:
         self._app = app

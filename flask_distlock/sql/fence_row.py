@@ -276,7 +276,7 @@ class Fences:
         self.open: set[Fenced] = set()
         #: The fences of each session, the outermost first.
         self._of: WeakKeyDictionary[Session, tuple[Fenced, ...]] = WeakKeyDictionary()
-        #: The fences of each app context: ``db.session.remove()`` in a view gives it another session.
+        #: The fences of each app context, which may get another session by ``db.session.remove()`` in a view.
         self._in: WeakKeyDictionary[Any, tuple[Fenced, ...]] = WeakKeyDictionary()
 
     def of(self, session: Session) -> tuple[Fenced, ...]:
@@ -288,7 +288,7 @@ class Fences:
 
     @contextmanager
     def passing(self, session: Session, fenced: Fenced) -> Iterator[None]:
-        """In the block, let later transactions of *session* pass *fenced*, which the open one has passed."""
+        """Let later transactions of *session* in the block pass *fenced*, which the open one has passed."""
         context = app_ctx._get_current_object()  # type: ignore[attr-defined]
         self._of[session] = self._in[context] = (*self.of(session), fenced)
         watch(session.connection(bind_arguments={"bind": fenced.engine}), fenced.end)
