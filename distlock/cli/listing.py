@@ -32,17 +32,17 @@ def list_(where: Where, as_json: bool, before: str, limit: int) -> None:
     """
     with where.locks() as locks:
         found = list(islice(locks.list(before), limit + 1))
-    shown = sorted(found[:limit], key=lambda one: (one.name, not one.held, one.party.since))
-    if as_json:
-        for one in shown:
-            echo_json(listed_json(one))
-    elif shown:
-        echo_listed(shown)
-    else:
-        click.echo("No lock has been held or waited for longer than about three seconds.")
-        where.hint(locks)
-    if len(found) > limit:
-        click.echo(f"There are more than {limit}. Name what they begin with, or raise --limit.", err=True)
+        shown = sorted(found[:limit], key=lambda one: (one.name, not one.held, one.party.since))
+        if as_json:
+            for one in shown:
+                echo_json(listed_json(one))
+        elif shown:
+            echo_listed(shown)
+        else:
+            click.echo("No lock has been held or waited for longer than about three seconds.")
+            where.hint(locks)
+        if len(found) > limit:
+            click.echo(f"There are more than {limit}. Name what they begin with, or raise --limit.", err=True)
 
 
 #: Show at most this many lines: nobody reads more every few seconds.

@@ -24,22 +24,22 @@ def show(where: Where, as_json: bool, name: str, kind: Kind) -> None:
     """Show the lock NAME: holder, lease, fence, queue in order. Or a semaphore, or a latch."""
     with where.locks() as locks:
         state = locks.inspect(name, kind)
-    if as_json:
-        echo_json(state_json(state))
-        return
-    for line in lines(state):
-        click.echo(line)
-    if state.left is not None:
-        return
-    if state.holder is None:
-        where.hint(locks)
-    elif state.hold:
-        typed = where.typed()
-        first = f", put the URL into {URL}, then" if typed.hides_url else ""
-        it = "the first of them" if state.kind == SEMAPHORE and state.others else "it"
-        click.echo(f"To break {it}{first}: {typed.line('break', name, *_of(state))}")
-    elif state.ended_by:
-        click.echo(f"To end its session on the server, and all that this holds: {state.ended_by}")
+        if as_json:
+            echo_json(state_json(state))
+            return
+        for line in lines(state):
+            click.echo(line)
+        if state.left is not None:
+            return
+        if state.holder is None:
+            where.hint(locks)
+        elif state.hold:
+            typed = where.typed()
+            first = f", put the URL into {URL}, then" if typed.hides_url else ""
+            it = "the first of them" if state.kind == SEMAPHORE and state.others else "it"
+            click.echo(f"To break {it}{first}: {typed.line('break', name, *_of(state))}")
+        elif state.ended_by:
+            click.echo(f"To end its session on the server, and all that this holds: {state.ended_by}")
 
 
 def _of(state: LockState) -> Iterator[tuple[str, str]]:
@@ -151,20 +151,20 @@ def ask(context: click.Context, where: Where, as_json: bool, name: str, kind: Ki
     with where.locks() as locks:
         state = locks.inspect(name, kind)
         asked = ask_back(locks.namespace, state, operator())
-    if as_json:
-        echo_json({"asked": asked, **state_json(state)})
-    elif asked:
-        if state.holder is not None:
-            click.echo(next(iter(lines(state))))
-        typed, more = where.typed(), [("--kind", kind)] if kind != LOCK else []
-        first = f", put the URL into {URL}, then" if typed.hides_url else ""
-        click.echo("Its holder was asked to give it back. It is told within some seconds, and may go on.")
-        click.echo(f"To see whether it did{first}: {typed.line('show', name, *more)}")
-    else:
-        click.echo(f"{text(name)} is free. Nobody was asked.", err=True)
-        where.hint(locks)
-    if not asked:
-        context.exit(NO)
+        if as_json:
+            echo_json({"asked": asked, **state_json(state)})
+        elif asked:
+            if state.holder is not None:
+                click.echo(next(iter(lines(state))))
+            typed, more = where.typed(), [("--kind", kind)] if kind != LOCK else []
+            first = f", put the URL into {URL}, then" if typed.hides_url else ""
+            click.echo("Its holder was asked to give it back. It is told within some seconds, and may go on.")
+            click.echo(f"To see whether it did{first}: {typed.line('show', name, *more)}")
+        else:
+            click.echo(f"{text(name)} is free. Nobody was asked.", err=True)
+            where.hint(locks)
+        if not asked:
+            context.exit(NO)
 
 
 @click.command("break")
@@ -209,14 +209,14 @@ def break_(
             with unlogged():
                 broken = break_lock(locks.namespace, state, operator())
             said = f"{text(name)} was broken: its fence was {fence(state)}." if broken else _passed_on(name)
-    if as_json:
-        echo_json({"broken": broken, **state_json(state)})
-    else:
-        click.echo(said, err=not broken)
-        if state.holder is None:
-            where.hint(locks)
-    if not broken:
-        context.exit(NO)
+        if as_json:
+            echo_json({"broken": broken, **state_json(state)})
+        else:
+            click.echo(said, err=not broken)
+            if state.holder is None:
+                where.hint(locks)
+        if not broken:
+            context.exit(NO)
 
 
 def _refusal(state: LockState, seen: str | None, transaction: str | None) -> str:

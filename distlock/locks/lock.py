@@ -178,6 +178,13 @@ class Lock:
             raise
         self._tell(block, exc_info)
 
+    def split(self) -> list[Lock]:
+        """Return a lock for each name, with the options of this one, for `multi_lock`.
+
+        Raises `ConfigurationError` if the lock is a row, which is locked by a ``with`` block alone.
+        """
+        return [type(self)(self.client, (name,), self.timeout, self.terms) for name in self.names]
+
     # -- entering --------------------------------------------------------------------------------
 
     def _entry(self, parker: Parker) -> Entry:

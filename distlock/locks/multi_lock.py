@@ -43,7 +43,7 @@ def multi_lock(*locks: Lock, timeout: float | None = None) -> MultiLock:
     The locks are acquired in the order of prefix, name and lock service, whatever order you write, and
     released in reverse. If two of them have the same prefix and name on two lock services, as while a site
     moves from one to the other, the fence of the one that you write first counts. Returns a `MultiLock`.
-    Raises `ConfigurationError` for the same lock twice, and for the same prefix and name on two lock services
+    Raises `ConfigurationError` for a lock that is a row, for the same lock twice, and for the same prefix and name on two lock services
     whose order is unknown; TypeError for anything that is no lock, and without *locks*; TypeError, ValueError
     and OverflowError for an invalid *timeout*.
 
@@ -74,11 +74,7 @@ class MultiLock:
         self.timeout = timeout
         self._given = tuple(given)
         # A lock for each name, because the names of several locks may alternate in the order.
-        parts = [
-            (place, type(one)(one.client, (name,), one.timeout, one.terms))
-            for place, one in enumerate(given)
-            for name in one.names
-        ]
+        parts = [(place, part) for place, one in enumerate(given) for part in one.split()]
         parts.sort(key=lambda part: _order(part[1]))
         for (_, one), (_, other) in pairwise(parts):
             if _order(one)[:2] == _order(other)[:2]:

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import distlock
+from distlock.errors import BackendUnavailable
+from tests.backend_class import backend_class
 from tests.cli.conftest import PATIENCE, Run, until
 from tests.redis_server import RedisServer
 from tests.zookeeper_server import ZooKeeperServer
@@ -41,6 +43,20 @@ def test_without_the_prefix_nothing_is_just_called_free(
     with client.lock("product_1"):
         said = run(*words, "--prefix", "").stderr
     assert "No prefix was given" in said
+
+
+@pytest.mark.parametrize(
+    "words", [["show", "product_1"], ["ask", "product_1"], ["break", "product_1", "--yes"], ["list"]]
+)
+def test_a_service_that_goes_away_before_the_hint_is_an_error_in_one_line(
+    run: Run, words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def went_away(_: object) -> None:
+        raise BackendUnavailable("It went away.")
+
+    monkeypatch.setattr(backend_class(f"file://{tmp_path}"), "unmade", went_away)
+    said = run(*words, "--url", f"file://{tmp_path}")
+    assert (said.exit_code, said.stderr.splitlines()[-1]) == (69, "Error: It went away.")
 
 
 @pytest.mark.parametrize("option", ["--url", "--prefix", "--alias", "--json"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import importlib
 import math
 import threading
 import weakref
@@ -138,6 +139,21 @@ def test_a_dotted_path_names_a_backend_of_the_users_own() -> None:
         with pytest.raises(distlock.ConfigurationError, match="dotted path"):
             distlock.connect("mine://x", backend=wrong)
     locks.close()
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("cluster", "ClusterBackend"),
+        ("memory", "MemoryBackend"),
+        ("redis", "RedisBackend"),
+        ("redlock", "RedlockBackend"),
+        ("sentinel", "SentinelBackend"),
+        ("zookeeper", "ZooKeeperBackend"),
+    ],
+)
+def test_a_backend_is_at_the_dotted_path_of_its_folder(folder: str, name: str) -> None:
+    assert hasattr(importlib.import_module(f"distlock.backends.{folder}"), name)
 
 
 def test_a_client_that_was_closed_may_be_used_again() -> None:

@@ -12,8 +12,9 @@ import pytest
 from flask import Flask
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import text
+from sqlalchemy.orm import Session
 
-from distlock import current_grant
+from distlock import current_grant, multi_lock
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.web import nesting
 from flask_distlock import DistLock, distributed_lock
@@ -168,6 +169,8 @@ def test_a_row_is_locked_by_with_only(shop: Shop, locks: DistLock) -> None:
             locks.lock("product_1").acquire()
         with pytest.raises(ConfigurationError, match="can't be an rlock"):
             locks.rlock("product_1")
+        with pytest.raises(ConfigurationError, match=r"can't be part of multi_lock\(\)"):
+            multi_lock(locks.lock("product_1"), locks.lock("product_2"))
 
 
 def test_a_session_with_changes_is_not_waited_with(shop: Shop, locks: DistLock) -> None:
@@ -193,6 +196,45 @@ def test_a_guard_that_asks_for_more_is_found_before_the_first_request(shop: Shop
     shop.serve(lambda: "sold", ttl=3)
     with pytest.raises(ConfigurationError, match="where a lock has no ttl"):
         locks.check(shop.app)
+
+
+def test_threads_that_share_a_client_have_a_session_each(
+    shop: Shop, locks: DistLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_end, left_open = threading.Event(), threading.Event()
+    in_transaction = Session.in_transaction
+
+    def slow(session: Session) -> bool:
+        answer = in_transaction(session)
+        if session.info.get("ends"):
+            at_end.set()
+            assert left_open.wait(60)
+        return answer
+
+    monkeypatch.setattr(Session, "in_transaction", slow)
+    with shop.app.app_context():
+        client = locks["default"]
+
+    def rolls_back() -> None:
+        with shop.app.app_context(), client.lock("product_1"):
+            shop.db.session.rollback()
+            shop.db.session.info["ends"] = True
+
+    def leaves_changes_after_its_block() -> None:
+        with shop.app.app_context():
+            assert at_end.wait(60)
+            with client.lock("product_2"):
+                shop.product().stock -= 1
+                shop.db.session.commit()
+            shop.product().stock -= 1
+            shop.db.session.flush()
+            left_open.set()
+            shop.db.session.commit()
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(rolls_back), pool.submit(leaves_changes_after_its_block)]:
+            done.result(100)
+    assert shop.stock() == 8
 
 
 def test_a_block_that_closes_a_ring_is_refused_at_once(

@@ -9,8 +9,12 @@ import flask
 import pytest
 from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session, scoped_session
 
-from flask_distlock import DistLock, distributed_lock
+from distlock.errors import LockLost
+from distlock.testing import lose
+from flask_distlock import DistLock, distributed_lock, transaction
+from flask_distlock.fence import fence_table
 
 
 @pytest.fixture
@@ -117,3 +121,49 @@ def test_a_teardown_that_fails_leaves_no_transaction_open(shop: Any) -> None:
     with pytest.raises(ValueError, match="of the site"):
         shop.test_client().post("/")
     assert not seen[0].in_transaction()
+
+
+def test_of_two_blocks_on_a_kept_lock_each_reports_its_own_loss(shop: Any) -> None:
+    seen = []
+
+    @shop.post("/")
+    @distributed_lock("x")
+    def view() -> str:
+        return "stored"
+
+    @shop.after_request
+    def two_blocks(response: flask.Response) -> flask.Response:
+        with shop.locks.lock("x") as first, Session(shop.db.engine) as own, transaction(first, own):
+            own.add(shop.Row(n=2))
+        second = shop.locks.lock("x")
+        with pytest.raises(LockLost), second as grant:
+            seen.append((first.committed, grant.committed, lose("x")))
+        return response
+
+    with shop.app_context():
+        fence_table(shop.db.metadata)
+        shop.db.create_all()
+    assert (shop.test_client().post("/").status_code, rows(shop)) == (200, [1, 2])
+    assert seen[0][:2] == (True, False)
+
+
+def test_a_second_scoped_session_of_one_factory_is_watched_as_well(shop: Any) -> None:
+    @shop.post("/")
+    @distributed_lock("x")
+    def view() -> str:
+        shop.db.session.add(shop.Row(n=int(flask.request.args["n"])))
+        shop.db.session.commit()
+        return "stored"
+
+    @shop.teardown_request
+    def commits_without_the_lock(_: object) -> None:
+        lose("x")
+        shop.db.session.add(shop.Row())
+        with pytest.raises(LockLost):
+            shop.db.session.commit()
+
+    shop.test_client().post("/?n=2")
+    first = shop.db.session
+    shop.db.session = scoped_session(first.session_factory, scopefunc=first.registry.scopefunc)
+    shop.test_client().post("/?n=3")
+    assert rows(shop) == [1, 2, 3]
