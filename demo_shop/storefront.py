@@ -1,6 +1,6 @@
 """The contents of the shop's page and JSON answers, and the guards that a visitor can choose from.
 
-For each choice every instance has a route, made of the same parts as the route with the guard of a load test.
+Every instance has a route for each choice, made of the same parts as the route that a load test uses.
 """
 
 from __future__ import annotations

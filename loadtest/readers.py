@@ -34,7 +34,7 @@ PATHS = {
     UNLIMITED: "/readers/pay",
     LIMITED: "/readers/pay/limited",
 }
-#: So many requests at least have to be inside at once, or the guard may be a lock for one at a time.
+#: At least this many requests have to be inside at once. With fewer, the guard may admit only one at a time.
 TOGETHER = {SHARED: 2, LIMITED: GATEWAY_LIMIT}
 
 
@@ -152,7 +152,7 @@ def open_gateway() -> Iterator[Gateway]:
 
     class GatewayServer(ThreadingHTTPServer):
         daemon_threads = True
-        #: The gateway has to count all payments that come at once, so no connection may be refused.
+        #: The gateway has to count all payments that come at once, so the backlog has room for all of them.
         request_queue_size = 128
 
     with GatewayServer(("127.0.0.1", 0), GatewayHandler) as server:

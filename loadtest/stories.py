@@ -142,7 +142,7 @@ def with_short_lease(shop: Configuration) -> Configuration:
 
 
 def failover_scenarios(backend: str | None = None) -> tuple[Scenario, ...]:
-    """Return the scenarios of a lock service that loses a server during a sale, without and with the fence.
+    """Return the scenarios of lock services that outages strike during a sale, without and with the fence.
 
     *backend*: the lock service; None: all that can be struck.
     """

@@ -53,7 +53,7 @@ class Stall:
 class Absence:
     """The time in which a lock service that was struck granted nothing."""
 
-    #: None: no purchase was granted the lock again, or the service was never struck.
+    #: The longest such time; None: no purchase was granted the lock again, or the service was never struck.
     seconds: float | None
     #: How many seconds are allowed.
     expected: float
@@ -89,7 +89,7 @@ class Figures:
     stops: bool = False
     #: What happened to that purchase; None: none was stopped.
     stall: Stall | None = None
-    #: None: the lock service was not to be struck.
+    #: How long the lock service granted nothing; None: it was not to be struck.
     absence: Absence | None = None
 
     @property

@@ -242,7 +242,7 @@ def until(event: threading.Event, longest: float) -> Callable[[], bool]:
 
 
 def meet(everybody: threading.Barrier) -> None:
-    """Wait for everybody, but at most `SHORT` seconds, because a correct lock keeps the others out."""
+    """Wait for all buyers, but at most `SHORT` seconds, because a correct lock keeps the others out."""
     with contextlib.suppress(threading.BrokenBarrierError):
         everybody.wait(SHORT)
 

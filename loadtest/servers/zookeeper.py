@@ -79,7 +79,7 @@ class Ensemble:
     """Three servers that elect a leader."""
 
     def __init__(self, servers: dict[int, ChildProcess]) -> None:
-        #: By the port that clients connect to.
+        #: The servers by the port that clients connect to.
         self.servers = servers
 
     @property
