@@ -60,7 +60,7 @@ class FlaskRequest:
 
     def form(self, name: str) -> Sequence[str]:
         found = self._request.form.getlist(name)
-        # Parsing the form has consumed the stream, which body() replaces.
+        # Parsing the form has consumed the stream. If the body was read before, body() makes a new stream.
         self.body()
         return found
 
