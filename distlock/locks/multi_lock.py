@@ -43,9 +43,9 @@ def multi_lock(*locks: Lock, timeout: float | None = None) -> MultiLock:
     The locks are acquired in the order of prefix, name and lock service, whatever order you write, and
     released in reverse. If two of them have the same prefix and name on two lock services, as while a site
     moves from one to the other, the fence of the one that you write first counts. Returns a `MultiLock`.
-    Raises `ConfigurationError` for a lock that is a row, for the same lock twice, and for the same prefix and name on two lock services
-    whose order is unknown; TypeError for anything that is no lock, and without *locks*; TypeError, ValueError
-    and OverflowError for an invalid *timeout*.
+    Raises `ConfigurationError` for a lock that is a row, for the same lock twice, and for the same prefix and
+    name on two lock services whose order is unknown; TypeError for anything that is no lock, and without
+    *locks*; TypeError, ValueError and OverflowError for an invalid *timeout*.
 
     Example::
 
