@@ -1,4 +1,4 @@
-"""Whether a session of a database has ended, as its socket tells before anybody reads it."""
+"""Whether a session of a database has ended, by its socket or because another thread has closed it."""
 
 from __future__ import annotations
 
@@ -64,3 +64,19 @@ def test_the_end_of_the_connection_ends_it_whatever_is_under_way(
     session.connection.since = now()
     servers.close()
     assert session.has_ended()
+
+
+def test_a_session_that_was_lost_during_a_call_stays_closed_when_the_call_times_out(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    session = session_on(ends[0])
+
+    def time_out() -> None:
+        session.connection.since = now()
+        # What SessionPool.lose does before it has the mutex.
+        session.closed = True
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError), session.exclusive(now() + 1.0):
+        time_out()
+    assert session.closed

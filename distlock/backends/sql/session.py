@@ -82,7 +82,8 @@ class SQLSession:
             # Keep a session with holds for as long as the lease: if the server answers before its end, the
             # holds still exist.
             patience = self.ttl if self.holds else self.patience
-            self.closed = self.connection.since is not None and now() - self.connection.since > patience
+            since = self.connection.since
+            self.closed = self.closed or (since is not None and now() - since > patience)
             raise
         except BaseException:
             self.closed = self.closed or self.connection.is_closed
