@@ -64,8 +64,12 @@ class FileListener:
         try:
             # Open the FIFO for writing, too, so that the thread reads no end of file when a writer closes it.
             self._fifo = _open(tree, self._name, os.O_RDWR)
-            os.fchmod(self._fifo, tree.file_mode())
-            self._thread = backend_thread("distlock-file-listener", self._run)
+            try:
+                os.fchmod(self._fifo, tree.file_mode())
+                self._thread = backend_thread("distlock-file-listener", self._run)
+            except BaseException:
+                os.close(self._fifo)
+                raise
             self._start()
         except BaseException:
             self._unlink()

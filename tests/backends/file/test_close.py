@@ -302,6 +302,21 @@ class TestListener:
         assert precious.read_bytes() == b""
 
 
+def test_a_listener_that_may_not_set_the_rights_of_its_fifo_keeps_no_descriptor(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, mode: int) -> None:
+        raise PermissionError
+
+    tree = Tree(Directory(url))
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(os, "fchmod", refuse)
+    with pytest.raises(PermissionError):
+        FileListener(tree, 1, RecordingSink())
+    assert len(os.listdir("/proc/self/fd")) == before
+    tree.close()
+
+
 def test_a_listener_that_is_interrupted_when_it_starts_keeps_its_number_until_its_thread_ends(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
