@@ -115,7 +115,7 @@ class ScriptCaller:
         self._pool.clear()
         return BackendUnavailable(
             f"The Redis server at {self._address.shown} sent an answer that nothing had asked for. "
-            "Its connections were dropped."
+            "The idle connections to it were closed."
         )
 
     def _check_or_repeat(
