@@ -71,6 +71,15 @@ def test_a_killed_holder_costs_its_ttl_and_the_poll_comes_in_time(
     two.hold(second)
 
 
+@pytest.mark.parametrize("window", [0.05, 0.1, 0.5])
+def test_the_first_waiter_polls_within_its_window(
+    redis_server: RedisServer, contender: MakeContender, window: float
+) -> None:
+    key = some_key()
+    contender(redis_server.url).hold(ask(key))
+    assert contender(redis_server.url, ack_window=window).queue(ask(key)).poll <= window
+
+
 def test_the_next_in_line_polls_while_a_hand_over_that_it_missed_is_worth_something(
     redis_server: RedisServer, contender: MakeContender
 ) -> None:

@@ -2,12 +2,13 @@
 
 -- Poll intervals, ms: for the first waiters POLL_MS, or less; for others POLL_PER_PLACE_MS for each process before them,
 -- up to LONGEST_POLL_MS. Waiters get a push when it is their turn, so a crowd need not poll often.
-local SHORTEST_POLL_MS, POLL_MS, POLL_PER_PLACE_MS, LONGEST_POLL_MS = 250, 1000, 20, 20000
+local SHORTEST_POLL_MS, POLL_MS, POLL_PER_PLACE_MS, LONGEST_POLL_MS = 50, 1000, 20, 20000
 
 -- Return the poll interval of a waiter with *place* processes before it.
 local function interval_of(place)
   if place == 0 then
-    -- If the push is lost, the first waiter polls before its hold ends with the window.
+    -- If the push is lost, the first waiter polls before its hold ends with the window, unless the window is shorter
+    -- than SHORTEST_POLL_MS.
     return math.min(POLL_MS, math.max(window, SHORTEST_POLL_MS))
   end
   return math.min(math.max(POLL_MS, place * POLL_PER_PLACE_MS), LONGEST_POLL_MS)
