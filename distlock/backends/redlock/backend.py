@@ -122,7 +122,8 @@ class RedlockBackend(RedlockInspection):
     """One process's locks in several Redis servers: ``redlock://host,host,host``, ``redlocks://`` for TLS.
 
     *io_timeout* is the longest time for an answer of one server, in seconds. A call takes at most twice as
-    long. *fence_ttl*, *client_name*, *credential_provider*: see `RedisBackend`.
+    long, except `announced` and `examine`, which ask one server after the other. *fence_ttl*, *client_name*,
+    *credential_provider*: see `RedisBackend`.
     """
 
     capabilities = Capabilities(
@@ -169,6 +170,8 @@ class RedlockBackend(RedlockInspection):
     # -- holds -------------------------------------------------------------------------------------
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
+        # Renewing a lost hold, requesting it anew and agreeing on its number are three waits.
+        deadline = min(deadline, clock.now() + 2 * self._io_timeout)
         if (number := number_of(request)) and self._is_ours(request, deadline):
             return Acquired(number, request.ttl)
         if request.wait:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import distlock
@@ -102,6 +104,36 @@ def test_a_server_that_stands_still_is_not_waited_for(
         assert clock.now() - began < LONG
     finally:
         own_five[1].resume()
+
+
+class SlowServers(RedlockBackend):
+    """The servers of *five* stand still for *pause* seconds whenever a call begins to wait for them."""
+
+    five: Five
+    pause = 0.0
+
+    def _by(self, deadline: float) -> float:
+        if self.pause:
+            for server in self.five:
+                server.pause()
+            threading.Timer(self.pause, lambda: [server.resume() for server in self.five]).start()
+        return super()._by(deadline)
+
+
+def test_a_request_of_a_lost_hold_takes_at_most_twice_the_time_of_an_answer(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    one, mine = contender(own_five.url, SlowServers, io_timeout=1.0), ask(key)
+    one.held(mine)
+    for server in own_five:
+        server.client.flushall()
+    assert isinstance(one.backend, SlowServers)
+    one.backend.five, one.backend.pause = own_five, 0.9
+    began = clock.now()
+    one.backend.request(mine)
+    assert clock.now() - began < 2.4
+    one.backend.pause = 0.0
+    eventually(lambda: takes(one, f"{key}_other"), "a lock is granted again")
 
 
 def test_three_servers_that_stand_still_are_an_error_and_none_when_they_go_on(
