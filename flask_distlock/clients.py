@@ -202,7 +202,7 @@ def refuse_unshared(bind: str | None, wish: str) -> None:
 
 
 @contextmanager
-def looking(bind: str | None) -> Iterator[Connection]:
+def inspection_connection(bind: str | None) -> Iterator[Connection]:
     """Yield a new connection to the database of *bind*, to inspect its locked rows.
 
     Raises `ConfigurationError` if the app has no such database.

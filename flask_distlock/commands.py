@@ -18,7 +18,7 @@ from distlock.cli.site import Settings
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import told as pruned
 from flask_distlock.binds import DEFAULT_BIND, bind_of, engine_of, shown
-from flask_distlock.clients import looking
+from flask_distlock.clients import inspection_connection
 from flask_distlock.guarding.state import current_state
 
 
@@ -38,7 +38,9 @@ class _FlaskSite(Settings):
     def __init__(self, app_path: str | None) -> None:
         # Hints have to repeat the --app that the user typed.
         command = _typed(app_path)
-        super().__init__(current_state().clients, command, lambda fence: looking(bind_of(fence)))
+        super().__init__(
+            current_state().clients, command, lambda fence: inspection_connection(bind_of(fence))
+        )
 
     def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
         yield from super().examine(alias, threads)

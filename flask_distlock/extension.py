@@ -27,7 +27,7 @@ from distlock.web.settings.clients import Clients, DefaultAlias, make_client
 from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
 from distlock.web.stale_writes import SETTING as STALE_WRITES
 from flask_distlock.binds import bind_of
-from flask_distlock.clients import BLOCK, SessionAcquirer, looking, refuse_unshared, row_client
+from flask_distlock.clients import BLOCK, SessionAcquirer, inspection_connection, refuse_unshared, row_client
 from flask_distlock.commands import command_of, commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
@@ -108,7 +108,7 @@ class DistLock(DefaultAlias):
         )
         state = State(clients, self._user)
         app.extensions[KEY] = state
-        state.look_out(app)
+        state.watch_contexts(app)
         enclose(app, state.watch)
         # This hook has to run first: an earlier hook might answer, and hide a mistake in the configuration.
         run_first(app, partial(_begin_request, app, state))
@@ -226,10 +226,16 @@ def _make(app: Flask, settings: AliasSettings) -> Locks:
     def on_lifted(grant: Grant, was: Fence) -> None:
         send(fence_lifted, app, alias=settings.alias, names=grant.names, grant=grant, was=was)
 
-    def wanted(grant: Grant) -> None:
+    def on_release_requested(grant: Grant) -> None:
         send(lock_release_requested, app, alias=settings.alias, names=grant.names, grant=grant)
 
-    return make_client(settings, on_lost, on_lifted, lambda: looking(bind_of(settings.fence)), wanted)
+    return make_client(
+        settings,
+        on_lost,
+        on_lifted,
+        lambda: inspection_connection(bind_of(settings.fence)),
+        on_release_requested,
+    )
 
 
 def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:

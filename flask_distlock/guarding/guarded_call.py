@@ -135,7 +135,7 @@ class GuardedCall:
         """Leave the lock to the guard below. The block has to call that guard."""
         with stacked(self.guarded, self.names, self.terms, self.options["observer"], self.uppers):
             if (required := required_lock.get()) is not None:
-                required.pass_by(self.guarded)
+                required.note_held(self.guarded)
             yield
 
     def finish(self, result: Any) -> Any:
@@ -160,7 +160,7 @@ class GuardedCall:
             raise error
         self.raised = self.finish(error)
 
-    def refused(self, error: LockError) -> None:
+    def answer_error(self, error: LockError) -> None:
         """Raise *error*, or the view's answer to it. If *error* only skips the call, return None instead."""
         if self.attempt is not None and self.attempt.is_skipped(error):
             return
@@ -175,7 +175,7 @@ class GuardedCall:
 
 def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     """Call the function of *guarded* under its lock."""
-    this = _called(guarded, args, kwargs)
+    this = _locked_call(guarded, args, kwargs)
     if this is None:
         return guarded.function(*args, **kwargs)
     try:
@@ -186,7 +186,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
         def body() -> Any:
             if (required := required_lock.get()) is not None:
-                required.pass_by(guarded)
+                required.note_held(guarded)
             try:
                 return this.finish(this.work())
             except HTTPException as error:
@@ -194,7 +194,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
         result = guard.run(this.terms.client, this.names, body, this.transactions, **this.options)
     except LockError as error:
-        return this.refused(error)
+        return this.answer_error(error)
     finally:
         if this.seat is not None:
             # Let the batch go on even if the call was interrupted before its part of the batch began.
@@ -206,7 +206,7 @@ def call(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
 async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
     """Do as `call`, for an async function, which is never in a batch."""
-    this = _called(guarded, args, kwargs)
+    this = _locked_call(guarded, args, kwargs)
     if this is None:
         return await guarded.function(*args, **kwargs)
     try:
@@ -217,7 +217,7 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
         async def body() -> Any:
             if (required := required_lock.get()) is not None:
-                required.pass_by(guarded)
+                required.note_held(guarded)
             try:
                 return this.finish(await this.work())
             except HTTPException as error:
@@ -225,13 +225,13 @@ async def acall(guarded: Guarded, args: Args, kwargs: Kwargs) -> Any:
 
         result = await guard.arun(this.terms.client, this.names, body, this.transactions, **this.options)
     except LockError as error:
-        return this.refused(error)
+        return this.answer_error(error)
     if this.raised is not None:
         raise this.raised
     return result
 
 
-def _called(guarded: Guarded, args: Args, kwargs: Kwargs) -> GuardedCall | None:
+def _locked_call(guarded: Guarded, args: Args, kwargs: Kwargs) -> GuardedCall | None:
     """Return the call that *guarded* has to lock, or None if it does not lock this call of a view.
 
     Raises `ConfigurationError` if the guard can't work as it stands.

@@ -30,14 +30,14 @@ def guards_at(view: Callable[..., Any], method: str) -> Iterator[tuple[Guarded, 
     """
     cls = class_of(view)
     for guarded in guards_of(view):
-        yield guarded, _or_told(guarded, None if cls is None else usual_methods_of(cls))
+        yield guarded, _locked_methods(guarded, None if cls is None else usual_methods_of(cls))
     if cls is None:
         return
     for guarded in guards_of(cls.dispatch_request):
-        yield guarded, _or_told(guarded, usual_methods_of(cls))
+        yield guarded, _locked_methods(guarded, usual_methods_of(cls))
     if issubclass(cls, MethodView):
         for guarded in guards_of(handler_of(cls, method)):
-            yield guarded, _or_told(guarded, frozenset({method}))
+            yield guarded, _locked_methods(guarded, frozenset({method}))
 
 
 def is_locked(view: Callable[..., Any], method: str) -> bool:
@@ -143,7 +143,7 @@ def handler_name(cls: type[MethodView], method: str) -> str:
     return "get" if method == "HEAD" and getattr(cls, "head", None) is None else method.lower()
 
 
-def _or_told(guarded: Guarded, methods: Methods | None) -> Methods | None:
+def _locked_methods(guarded: Guarded, methods: Methods | None) -> Methods | None:
     return methods if guarded.methods is None else guarded.methods
 
 
@@ -151,7 +151,7 @@ def _or_told(guarded: Guarded, methods: Methods | None) -> Methods | None:
 
 #: The functions that guards were put on. A guard above ``@app.route`` is found by its function alone, because
 #: no route refers to the guard.
-_guarded: WeakSet[Callable[..., Any]] = WeakSet()
+_functions_with_guards: WeakSet[Callable[..., Any]] = WeakSet()
 
 #: The attribute of a decorated class with its guard.
 _CLASS_MARK = "__distlock_class__"
@@ -160,8 +160,8 @@ _CLASS_MARK = "__distlock_class__"
 def remember(function: Callable[..., Any]) -> None:
     """Note that a guard was put on *function*, and so on the functions that *function* wraps."""
     for one in chain(function):
-        _guarded.add(one)
-        _guarded.update(_hidden_in(one))
+        _functions_with_guards.add(one)
+        _functions_with_guards.update(_hidden_in(one))
 
 
 def remember_class(cls: type[View], guarded: Guarded) -> None:
@@ -184,7 +184,7 @@ def check_placement(app: Flask, views: Mapping[str, Callable[..., Any]]) -> list
         if view is None:
             continue
         exposed = set() if private.may_change_arguments(app, route.endpoint) else set(_exposed(view))
-        for method in served(route):
+        for method in route_methods(route):
             for guarded, methods in guards_at(view, method):
                 refuse_skipping_view(guarded)
                 locked = methods is None or method in methods
@@ -213,7 +213,7 @@ def _refuse_bypassed(app: Flask) -> None:
     for endpoint, view in private.views_of(app).items():
         if (problem := decorator.unused(view)) is not None:
             raise ConfigurationError(problem)
-        if view in _guarded and id(view) not in covered:
+        if view in _functions_with_guards and id(view) not in covered:
             raise ConfigurationError(
                 f"@distributed_lock stands above @app.route on the view {endpoint!r}, so that requests go "
                 "past it: write it below."
@@ -240,8 +240,8 @@ def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
     if cls is None or is_locked(view, method):
         return
     applied = list(map(decorator.options_of, cls.decorators))
-    # If `shown` is False, a decorator without functools.wraps hides the guards below it.
-    shown = any(map(private.is_made_by_as_view, chain(view)))
+    # If `sees_as_view` is False, a decorator without functools.wraps hides the guards below it.
+    sees_as_view = any(map(private.is_made_by_as_view, chain(view)))
     name = f"{cls.__module__}.{cls.__qualname__}"
     for base in cls.__mro__:
         for options in filter(None, map(decorator.options_of, vars(base).get("decorators") or ())):
@@ -255,7 +255,7 @@ def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
                     f"the lock of that: write decorators = [*{theirs}.decorators, …], or @{options} above "
                     f"{cls.__name__}."
                 )
-            if shown:
+            if sees_as_view:
                 raise ConfigurationError(
                     f"The decorators of {name} were changed after its as_view(), so that requests go past "
                     f"@{options}: write them in the class."
@@ -297,7 +297,7 @@ def _outermost(function: Callable[..., Any]) -> Generator[Guarded, None, Callabl
     return function
 
 
-def served(route: Route) -> list[str]:
+def route_methods(route: Route) -> list[str]:
     """Return the HTTP methods with which *route* runs its view."""
     methods = set(route.methods or ())
     if private.answers_options(route):
@@ -306,7 +306,7 @@ def served(route: Route) -> list[str]:
 
 
 def _never(guarded: Guarded, methods: Methods | None, route: Route) -> str:
-    options, leads = written(methods or EVERY_METHOD), ", ".join(served(route))
+    options, leads = written(methods or EVERY_METHOD), ", ".join(route_methods(route))
     return (
         f"{guarded.where} locks {options}, but the route {route.rule!r} leads to it with {leads} only: it "
         "would never lock. Say which methods: methods=[…]."
@@ -360,7 +360,7 @@ def _of_route(route: Route, cls: type[View] | None, named: list[Guarded]) -> Ite
     locked: set[str] = set()
     for guarded in named:
         locked |= guarded.options.methods or set()  # type: ignore[arg-type]
-    others = sorted(set(served(route)) - locked - {"GET"})
+    others = sorted(set(route_methods(route)) - locked - {"GET"})
     where = f"{named[0].where} is locked for {', '.join(sorted(locked))}, and the route {route.rule!r}"
     if cls is None or decides_itself(cls):
         if others:
@@ -372,7 +372,7 @@ def _of_route(route: Route, cls: type[View] | None, named: list[Guarded]) -> Ite
             )
         return
     assert issubclass(cls, MethodView)
-    theirs = {handler_name(cls, method) for method in locked.intersection(served(route))}
+    theirs = {handler_name(cls, method) for method in locked.intersection(route_methods(route))}
     for method in others:
         name = handler_name(cls, method)
         if method not in usual_methods_of(cls):

@@ -164,7 +164,7 @@ class Required:
     view: str
     passed: bool = False
 
-    def pass_by(self, guarded: Guarded) -> None:
+    def note_held(self, guarded: Guarded) -> None:
         """Note that the lock of *guarded* is held."""
         self.passed = self.passed or self.guarded is guarded
 

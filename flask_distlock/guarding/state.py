@@ -36,7 +36,7 @@ View = Callable[..., Any]
 
 
 #: The apps that `DistLock` serves.
-_served: WeakSet[Flask] = WeakSet()
+_apps: WeakSet[Flask] = WeakSet()
 
 
 def detect_stale_writes(app: Flask | None = None) -> None:
@@ -48,8 +48,8 @@ def detect_stale_writes(app: Flask | None = None) -> None:
     """
     if app is not None:
         _mode_in(app)
-        _served.add(getattr(app, "_get_current_object", lambda: app)())
-    wanted = any(_mode_in(one) != "off" for one in tuple(_served))
+        _apps.add(getattr(app, "_get_current_object", lambda: app)())
+    wanted = any(_mode_in(one) != "off" for one in tuple(_apps))
     if "sqlalchemy.orm" in sys.modules and (wanted or _DETECTOR in sys.modules):
         from flask_distlock.sql.stale_writes import switch
 
@@ -145,7 +145,7 @@ class State:
     ruled: dict[str, Callable[..., Any]] = field(default_factory=dict, init=False)
     mutex: threading.RLock = field(default_factory=threading.RLock, init=False)
 
-    def look_out(self, app: Flask) -> None:
+    def watch_contexts(self, app: Flask) -> None:
         """Call `watch` at each app context of *app*, and note changes that the end of a context drops."""
         # No earlier event is needed: a session can be used only in an app context.
         appcontext_pushed.connect(self.watch, app)

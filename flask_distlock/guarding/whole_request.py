@@ -169,7 +169,7 @@ class ServedRequest(Keeping):
         return lock.rest
 
     @property
-    def outlives_context(self) -> bool:
+    def needs_context(self) -> bool:
         """Whether the content of the response is made in the context of the request.
 
         `stream_with_context` enters the context again, so that teardowns run once more after the last chunk.
@@ -177,7 +177,7 @@ class ServedRequest(Keeping):
         return self.context is not None and self.context() is not None
 
     @property
-    def stands(self) -> bool:
+    def work_is_committed(self) -> bool:
         """Whether the work of all views is committed, so that the response is right without the locks."""
         return self.response is not None and all(lock.is_committed for lock in self.locks)
 
@@ -351,7 +351,7 @@ class _Enclosing:
         if not request.locks:
             # The request has kept no locks, so its response has not waited.
             return content
-        if isinstance(problem, LockLost) and request.stands:
+        if isinstance(problem, LockLost) and request.work_is_committed:
             logger.error("A teardown could not commit, because its lock was lost: %s", problem)
             problem = None
             assert request.response is not None
@@ -371,9 +371,9 @@ class _Enclosing:
     ) -> Iterable[bytes]:
         """Return *content*. If it needs the request's context, make it now, under the locks; else warn."""
         # For Werkzeug, the responses to lock errors are streamed, too. They need no warning.
-        if not request.outlives_context and response.status_code < 400:
+        if not request.needs_context and response.status_code < 400:
             warn_of_stream(request.locks[0].where, self._streams_told)
-        return request.buffered(content) if request.outlives_context else content
+        return request.buffered(content) if request.needs_context else content
 
     def _failure(self, problem: Exception, where: str, environ: WSGIEnvironment) -> HTTPException:
         if isinstance(problem, LockLost):

@@ -64,13 +64,13 @@ def _with_rules(app: Flask) -> dict[str, AnyView]:
 
 def _refuse_others(app: Flask, views: Mapping[str, AnyView], rule: Rule) -> None:
     """Raise `ConfigurationError` if another endpoint runs the view of *rule* without its lock."""
-    served_here = _served(views_of(app)[rule.route])
+    innermost = _innermost(views_of(app)[rule.route])
     locked = rule.options.locked_methods(_usual(views[rule.route])) or ALL_BUT_GET
     for endpoint, view in views_of(app).items():
-        if endpoint == rule.route or served_here is None or _served(view) is not served_here:
+        if endpoint == rule.route or innermost is None or _innermost(view) is not innermost:
             continue
         for route in app.url_map.iter_rules(endpoint):
-            for method in filter(locked.__contains__, placement.served(route)):
+            for method in filter(locked.__contains__, placement.route_methods(route)):
                 if not placement.is_locked(views[endpoint], method):
                     raise passes_by(
                         rule,
@@ -79,7 +79,7 @@ def _refuse_others(app: Flask, views: Mapping[str, AnyView], rule: Rule) -> None
                     )
 
 
-def _served(view: AnyView) -> object:
+def _innermost(view: AnyView) -> object:
     """Return the class or innermost function of *view*; None: Flask's own, which may serve many routes."""
     innermost = placement.class_of(view) or list(chain(view))[-1]
     return None if str(getattr(innermost, "__module__", "")).partition(".")[0] == "flask" else innermost
@@ -144,7 +144,7 @@ def _inheriting(app: Flask, endpoint: str, view: AnyView, routes: list[Route]) -
     if cls is None:
         return view
     found: defaultdict[tuple[str, Guarded], set[str]] = defaultdict(set)
-    for method in {method for route in routes for method in placement.served(route)}:
+    for method in {method for route in routes for method in placement.route_methods(route)}:
         if placement.is_locked(view, method):
             continue
         for name, guarded, methods in placement.inherited_at(cls, method):
@@ -152,15 +152,15 @@ def _inheriting(app: Flask, endpoint: str, view: AnyView, routes: list[Route]) -
                 found[name, guarded].add(method)
     for (name, base), these in found.items():
         where = f"{cls.__module__}.{cls.__qualname__}.{name}()"
-        around = _around(view, base, frozenset(these), where)
-        if not may_change_arguments(app, endpoint) and all(_says(route, around) for route in routes):
+        around = _guard_around(view, base, frozenset(these), where)
+        if not may_change_arguments(app, endpoint) and all(_fills_names(route, around) for route in routes):
             view = wrap(around.function, around)
         else:
-            view = _requiring(view, base, frozenset(these), where)
+            view = _wrap_requiring(view, base, frozenset(these), where)
     return view
 
 
-def _around(view: AnyView, base: Guarded, methods: Methods, where: str) -> Guarded:
+def _guard_around(view: AnyView, base: Guarded, methods: Methods, where: str) -> Guarded:
     @functools.wraps(view)
     def with_the_routes_arguments(**arguments: Any) -> Any:
         return current_app.ensure_sync(view)(**arguments)
@@ -175,7 +175,7 @@ def _around(view: AnyView, base: Guarded, methods: Methods, where: str) -> Guard
     return guarded
 
 
-def _says(route: Route, guarded: Guarded) -> bool:
+def _fills_names(route: Route, guarded: Guarded) -> bool:
     """Return whether the arguments of *route* can fill in the names of *guarded*."""
     arguments = dict.fromkeys(route.arguments | set(route.defaults or ()))
     try:
@@ -188,7 +188,7 @@ def _says(route: Route, guarded: Guarded) -> bool:
     return True
 
 
-def _requiring(view: AnyView, base: Guarded, methods: Methods, where: str) -> AnyView:
+def _wrap_requiring(view: AnyView, base: Guarded, methods: Methods, where: str) -> AnyView:
     @functools.wraps(view)
     def wrapper(**arguments: Any) -> Any:
         if request.method not in methods:

@@ -132,8 +132,10 @@ def commits_by_itself(connection: Connection) -> bool:
     try:
         if connection.dialect.name == "sqlite":
             # Without an isolation level, only a BEGIN of the site opens a transaction.
-            off = driver.isolation_level is not None and getattr(driver, "autocommit", -1) is not True
-            return not (off or driver.in_transaction)
+            autocommit_off = (
+                driver.isolation_level is not None and getattr(driver, "autocommit", -1) is not True
+            )
+            return not (autocommit_off or driver.in_transaction)
         return bool(connection.dialect.detect_autocommit_setting(driver))
     except (AttributeError, NotImplementedError):
         return False  # SQLAlchemy is older than 2.0.43, or the driver can't tell.

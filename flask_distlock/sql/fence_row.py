@@ -257,11 +257,12 @@ class Fenced:
     #: Why the open transaction did not pass, or is no longer the one that passed; None: it passed.
     refused: Exception | None = None
     #: Whether the lock was a row, which COMMIT has unlocked. Later reads may be stale.
-    over: bool = False
+    row_unlocked: bool = False
 
     def end(self, error: BaseException) -> None:
         """Note that the database itself has ended the transaction, with *error*."""
         self.refused = RolledBack(self.grant.names)
+        self.refused.__cause__ = error
 
 
 class Fences:
@@ -309,7 +310,7 @@ class Fences:
                 continue
             # The new transaction has to pass again: another grant may have passed since the last COMMIT.
             fenced.refused = None
-            if fenced.over:
+            if fenced.row_unlocked:
                 continue
             watch(connection, fenced.end)
             try:
@@ -333,7 +334,7 @@ class Fences:
                 ) from fenced.refused
         self.look_again(session)
         # Only the innermost guard counts: its lock protects the changes, even if an outer one was released.
-        if fences and fences[-1].over and has_changes(session):
+        if fences and fences[-1].row_unlocked and has_changes(session):
             names = ", ".join(map(repr, fences[-1].grant.names))
             raise ConfigurationError(
                 f"db.session.commit() is called a second time under the lock {names}, which is a row of the "
@@ -344,7 +345,7 @@ class Fences:
         """Raise `LockLost` if a reader was overtaken. Called before the transaction of *session* ends."""
         for fenced in self.of(session):
             # If the lock was a row, the first COMMIT has looked and then unlocked it.
-            if not fenced.over:
+            if not fenced.row_unlocked:
                 look_again_in(session, fenced.engine, fenced.grant, fenced.left)
 
     def refuse_ended(self, session: Session) -> None:
@@ -353,12 +354,12 @@ class Fences:
         Readers are not checked, because they commit nothing.
         """
         for fenced in self.of(session):
-            if fenced.grant.mode != READ and not fenced.over:
+            if fenced.grant.mode != READ and not fenced.row_unlocked:
                 look_at_mark(session.connection(bind_arguments={"bind": fenced.engine}))
 
     def committed(self, session: Session) -> None:
         for fenced in self.of(session):
-            fenced.over = fenced.grant.held_by_transaction
+            fenced.row_unlocked = fenced.grant.held_by_transaction
 
 
 @contextmanager

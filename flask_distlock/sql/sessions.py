@@ -233,7 +233,7 @@ class SessionTransactions:
     #: The session at the end of the call.
     _session: Session | None = field(default=None, init=False)
     #: Ends the fencing when it is closed; None: the fencing, if there is any, ends with the call.
-    _open: ExitStack | None = field(default=None, init=False)
+    _fencing: ExitStack | None = field(default=None, init=False)
     #: Whether the call has certainly left uncommitted changes.
     _changed: bool = field(default=False, init=False)
 
@@ -245,7 +245,7 @@ class SessionTransactions:
             mine = None if self.is_view else sessions.done_by_view(session)
             refuse_opened(session, sessions.changes, self.where, names, nested, mine)
             # Rows that were read before the lock may be stale under the lock. Reading them again is cheap.
-            if mine is not None and joins(session):
+            if joins(session):
                 # A ROLLBACK would end the transaction of the test around the request.
                 session.expire_all()
             else:
@@ -280,14 +280,14 @@ class SessionTransactions:
                     is_open = self._leave_to_request(session)
                 # If the lock is a row, it ends with its transaction.
                 if is_open or fenced_in is None or not grant.held_by_transaction:
-                    self._open = stack.pop_all()
+                    self._fencing = stack.pop_all()
             elif self._may_be_committed_later():
-                self._open = stack.pop_all()
+                self._fencing = stack.pop_all()
 
     def leave(self, current: CurrentGrant, /, failed: bool) -> ExitStack | None:
         self._session = self.sessions.current()
         if self._may_be_committed_later(failed):
-            self._open = ExitStack()
+            self._fencing = ExitStack()
         return self.keep(current)
 
     def keep(self, current: CurrentGrant, /) -> ExitStack | None:
@@ -297,12 +297,12 @@ class SessionTransactions:
         # If the lock is a row, it ends with its transaction.
         is_row = current.fenced_in is not None and current.grant.held_by_transaction
         by_request = self.is_view and not is_row
-        if not by_request and (self._open is None or session is None):
+        if not by_request and (self._fencing is None or session is None):
             return None
         kept = KeptLock(
             self.where,
             session,
-            self._open or ExitStack(),
+            self._fencing or ExitStack(),
             changed=self._changed,
             committed_inside=current.grant in self.sessions.committed,
             until_transaction=not by_request,

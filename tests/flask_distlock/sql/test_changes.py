@@ -130,6 +130,28 @@ def test_a_transaction_that_a_test_has_begun_is_its_own(open_store: Open) -> Non
             outer.rollback()
 
 
+def test_a_guard_keeps_it_even_if_a_hook_has_queried_in_it(open_store: Open) -> None:
+    store = open_store("postgresql")
+
+    @store.app.before_request
+    def hook() -> None:
+        store.db.session.execute(text("SELECT 1"))
+
+    with store.app.app_context(), store.db.engine.connect() as connection:
+        outer = connection.begin()
+        connection.execute(text("UPDATE product SET stock = 5"))
+        engines = store.db.engines
+        engine, engines[None] = engines[None], connection  # type: ignore[assignment]
+        try:
+            assert ran(store, "SELECT stock FROM product") == (200, "held")
+            assert outer.is_active
+            assert connection.scalar(text("SELECT stock FROM product WHERE id = 1")) == 5
+        finally:
+            engines[None] = engine
+            store.db.session.remove()
+            outer.rollback()
+
+
 def test_a_transaction_that_has_failed_is_over(open_store: Open) -> None:
     store = open_store("postgresql")
 

@@ -61,7 +61,7 @@ def shop(
     make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stale]:
     # The apps of other tests may live still.
-    monkeypatch.setattr(state, "_served", WeakSet())
+    monkeypatch.setattr(state, "_apps", WeakSet())
     shop = Stale(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db", DEBUG=True), locks)
     with shop.app.app_context():
         yield shop
