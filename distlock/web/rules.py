@@ -40,11 +40,6 @@ class Rule:
         """The HTTP methods that it locks on a view function. On a view class it may lock fewer."""
         return self.options.locked_methods(ALL_BUT_GET) or ALL_BUT_GET
 
-    @property
-    def reads(self) -> bool:
-        """Whether it is for readers, and names no methods."""
-        return self.options.mode == READ and self.options.methods is None
-
     def __str__(self) -> str:
         return f"the rule for {self.route!r}"
 
@@ -54,9 +49,9 @@ def read_rules(setting: object, *, name: str = "DISTLOCK_RULES") -> list[Rule]:
 
     Imports the predicates that are named by a dotted path. Raises `ConfigurationError` for the first problem.
     """
-    # Put readers last, because the first rule is the outermost: a writer inside a reader of the same name
-    # would wait for itself.
-    return sorted(_read(setting, name), key=lambda rule: rule.reads)
+    # The first rule is the outermost, and a writer inside a reader of the same name would wait for itself. A
+    # HEAD request passes both a rule for GET and one for all other methods: see `overlaps`.
+    return sorted(_read(setting, name), key=lambda rule: rule.options.mode == READ)
 
 
 def unknown_route(rule: Rule, known: Iterable[str]) -> ConfigurationError:

@@ -201,6 +201,19 @@ def test_a_rule_may_read_and_have_a_limit(site: Site) -> None:
     assert site.held == [[("catalogue", "read")], [], [], [("gateway", "permit")]]
 
 
+@pytest.mark.parametrize("methods", [{}, {"methods": ["GET"]}], ids=["usual", "told"])
+def test_a_rule_that_reads_stands_inside_one_that_writes(site: Site, methods: dict[str, Any]) -> None:
+    site.view("catalogue")
+    site.rules = [
+        {"route": "catalogue", "lock": "catalogue", "mode": "shared", **methods},
+        {"route": "catalogue", "lock": "catalogue"},
+    ]
+    with site.up() as send:
+        assert [send("catalogue", method) for method in ("GET", "HEAD", "POST")] == [200] * 3
+    modes = ["read", "exclusive", "exclusive"]
+    assert site.held == [[("catalogue", mode)] for mode in modes]
+
+
 # -- guards inside guards ------------------------------------------------------------------------
 
 
