@@ -1,6 +1,6 @@
 """Name templates: ``product_<int:id>`` and one call make ``product_42``.
 
-A template is refused if different values may make one name, as those of ``<slug:a>_<slug:b>`` do.
+`joined` warns of a template if different values may make one name, as those of ``<slug:a>_<slug:b>`` do.
 """
 
 from __future__ import annotations
@@ -234,9 +234,14 @@ class _Everything(frozenset[str]):
         return True
 
 
-#: The characters that a value may have in any place, by converter. An int has '-' only in front. A UUID is
-#: not here, because its length is fixed.
-_INSIDE: dict[str | None, frozenset[str]] = {"int": _DIGITS, "slug": _SLUG, "str": _Everything()}
+#: The characters that a value may have in any place, by converter; None: a placeholder without one. An int
+#: has '-' only in front. A UUID is not here, because its length is fixed.
+_INSIDE: dict[str | None, frozenset[str]] = {
+    "int": _DIGITS,
+    None: _DIGITS,
+    "slug": _SLUG,
+    "str": _Everything(),
+}
 
 
 def joined(templates: Iterable[Template]) -> Iterator[str]:
@@ -260,7 +265,7 @@ def _pair(template: Template) -> tuple[Placeholder, Placeholder] | None:
     for (start, first), (end, last) in itertools.combinations(enumerate(parts), 2):
         if isinstance(first, Placeholder) and isinstance(last, Placeholder):
             between = parts[start + 1 : end]
-            if _holds(first, between) and _holds(last, between):
+            if _holds(first, between) and (_holds(last, between) or _is_sign(last, between)):
                 return first, last
     return None
 
@@ -277,6 +282,15 @@ def _holds(placeholder: Placeholder, between: tuple[str | Placeholder, ...]) -> 
         elif part.converter == "uuid" and inside is _DIGITS:
             return False
     return True
+
+
+def _is_sign(last: Placeholder, between: tuple[str | Placeholder, ...]) -> bool:
+    """Return whether *between* could be read as the sign of *last*, a number that a client may make negative.
+
+    Routes of Django and Flask take no negative numbers.
+    """
+    sent = last.in_request and last.place.head != "user"
+    return sent and last.converter == "int" and all(part == "-" for part in between)
 
 
 def _separated(template: Template) -> str:

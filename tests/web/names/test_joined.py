@@ -17,8 +17,9 @@ from distlock.web.names.templates import joined, parse
 
 #: Every short value of each converter, over a few characters that matter.
 _TEXT = ["".join(word) for n in (1, 2, 3) for word in itertools.product("1_-a", repeat=n)]
-VALUES = {
+VALUES: dict[str, list[Any]] = {
     "int": ["0", "1", "11", "101", "-1"],
+    "": [0, 1, 11, 101, -1],
     "slug": [*_TEXT, "1_1_1", "1-1-1", "1_v2_1", "1_v2_1_v2_1"],
     "str": [*_TEXT, ":", "1:1", "a:", ":a", "1:1:1"],
     "uuid": ["00000000-0000-4000-8000-000000000000", "10000000-0000-4000-8000-000000000000"],
@@ -32,15 +33,18 @@ JOINED = {
     "<int:a><int:b>": "<int:a>:<int:b>",
     "<int:a>0<int:b>": "<int:a>:0:<int:b>",
     "<slug:a><int:b>": "<slug:a>:<int:b>",
+    "<slug:a>-<int:query.b>": "<slug:a>:<int:query.b>",
+    "<a><b>": "<a>:<b>",
     "<str:a>_<slug:b>": "<str:a>:<slug:b>",
     "<str:a>:<str:b>": None,
 }
 APART = [
-    *(line for line in JOINED.values() if line),
+    *dict.fromkeys(line for line in JOINED.values() if line),
     "<slug:a>_<int:b>",
     "<int:a>_<slug:b>",
     "<int:a>_<int:b>",
     "<int:a>-<int:b>",
+    "<int:a>-<slug:b>",
     "<slug:a>:<str:b>",
     "<slug:a>_<uuid:b>",
     "<uuid:a>_<slug:b>",
@@ -50,9 +54,9 @@ APART = [
 
 def share_a_name(text: str) -> bool:
     """Whether two different rows of values make one name."""
-    template = parse(text)
+    template = parse(text.replace("query.", ""))
     placeholders = list(template.placeholders)
-    seen: dict[str, tuple[str, ...]] = {}
+    seen: dict[str, tuple[Any, ...]] = {}
     for row in itertools.product(*(VALUES[one.converter or ""] for one in placeholders)):
         arguments = dict(zip((one.source for one in placeholders), row, strict=True))
         if seen.setdefault(next(iter(template.names(arguments))), row) != row:
@@ -72,6 +76,10 @@ def test_what_runs_together_is_told_with_the_line_to_write(text: str, line: str 
 def test_what_stands_apart_is_not(text: str) -> None:
     assert not share_a_name(text)
     assert list(joined([parse(text)])) == []
+
+
+def test_a_number_of_a_route_is_not_negative() -> None:
+    assert list(joined([parse("<slug:a>-<int:b>")])) == []
 
 
 def test_the_check_of_django_warns_of_guards_and_of_rules(settings: Any) -> None:
