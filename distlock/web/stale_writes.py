@@ -12,6 +12,7 @@ import logging
 import sys
 import sysconfig
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -185,8 +186,8 @@ class _Race:
         self.told: dict[tuple[CodeLine, CodeLine], StaleWrite] = {}
 
 
-#: The latest report: `Outermost.since` and its two lines. A loop under one lock must not fill the log.
-_last: tuple[float, CodeLine, CodeLine] | None = None
+#: The latest reports: `Outermost.since` and two lines of each. A loop under one lock must not fill the log.
+_latest: deque[tuple[float, CodeLine, CodeLine]] = deque(maxlen=100)
 _races: list[_Race] = []
 #: The functions that turn each framework's detector on or off: see `add_face`.
 _faces: list[Callable[[], None]] = []
@@ -196,16 +197,15 @@ _mutex = threading.RLock()
 def tell(write: Write, *, raises: bool) -> None:
     """Raise `StaleWrite` for *write* if *raises*, else log a warning.
 
-    A report is not logged if the latest one had the same lock and lines, or if a running race has met the
+    A report is not logged if one of `_latest` had the same lock and lines, or if a running race has met the
     same lines before.
     """
-    global _last
     if raises:
         raise StaleWrite(str(write))
     lines = write.loaded, write.saved
     with _mutex:
-        known = _last == (write.lock.since, *lines)
-        _last = (write.lock.since, *lines)
+        if not (known := (write.lock.since, *lines) in _latest):
+            _latest.append((write.lock.since, *lines))
         for race in _races:
             known = known or lines in race.told
             race.told.setdefault(lines, StaleWrite(str(write)))

@@ -579,3 +579,13 @@ def test_outside_of_debug_mode_nothing_listens(product: Product, settings: Any, 
 def test_a_setting_without_meaning_is_refused(settings: Any) -> None:
     with pytest.raises(ConfigurationError, match='DISTLOCK_STALE_WRITES is True: write "warn", "raise"'):
         settings.DISTLOCK_STALE_WRITES = True
+
+
+def test_a_loop_that_saves_at_two_lines_in_turns_is_told_once_for_each(product: Product, told: Told) -> None:
+    Product.objects.bulk_create([Product(id=number) for number in range(2, 7)])
+    rows = iter(list(Product.objects.order_by("id")))
+    with locks.lock("stock"):
+        for row in rows:
+            row.save()
+            next(rows).save()
+    assert [message.split(" was loaded")[0] for message in told] == ["Product 1", "Product 2"]
