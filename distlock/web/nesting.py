@@ -26,7 +26,8 @@ logger = logging.getLogger("distlock")
 #: One lock: the identity of its namespace, and its name.
 Key = tuple[object, str]
 
-#: The most warnings about nested names. Each is logged once, but clients may choose names.
+#: The most warnings about nested names. Each is logged once, but clients may choose names. The last one says
+#: that no more follow.
 _MOST = 1000
 
 
@@ -148,6 +149,7 @@ def _tell_once(namespace: Namespace, names: Sequence[str], outer: CurrentGrant) 
         if kind in _told or len(_told) >= _MOST:
             return
         _told.add(kind)
+        is_last = len(_told) >= _MOST
     logger.warning(
         "A guard on %s stands inside one on %s. A call that takes them the other way round would wait for "
         "this one, and this one for it: so it waits for half of its time-out only. %s",
@@ -155,6 +157,8 @@ def _tell_once(namespace: Namespace, names: Sequence[str], outer: CurrentGrant) 
         _shown(outer.grant.names),
         _line(namespace, names, [outer]),
     )
+    if is_last:
+        logger.warning("That was warning %d of nested guards. This process logs no more of them.", _MOST)
 
 
 def _line(namespace: Namespace, names: Sequence[str], around: Sequence[CurrentGrant]) -> str:

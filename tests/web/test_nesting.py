@@ -264,6 +264,19 @@ def test_names_that_differ_in_their_numbers_are_told_once(
     assert "with the templates of 'product_0' and 'user_0'" in caplog.text
 
 
+def test_the_last_warning_says_that_no_more_follow(
+    client: distlock.Locks, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nesting, "_MOST", 2)
+    for name in "abc":
+        run(client, f"user_{name}", lambda name=name: run(client, f"product_{name}", lambda: None))
+    assert [record.getMessage().split(" on ")[0] for record in caplog.records] == [
+        "A guard",
+        "A guard",
+        "That was warning 2 of nested guards. This process logs no more of them.",
+    ]
+
+
 def test_tasks_in_opposite_orders_do_not_wait_for_each_other(
     client: distlock.Locks,
 ) -> None:
