@@ -116,14 +116,14 @@ class Contended(AcquirerWrapper):
     def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         steps = self._inner.acquire(names, parker, seconds, terms)
         # A caller that asks once does not wait for the lock.
-        return self._told_of_the_wait(steps, names) if seconds > 0 else steps
+        return self._reporting_wait(steps, names) if seconds > 0 else steps
 
-    def _told_of_the_wait(self, steps: Acquisition, names: tuple[str, ...]) -> Acquisition:
+    def _reporting_wait(self, steps: Acquisition, names: tuple[str, ...]) -> Acquisition:
         try:
-            step, told = next(steps), False
+            step, reported = next(steps), False
             while True:
-                if isinstance(step, Park) and not told:
-                    told = True
+                if isinstance(step, Park) and not reported:
+                    reported = True
                     # Mark the thread as parked: then *tell* is refused if it asks for the same lock, as a
                     # signal handler is.
                     park(lambda _: self._tell(self._holder(names)), 0.0)
@@ -154,20 +154,20 @@ class Listened(AcquirerWrapper):
 
     def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
         asked = now()
-        attempt = _told(self._listener, "asked", names, terms.where)
+        attempt = _notify(self._listener, "asked", names, terms.where)
         if attempt is None:
             return (yield from self._inner.acquire(names, parker, seconds, terms))
-        inner = Contended(self._inner, partial(_told, attempt, "contended"))
+        inner = Contended(self._inner, partial(_notify, attempt, "contended"))
         try:
             grant = yield from inner.acquire(names, parker, seconds, terms)
         except BaseException as error:
-            _told(attempt, "refused", error, now() - asked)
+            _notify(attempt, "refused", error, now() - asked)
             raise
         granted = now()
         if grant is None:
-            _told(attempt, "refused", None, granted - asked)
+            _notify(attempt, "refused", None, granted - asked)
             return None
-        _told(attempt, "acquired", grant, granted - asked)
+        _notify(attempt, "acquired", grant, granted - asked)
         return _ListenedGrant(grant, attempt, granted)
 
 
@@ -189,30 +189,30 @@ class _ListenedGrant(GrantWrapper):
 
     def _release(self, until: float = math.inf) -> Commands[None]:
         yield from self._grant._release(until)
-        self._look()
+        self._report_release()
 
     def _abandon(self, error: BaseException) -> None:
         self._grant._abandon(error)
-        self._look()
+        self._report_release()
 
     def _note_commit(self) -> None:
         if self._attempt is not None:
-            _told(self._attempt, "committed", now() - self._granted)
+            _notify(self._attempt, "committed", now() - self._granted)
 
     def __del__(self) -> None:
         # If the caller was interrupted before it got this object, the engine has released the grant, and the
         # listener was not told.
         try:
-            self._look()
+            self._report_release()
         except AttributeError:
             pass  # The interrupt came while this object was made.
 
-    def _look(self) -> None:
-        """Tell the listener of the release, once, if the grant is released by now."""
+    def _report_release(self) -> None:
+        """Report the release to the listener, once, if the grant is released by now."""
         attempt = self._attempt
         if attempt is not None and self._grant.released:
             self._attempt = None
-            _told(attempt, "released", now() - self._granted)
+            _notify(attempt, "released", now() - self._granted)
 
 
 class _Part(GrantWrapper):
@@ -226,11 +226,11 @@ class _Part(GrantWrapper):
 
     def _release(self, until: float = math.inf) -> Commands[None]:
         yield from self._grant._release(until)
-        self._whole._look()
+        self._whole._report_release()
 
     def _abandon(self, error: BaseException) -> None:
         self._grant._abandon(error)
-        self._whole._look()
+        self._whole._report_release()
 
 
 def reporting(listener: Listener, event: str, then: Callable[..., object] | None) -> Callable[..., None]:
@@ -241,7 +241,7 @@ def reporting(listener: Listener, event: str, then: Callable[..., object] | None
 
     def report(grant: Grant, *about: object) -> None:
         where = grant.where if isinstance(grant, NameGrant) else None
-        _told(listener, event, grant, *about, where)
+        _notify(listener, event, grant, *about, where)
         if then is not None:
             then(grant, *about)
 
@@ -250,7 +250,7 @@ def reporting(listener: Listener, event: str, then: Callable[..., object] | None
 
 def reporting_reconnects(listener: Listener | None) -> Callable[[], None]:
     """Return a function that reports a replaced connection to *listener*, or does nothing without one."""
-    return lambda: None if listener is None else _told(listener, "reconnected")
+    return lambda: None if listener is None else _notify(listener, "reconnected")
 
 
 class _Thread(threading.local):
@@ -263,7 +263,7 @@ _thread = _Thread()
 _complained: dict[str, float] = {}
 
 
-def _told(listening: Listener | Attempt, what: str, *about: Any) -> Any:
+def _notify(listening: Listener | Attempt, what: str, *about: Any) -> Any:
     """Call the method *what* of *listening*. Return its result; None if it fails or is not called."""
     telling = _thread.telling
     if telling.locked():
