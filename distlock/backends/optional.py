@@ -151,10 +151,10 @@ class Sleep(Protocol):
     def begin(self) -> None:
         """Do what `wait` does before it sleeps, for a thread that will sleep at a socket instead."""
 
-    def is_open(self) -> bool:
+    def has_wakeup(self) -> bool:
         """Return whether there is a wake-up that was not used yet."""
 
-    def pass_through(self) -> bool:
+    def use_wakeup(self) -> bool:
         """Use up a wake-up. Return False if there is none."""
 
     def wait(self, timeout: float) -> None:

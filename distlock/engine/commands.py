@@ -55,7 +55,7 @@ class Call:
     over = False
     #: The moment at which the call is over at the latest, if an event loop makes it, so that other threads
     #: can't see its end. ``inf``: a worker thread makes the call, and sets `over`.
-    ends = math.inf
+    over_by = math.inf
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, until: float | None = None) -> None:
         self.function = function
@@ -64,7 +64,7 @@ class Call:
 
     def is_over(self) -> bool:
         """Return whether the lock service can't act on the call any more, as far as other threads see."""
-        return self.over or clock.now() >= self.ends
+        return self.over or clock.now() >= self.over_by
 
 
 class NewParker:
@@ -93,7 +93,7 @@ Commands = Generator[Call | Park | NewParker, Any, T]
 class ThreadParker:
     """The place where a thread sleeps, or a greenlet if gevent has patched `threading`."""
 
-    __slots__ = ("_closed", "before_sleep", "owner")
+    __slots__ = ("_wakeup", "before_sleep", "owner")
 
     may_stall = False
 
@@ -101,14 +101,15 @@ class ThreadParker:
         self.owner = current_owner()
         #: Called by the thread each time before it sleeps here.
         self.before_sleep: Callable[[], None] | None = None
-        self._closed = threading.Lock()
-        self._closed.acquire()
+        #: Locked while there is no wake-up.
+        self._wakeup = threading.Lock()
+        self._wakeup.acquire()
 
     def wake(self) -> None:
         try:
-            self._closed.release()
+            self._wakeup.release()
         except RuntimeError:
-            pass  # It is open already.
+            pass  # There is a wake-up already.
 
     def alive(self) -> bool:
         return True
@@ -118,18 +119,18 @@ class ThreadParker:
         if self.before_sleep is not None:
             self.before_sleep()
 
-    def is_open(self) -> bool:
+    def has_wakeup(self) -> bool:
         """Return whether there is a wake-up that no sleep has used up."""
-        return not self._closed.locked()
+        return not self._wakeup.locked()
 
-    def pass_through(self) -> bool:
+    def use_wakeup(self) -> bool:
         """Use up a wake-up. Return False if there is none."""
-        return self._closed.acquire(blocking=False)
+        return self._wakeup.acquire(blocking=False)
 
     def wait(self, timeout: float) -> None:
         """Sleep until a wake-up, for *timeout* seconds at most, and use it up."""
         self.begin()
-        self._closed.acquire(timeout=-1 if timeout == math.inf else max(0.0, timeout))
+        self._wakeup.acquire(timeout=-1 if timeout == math.inf else max(0.0, timeout))
 
 
 def run(commands: Commands[T]) -> T:
@@ -168,23 +169,23 @@ def run(commands: Commands[T]) -> T:
 class TaskParker:
     """The place where an asyncio task sleeps. Any thread may wake the task."""
 
-    __slots__ = ("_loop", "_open", "_sleep", "owner")
+    __slots__ = ("_loop", "_sleep", "_woken", "owner")
 
     may_stall = True
 
     def __init__(self) -> None:
         self.owner = current_owner()
         self._loop = asyncio.get_running_loop()
-        self._open = False
+        self._woken = False
         self._sleep: asyncio.Future[None] | None = None
 
     def wake(self) -> None:
         # While a task of its loop is running, the loop needs no system call to wake it.
         if asyncio._get_running_loop() is self._loop and asyncio.current_task() is not None:
-            self._let_through()
+            self._wake_in_loop()
             return
         try:
-            self._loop.call_soon_threadsafe(self._let_through)
+            self._loop.call_soon_threadsafe(self._wake_in_loop)
         except RuntimeError:
             pass  # The loop is closed, and its tasks with it.
 
@@ -193,7 +194,7 @@ class TaskParker:
 
     async def wait(self, timeout: float) -> None:
         """Sleep until a wake-up, for *timeout* seconds at most, and use it up."""
-        if not self._open:
+        if not self._woken:
             self._sleep = sleep = self._loop.create_future()
             end = None if timeout == math.inf else self._loop.call_later(max(0.0, timeout), _end, sleep)
             try:
@@ -202,10 +203,10 @@ class TaskParker:
                 self._sleep = None
                 if end is not None:
                     end.cancel()
-        self._open = False
+        self._woken = False
 
-    def _let_through(self) -> None:
-        self._open = True
+    def _wake_in_loop(self) -> None:
+        self._woken = True
         if self._sleep is not None:
             _end(self._sleep)
 
@@ -222,7 +223,7 @@ async def arun(commands: Commands[T]) -> T:
         while True:
             try:
                 if isinstance(command, Call):
-                    answer = await _called(command)
+                    answer = await _acall(command)
                 elif isinstance(command, Park):
                     parker: Any = command.parker  # arun() is given TaskParkers
                     answer = await parker.wait(command.timeout)
@@ -239,14 +240,14 @@ async def arun(commands: Commands[T]) -> T:
         commands.close()
 
 
-async def _called(call: Call) -> Any:
+async def _acall(call: Call) -> Any:
     """Make *call* from the event loop if its backend can, else in a worker thread. Return the result."""
     if (begun := _begin_in_loop(call)) is not None:
-        call.ends = begun.ends
+        call.over_by = begun.ends
         answer = await begun
         if answer is not REPEAT:
             return answer
-        call.ends = math.inf
+        call.over_by = math.inf
     return await _in_thread(call)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from distlock import clock
-from distlock.engine.commands import Call, TaskParker, _called
+from distlock.engine.commands import Call, TaskParker, _acall
 from distlock.errors import BackendUnavailable
 
 #: Seconds that a passing run never needs.
@@ -142,7 +142,7 @@ def test_what_a_call_of_a_cancelled_task_has_failed_with_is_no_news_of_asyncio(i
         loop.set_exception_handler(lambda loop, context: told.append(context))
         until = clock.now() + 60
         call = Call(fails, until=until) if is_bounded else Call(fails, until)
-        task = asyncio.create_task(_called(call))
+        task = asyncio.create_task(_acall(call))
         await asyncio.to_thread(begun.wait, 60)
         task.cancel()
         # It hears of that, and waits until the call is over: another one does not end it either.

@@ -79,7 +79,7 @@ class SubscriptionReader:
                         leadership.release()
                         if len(self._sleepers) > 1 or clock.now() < self._tasks_until:
                             self.call()
-                    if parker.pass_through():
+                    if parker.use_wakeup():
                         return
             parker.wait(max(0.0, ends - clock.now()))
         finally:
@@ -91,7 +91,7 @@ class SubscriptionReader:
         if connection is None:
             return
         try:
-            while not parker.is_open() and (now := clock.now()) < ends:
+            while not parker.has_wakeup() and (now := clock.now()) < ends:
                 if connection.has_data(min(ends, now + QUIET)):
                     self._dispatch(connection)
                 elif now + QUIET <= ends:
@@ -125,7 +125,7 @@ class SubscriptionReader:
         woken = tuple(self._sleepers)
         # Leave the reading only if there are waiters and all are awake: the next one that sleeps reads. A
         # waiter that sleeps already would not notice that no thread reads, and a task can't read.
-        if not woken or not all(parker.is_open() for parker in woken) or clock.now() < self._tasks_until:
+        if not woken or not all(parker.has_wakeup() for parker in woken) or clock.now() < self._tasks_until:
             return
         self._leadership.release()
         while not closing.is_set:

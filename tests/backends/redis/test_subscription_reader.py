@@ -328,7 +328,7 @@ def test_a_wait_that_is_read_in_ends_on_time(
     two.queue(ask(first.key))
     waiter = Waiter(two, ask(first.key), timeout=0.05)
     assert waiter.woke()
-    assert not waiter.parker.is_open()
+    assert not waiter.parker.has_wakeup()
 
 
 def test_the_sleeper_is_told_before_it_sleeps(one: Contender, two: Hearing) -> None:
