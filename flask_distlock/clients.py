@@ -17,7 +17,7 @@ from flask import current_app
 from distlock.engine.commands import Commands, Parker
 from distlock.errors import ConfigurationError
 from distlock.fence.statements import Connection, refuse_shared_rows
-from distlock.grants.current import CurrentGrant, Kept
+from distlock.grants.current import CurrentGrant, KeptGuardLock
 from distlock.grants.grant import Grant, GrantWrapper
 from distlock.grants.joint import MultiGrant
 from distlock.locks.client import Locks
@@ -149,7 +149,7 @@ class SessionBlock:
 class EnteredBlock:
     """A block whose lock the request already keeps."""
 
-    kept: Kept
+    kept: KeptGuardLock
     #: The names whose grants have not ended.
     inside: set[str]
     over: bool = False

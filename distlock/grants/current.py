@@ -32,7 +32,7 @@ class CurrentGrant:
     #: The database whose transaction is fenced with the grant; None: no fence.
     fenced_in: str | None = None
     #: None: the guard's call is around the running code. Else the request keeps the grant after that call.
-    kept: Kept | None = None
+    kept: KeptGuardLock | None = None
     #: Seconds after which the holder counts as hung.
     max_hold: float = math.inf
 
@@ -43,7 +43,7 @@ class CurrentGrant:
 
 
 @dataclass(eq=False)
-class Kept:
+class KeptGuardLock:
     """A lock that the request keeps after the call of its guard. Later guards on its names enter it again."""
 
     #: How many calls rely on the lock now.
@@ -62,7 +62,7 @@ class Kept:
 
 
 @dataclass(eq=False)
-class Keeping:
+class KeepingRequest:
     """A request, and the grants that it keeps after the calls of their guards.
 
     The framework's subclass sets `request_around` when the request begins, and `closed` when it ends.
@@ -78,7 +78,7 @@ class Keeping:
     #: Whether the request is over. Code that copied its context may still run, but can keep no grant in it.
     closed: bool = field(default=False, init=False)
 
-    def open(self) -> tuple[CurrentGrant, ...]:
+    def unreleased(self) -> tuple[CurrentGrant, ...]:
         """Return the grants that this request and the one around it keep, and that are not released yet."""
         return tuple(one for one in (*self.around, *self.kept) if not one.grant.released)
 
@@ -86,7 +86,7 @@ class Keeping:
 #: The grants of the guards around the running code. The last one is the current grant.
 guards_around: ContextVar[tuple[CurrentGrant, ...]] = ContextVar("distlock_current_grants", default=())
 #: The request that the running code belongs to, if the framework's requests keep locks (Flask's do).
-request_around: ContextVar[Keeping | None] = ContextVar("distlock_keeping", default=None)
+request_around: ContextVar[KeepingRequest | None] = ContextVar("distlock_keeping", default=None)
 
 
 _asked_for: WeakSet[Grant] = WeakSet()
@@ -134,7 +134,7 @@ def current_grants() -> tuple[CurrentGrant, ...]:
     Grants of other threads and tasks are left out.
     """
     mine, request = guards_around.get(), request_around.get()
-    kept = request.open() if request is not None and (request.kept or request.around) else ()
+    kept = request.unreleased() if request is not None and (request.kept or request.around) else ()
     if not mine and not kept:
         return ()
     owner = current_owner()
@@ -148,7 +148,7 @@ def current_grants() -> tuple[CurrentGrant, ...]:
 def inherited() -> tuple[CurrentGrant, ...]:
     """Return `current_grants`, and the grants around the code that started the running task or thread."""
     mine, request = guards_around.get(), request_around.get()
-    kept = request.open() if request is not None and (request.kept or request.around) else ()
+    kept = request.unreleased() if request is not None and (request.kept or request.around) else ()
     return (*kept, *filterfalse(_RELEASED, mine)) if mine or kept else ()
 
 

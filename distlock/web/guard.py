@@ -14,7 +14,14 @@ from typing import Any, Protocol, TypedDict, TypeVar, Unpack
 
 from distlock.engine.wait_queues import upgrade_refusal
 from distlock.errors import ConfigurationError
-from distlock.grants.current import CurrentGrant, Kept, current_grants, holding, inherited, keep_together
+from distlock.grants.current import (
+    CurrentGrant,
+    KeptGuardLock,
+    current_grants,
+    holding,
+    inherited,
+    keep_together,
+)
 from distlock.grants.grant import Grant
 from distlock.locks.client import Locks
 from distlock.locks.namespace import Namespace
@@ -332,11 +339,12 @@ def _wanted(
     around: Sequence[CurrentGrant],
     transactions: Transactions,
     fenced_in: str | None,
-) -> tuple[Sequence[str], Kept | None]:
+) -> tuple[Sequence[str], KeptGuardLock | None]:
     """Return those of *names* that no guard around the call holds, and None.
 
-    If this request keeps all of those from an earlier call, return no name, and the `Kept` to enter instead.
-    Raises `LockLost` if a held lock was lost; `ConfigurationError` if the call can't work inside *around*.
+    If this request keeps all of those from an earlier call, return no name, and the `KeptGuardLock` to enter
+    instead. Raises `LockLost` if a held lock was lost; `ConfigurationError` if the call can't work inside
+    *around*.
     """
     running = [one for one in around if one.running]
     for one in running:

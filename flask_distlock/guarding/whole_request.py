@@ -23,7 +23,14 @@ from werkzeug.wsgi import ClosingIterator
 
 from distlock import clock
 from distlock.errors import ConfigurationError, LockError, LockLost
-from distlock.grants.current import CurrentGrant, Keeping, Kept, current_grants, passed_on, request_around
+from distlock.grants.current import (
+    CurrentGrant,
+    KeepingRequest,
+    KeptGuardLock,
+    current_grants,
+    passed_on,
+    request_around,
+)
 from distlock.locks.self_deadlock import blocks_around
 from distlock.web.answers import ANSWERED
 from distlock.web.observer import Stopwatch, add_header
@@ -45,7 +52,7 @@ logger = logging.getLogger("distlock")
 
 
 @dataclass(eq=False)
-class KeptLock(Kept):
+class KeptLock(KeptGuardLock):
     """A lock that outlives the call of its guard.
 
     The lock is kept until ``wsgi_app`` returns. If it is a row, or the lock of a block or of a function that
@@ -119,7 +126,7 @@ class KeptLock(Kept):
 
 
 @dataclass(eq=False)
-class ServedRequest(Keeping):
+class ServedRequest(KeepingRequest):
     """A request that is served in a ``with`` block.
 
     It keeps the locks of its views until the end of the block. Its response waits until these locks are
@@ -145,7 +152,7 @@ class ServedRequest(Keeping):
 
     def __enter__(self) -> Self:
         if (around := request_around.get()) is not None:
-            self.around = around.open()
+            self.around = around.unreleased()
         # ``with`` blocks around a request are those of a test. The request stands for another user, who does
         # not hold their locks.
         self._before = request_around.set(self), blocks_around.set(())
