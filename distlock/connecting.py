@@ -12,9 +12,9 @@ from distlock.listening import Listened, Listener, check_listener, reporting, re
 from distlock.locks.client import Locks
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.names import check_prefix, identity
-from distlock.numbers import LONG, check_count, check_seconds
+from distlock.numbers import MOST_SECONDS, check_count, check_seconds
 from distlock.operate.typed import typed_for
-from distlock.suggestions import TRANSLATIONS, refuse_unknown
+from distlock.suggestions import ARGUMENTS_OF_OTHER_LIBRARIES, refuse_unknown
 
 
 def connect(
@@ -88,11 +88,11 @@ def connect(
             check_count(word, cap)
     check_count("epoch", epoch)
     if timeout != -1:
-        check_seconds("timeout", timeout, zero=True, most=LONG)
+        check_seconds("timeout", timeout, zero=True, most=MOST_SECONDS)
     if turn is not None:
         check_seconds("turn", turn, zero=True)
     check_prefix(prefix)
-    for word in options.keys() & TRANSLATIONS.keys():
+    for word in options.keys() & ARGUMENTS_OF_OTHER_LIBRARIES.keys():
         refuse_unknown("connect", [word])
     if listener is not None:
         check_listener(listener)

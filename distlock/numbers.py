@@ -12,7 +12,7 @@ from distlock.errors import ConfigurationError
 #: The largest float that is not infinity.
 FINITE = sys.float_info.max
 #: The longest time-out that sockets and servers accept, seconds.
-LONG = 1e9
+MOST_SECONDS = 1e9
 
 #: The largest limit of a semaphore, because some lock services write it into names.
 MOST_PERMITS = 1_000_000
@@ -54,10 +54,10 @@ def a_number_of_seconds(*, zero: bool = False, most: float = FINITE) -> str:
     return f"has to be a number of seconds, {least}{limit}."
 
 
-def check_seconds(word: str, value: object, *, zero: bool = False, most: float = FINITE) -> float:
-    """Return *value* as a float, or raise `ConfigurationError`: see `is_seconds`. *word*: the argument."""
+def check_seconds(argument: str, value: object, *, zero: bool = False, most: float = FINITE) -> float:
+    """Return *value* as a float, or raise `ConfigurationError`: see `is_seconds`. *argument*: its name."""
     if not is_seconds(value, zero=zero, most=most):
-        raise ConfigurationError(f"{word}={value!r} {a_number_of_seconds(zero=zero, most=most)}")
+        raise ConfigurationError(f"{argument}={value!r} {a_number_of_seconds(zero=zero, most=most)}")
     return float(value)
 
 
@@ -80,8 +80,8 @@ def check_permits(limit: int, permits: int) -> None:
         )
 
 
-def check_count(word: str, value: object) -> int:
-    """Return *value*, or raise `ConfigurationError`: see `is_count`. *word*: the argument."""
+def check_count(argument: str, value: object) -> int:
+    """Return *value*, or raise `ConfigurationError`: see `is_count`. *argument*: its name."""
     if not is_count(value):
-        raise ConfigurationError(f"{word}={value!r} {A_COUNT}")
+        raise ConfigurationError(f"{argument}={value!r} {A_COUNT}")
     return value

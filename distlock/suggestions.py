@@ -17,7 +17,7 @@ _LINES = {
 }
 
 #: The arguments of other libraries, and what to write instead.
-TRANSLATIONS = {
+ARGUMENTS_OF_OTHER_LIBRARIES = {
     "blocking_timeout": "timeout= (the longest wait, in seconds)",
     "blocking": "timeout=0 for blocking=False (leave it out to wait)",
     "expire": "ttl= (lifetime without renewal, in seconds)",
@@ -76,8 +76,10 @@ def refuse_unknown(function: str, unknown: Iterable[str], known: Collection[str]
     The message suggests one of *known*, or says what to write for an argument of another library.
     """
     for word in unknown:
-        if word in TRANSLATIONS:
-            raise TypeError(f"{function}() has no {word!r}. Here that is {TRANSLATIONS[word]}.")
+        if word in ARGUMENTS_OF_OTHER_LIBRARIES:
+            raise TypeError(
+                f"{function}() has no {word!r}. Here that is {ARGUMENTS_OF_OTHER_LIBRARIES[word]}."
+            )
         # Ignore the case, as for settings: 'TIMEOUT' is close to 'timeout'.
         close = difflib.get_close_matches(word.lower(), known, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""

@@ -26,7 +26,7 @@ from distlock.errors import ConfigurationError, LostInside
 from distlock.grants.grant import Grant
 from distlock.locks.lock import Lock
 from distlock.names import check_name
-from distlock.numbers import LONG, check_timeout
+from distlock.numbers import MOST_SECONDS, check_timeout
 from distlock.terms import Terms
 
 #: The watchdog's program. It reads a pipe to its end: the target, and "over" if the command is over.
@@ -251,7 +251,7 @@ def signal_of(context: click.Context, option: click.Parameter, word: str) -> sig
 #: By default, a command that runs for more seconds than this counts as hung.
 A_DAY = 86_400.0
 
-_SECONDS = click.FloatRange(0, LONG)
+_SECONDS = click.FloatRange(0, MOST_SECONDS)
 
 
 @click.command("run")
@@ -262,7 +262,7 @@ _SECONDS = click.FloatRange(0, LONG)
 @click.option("--no-timeout", is_flag=True, help="Wait as long as it takes.")
 @click.option(
     "--max-hold",
-    type=click.FloatRange(0, LONG, min_open=True),
+    type=click.FloatRange(0, MOST_SECONDS, min_open=True),
     default=A_DAY,
     show_default=True,
     help="Seconds after which the command counts as hung, and its lock goes to the next.",

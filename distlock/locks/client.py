@@ -14,7 +14,7 @@ from distlock.locks.lock import Lock, ReadLock, Semaphore
 from distlock.locks.namespace import Acquirer, AtEnd
 from distlock.locks.rlock import RLock
 from distlock.names import check_name
-from distlock.numbers import LONG, check_permits, check_seconds, check_timeout
+from distlock.numbers import MOST_SECONDS, check_permits, check_seconds, check_timeout
 from distlock.operate import looking
 from distlock.operate.looking import Listed, LockState
 from distlock.suggestions import refuse_unknown
@@ -242,7 +242,12 @@ class Locks:
             check_timeout(timeout)
         longest = self.timeout if timeout is None else timeout
         return Latch(
-            self.namespace.latches, self.prefix, name, total, check_seconds("ttl", ttl, most=LONG), longest
+            self.namespace.latches,
+            self.prefix,
+            name,
+            total,
+            check_seconds("ttl", ttl, most=MOST_SECONDS),
+            longest,
         )
 
     # -- looking at locks ------------------------------------------------------------------------

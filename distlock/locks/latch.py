@@ -14,9 +14,11 @@ from distlock.backends.latches import LatchState
 from distlock.engine.commands import Call, Commands, Park, Parker, TaskParker, ThreadParker, arun, run
 from distlock.errors import BackendUnavailable, ConfigurationError, LatchNotFound
 from distlock.locks.latch_waits import LatchGone, LatchWaits
-from distlock.numbers import LONG, check_count, check_timeout
+from distlock.numbers import check_count, check_timeout
 from distlock.terms import calling_code
 
+#: The largest count of a latch.
+_MOST_COUNTS = 1_000_000_000
 #: Seconds between two attempts at a call that got no answer.
 _AGAIN = 0.1
 #: Seconds for which a call without an answer is repeated if the latch has no time-out.
@@ -225,8 +227,8 @@ class Latch:
 
 
 def check_total(count: object) -> int:
-    """Return *count* if it is a whole number from 0 to `LONG`, else raise `ConfigurationError`."""
-    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= LONG:
+    """Return *count* if it is a whole number from 0 to `_MOST_COUNTS`, else raise `ConfigurationError`."""
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST_COUNTS:
         raise ConfigurationError(f"count={count!r} has to be a whole number, 0 or more.")
     return count
 

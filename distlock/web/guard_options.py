@@ -14,7 +14,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from distlock.backends.base import refuse_lacking
 from distlock.errors import ConfigurationError
-from distlock.numbers import LONG, check_limit, check_seconds
+from distlock.numbers import MOST_SECONDS, check_limit, check_seconds
 from distlock.suggestions import refuse_unknown
 from distlock.terms import EXCLUSIVE, PERMIT, READ, Mode
 from distlock.web.names.sources import NO_NAME, Names, where_of
@@ -283,7 +283,9 @@ class GuardOptions:
             raise ConfigurationError(f"alias={alias!r} has to be a key of DISTLOCK, such as 'default'.")
         self.alias = alias
         timeout, ttl, max_hold = words.get("timeout"), words.get("ttl"), words.get("max_hold")
-        self.timeout = None if timeout is None else check_seconds("timeout", timeout, zero=True, most=LONG)
+        self.timeout = (
+            None if timeout is None else check_seconds("timeout", timeout, zero=True, most=MOST_SECONDS)
+        )
         self.ttl = None if ttl is None else check_seconds("ttl", ttl)
         self.max_hold = None if max_hold is None else check_seconds("max_hold", max_hold)
         self.methods = None if methods is None else check_methods(methods)

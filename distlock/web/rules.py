@@ -11,7 +11,7 @@ from itertools import combinations
 from typing import Any, cast
 
 from distlock.errors import ConfigurationError
-from distlock.suggestions import TRANSLATIONS
+from distlock.suggestions import ARGUMENTS_OF_OTHER_LIBRARIES
 from distlock.terms import READ
 from distlock.web.decorator import When
 from distlock.web.guard_options import ALL_BUT_GET, WORDS, GuardOptions, Methods, Words, overlap, written
@@ -171,7 +171,9 @@ def _refuse_unknown_keys(where: str, given: Mapping[Any, Any]) -> None:
         if key in _KEYS:
             continue
         close = difflib.get_close_matches(str(key).lower(), _KEYS, n=1)
-        if key in TRANSLATIONS:
-            raise ConfigurationError(f"{where} has an unknown key {key!r}. Here that is {TRANSLATIONS[key]}.")
+        if key in ARGUMENTS_OF_OTHER_LIBRARIES:
+            raise ConfigurationError(
+                f"{where} has an unknown key {key!r}. Here that is {ARGUMENTS_OF_OTHER_LIBRARIES[key]}."
+            )
         hint = f"Did you mean {close[0]!r}?" if close else f"Known are {', '.join(_KEYS)}."
         raise ConfigurationError(f"{where} has an unknown key {key!r}. {hint}")

@@ -25,7 +25,7 @@ from distlock.backends.redis.health import Send, config_of, info_in, over_severa
 from distlock.backends.redis.inspection import RedisStatus
 from distlock.backends.redis.scripts import channel_of
 from distlock.errors import BackendUnavailable
-from distlock.numbers import LONG, check_seconds
+from distlock.numbers import MOST_SECONDS, check_seconds
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class ClusterBackend(RedisStatus):
         credential_provider: object = None,
         replicas: int | None = None,
     ) -> None:
-        self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
+        self._io_timeout = check_seconds("io_timeout", io_timeout, most=MOST_SECONDS)
         self._address = ClusterAddress(url)
         self._options: dict[str, Any] = {
             "io_timeout": io_timeout,

@@ -39,7 +39,7 @@ from distlock.backends.redis.scripts import (
 from distlock.backends.redis.subscription import Subscription
 from distlock.backends.redis.tasks import TaskCalls
 from distlock.errors import BackendUnavailable
-from distlock.numbers import LONG, check_count, check_seconds
+from distlock.numbers import MOST_SECONDS, check_count, check_seconds
 
 #: The answer of ``raise_fence.lua`` if the number is larger than the server can count.
 _TOO_HIGH = 2
@@ -88,9 +88,9 @@ class RedisBackend(RedisInspection, RedisLatches):
         credential_provider: object = None,
         replicas: int | None = None,
     ) -> None:
-        self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
-        self.window = check_seconds("ack_window", ack_window, most=LONG)
-        self._fence_ttl = check_seconds("fence_ttl", fence_ttl, most=LONG)
+        self._io_timeout = check_seconds("io_timeout", io_timeout, most=MOST_SECONDS)
+        self.window = check_seconds("ack_window", ack_window, most=MOST_SECONDS)
+        self._fence_ttl = check_seconds("fence_ttl", fence_ttl, most=MOST_SECONDS)
         self._max_connections = check_count("max_connections", max_connections)
         self._replicas = None if replicas is None else check_count("replicas", replicas)
         self._address = self._read(url)

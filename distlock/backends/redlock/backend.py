@@ -22,7 +22,7 @@ from distlock.backends.redis.address import redlock_addresses
 from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.redlock.inspection import RedlockInspection
 from distlock.backends.redlock.server import WORKERS, Answers, AnswersToSeveral, Member, Server, ServerCall
-from distlock.numbers import LONG, check_seconds
+from distlock.numbers import MOST_SECONDS, check_seconds
 
 #: Above the number of attempts that any request makes.
 _MOST_ATTEMPTS = 1 << 32
@@ -139,7 +139,7 @@ class RedlockBackend(RedlockInspection):
         client_name: str = "distlock",
         credential_provider: object = None,
     ) -> None:
-        self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
+        self._io_timeout = check_seconds("io_timeout", io_timeout, most=MOST_SECONDS)
         self._servers = []
         for address in redlock_addresses(url):
             one = Member(

@@ -22,7 +22,7 @@ from distlock.backends.sql.session import POLL, SessionHold, SQLSession
 from distlock.backends.sql.sessions import SessionPool
 from distlock.clock import now
 from distlock.errors import LockError
-from distlock.numbers import LONG, check_count, check_seconds
+from distlock.numbers import MOST_SECONDS, check_count, check_seconds
 
 T = TypeVar("T")
 
@@ -61,8 +61,8 @@ class SQLBackend:
         max_connections: int = 8,
         pools_sessions: bool = False,
     ) -> None:
-        self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
-        self._ack_window = check_seconds("ack_window", ack_window, most=LONG)
+        self._io_timeout = check_seconds("io_timeout", io_timeout, most=MOST_SECONDS)
+        self._ack_window = check_seconds("ack_window", ack_window, most=MOST_SECONDS)
         check_count("max_connections", max_connections)
         self._dialect = self.dialect(url, pools_sessions)
         self._max_connections = max_connections

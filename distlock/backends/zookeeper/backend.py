@@ -24,7 +24,7 @@ from distlock.backends.zookeeper.latches import ZooKeeperLatches
 from distlock.backends.zookeeper.nodes import SPAN_BITS
 from distlock.backends.zookeeper.sessions import ZooKeeperSessions
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.numbers import LONG, check_seconds
+from distlock.numbers import MOST_SECONDS, check_seconds
 
 #: The largest number of holds that one round trip renews.
 _BATCH = 500
@@ -61,8 +61,8 @@ class ZooKeeperBackend:
     )
 
     def __init__(self, url: str, *, io_timeout: float = 2.0, ack_window: float = 0.5) -> None:
-        self._io_timeout = check_seconds("io_timeout", io_timeout, most=LONG)
-        ack_window = check_seconds("ack_window", ack_window, most=LONG)
+        self._io_timeout = check_seconds("io_timeout", io_timeout, most=MOST_SECONDS)
+        ack_window = check_seconds("ack_window", ack_window, most=MOST_SECONDS)
         self._address = ZooKeeperAddress(url)
         self._sessions = ZooKeeperSessions(self._address, self._io_timeout, ack_window)
         # Closes the sessions of a backend that is dropped without close(). At exit the engine releases the

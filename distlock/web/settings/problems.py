@@ -16,7 +16,7 @@ from distlock.backends.registry import located, scheme_of
 from distlock.errors import ConfigurationError
 from distlock.metrics import KINDS
 from distlock.names import check_prefix
-from distlock.numbers import A_COUNT, LONG, a_number_of_seconds, is_count, is_seconds
+from distlock.numbers import A_COUNT, MOST_SECONDS, a_number_of_seconds, is_count, is_seconds
 
 
 def imported(path: str, what: str) -> Any:
@@ -365,7 +365,9 @@ CHECKS: dict[str, Check] = {
     "PREFIX": _prefix,
     "FENCE_EPOCH": _count,
     "TTL": _seconds,
-    "TIMEOUT": _unless(partial(_from_zero, most=LONG), a_number_of_seconds(zero=True, most=LONG)),
+    "TIMEOUT": _unless(
+        partial(_from_zero, most=MOST_SECONDS), a_number_of_seconds(zero=True, most=MOST_SECONDS)
+    ),
     "MAX_HOLD": _seconds,
     "TURN": _unless(_or_none(_from_zero), f"{a_number_of_seconds(zero=True)} None is 0.05."),
     "MAX_NAMES": _count,
