@@ -80,10 +80,10 @@ def identity(
     """
     # Leave out the provider: its text differs between processes.
     told = {name: value for name, value in options.items() if name != "credential_provider"}
-    return _spelled(url), backend, prefix, told, row
+    return _normalised(url), backend, prefix, told, row
 
 
-def lock_service(of: object) -> str:
+def sort_key_of(of: object) -> str:
     """Return a text for the lock service of *of*, a client's `identity`; "" if that is unknown.
 
     `multi_lock` sorts lock services by this text, which is the same in all processes that write the same URL.
@@ -94,7 +94,7 @@ def lock_service(of: object) -> str:
     return repr((url, backend, row)) if url else ""
 
 
-def _spelled(url: str) -> str:
+def _normalised(url: str) -> str:
     """Return *url* without its login, in one spelling: ``redis://127.0.0.1:6379/0``."""
     found = _SERVER.fullmatch(url)
     if found is None or (port := _PORTS.get(scheme := found["scheme"].lower())) is None:

@@ -23,13 +23,13 @@ from distlock.errors import LockTimeout, TooManyWaiters
 logger = logging.getLogger("distlock")
 
 #: A caller is admitted if its expected wait is at most this share of what is left of its time-out.
-SHARE = 0.8
+TIMEOUT_SHARE = 0.8
 #: The fewest grants that an expectation rests on: two or three may be quick, or slow, by chance.
-FEW = 8
+FEWEST_GRANTS = 8
 #: From how many grants on one of them may count as a stall: the first grants of a slow queue are all long.
 COMPARABLE = 3
 #: How many gaps between grants are remembered for a name. The time of more grants is extrapolated.
-MANY = 128
+MOST_GAPS = 128
 #: Seconds after which a name that nobody waits for is unknown again: what was slow then may be fast now.
 FORGOTTEN = 30.0
 #: How many names that nobody waits for are remembered.
@@ -43,11 +43,11 @@ class Pace:
 
     def __init__(self) -> None:
         #: Seconds from grant to grant, on a clock that stands still while nobody waits.
-        self._gaps = deque[float](maxlen=MANY)
+        self._gaps = deque[float](maxlen=MOST_GAPS)
         #: The sum of `_gaps` and the longest of them; None: not computed since the last change.
         self._all: tuple[float, float] | None = None
         #: An upper bound of the sum of `_gaps`, and after how many more gaps it is computed anew.
-        self._most, self._more = 0.0, MANY
+        self._most, self._more = 0.0, MOST_GAPS
         #: The longest wait without a grant since the last grant. What has lasted so long most likely lasts as
         #: long again, and not longer: https://en.wikipedia.org/wiki/Lindy_effect
         self.in_vain = 0.0
@@ -67,7 +67,7 @@ class Pace:
             self.noted = now
             self._more -= 1
             if self._more <= 0:
-                self._most, self._more = sum(self._gaps), MANY
+                self._most, self._more = sum(self._gaps), MOST_GAPS
 
     def gave_up(self, gap: float, now: float) -> bool:
         """Note a wait of *gap* seconds without a grant. Return False if it does not exceed the last gap."""
@@ -78,7 +78,7 @@ class Pace:
 
     def expected_at_most(self, grants: int, gap: float) -> float:
         """Return an upper bound of `expected`, which is cheap and enough to admit most callers."""
-        return gap + self._most * max(1.0, grants / MANY)
+        return gap + self._most * max(1.0, grants / MOST_GAPS)
 
     def _last(self) -> float:
         return self._gaps[-1] if self._gaps else 0.0
@@ -97,7 +97,7 @@ class Pace:
             self._all = self._all or (sum(self._gaps), max(self._gaps))
             whole, longest = self._all
         usual = whole if len(self._gaps) < COMPARABLE else min(whole, 2 * (whole - longest))
-        return usual * max(1.0, grants / MANY)
+        return usual * max(1.0, grants / MOST_GAPS)
 
     def expected(self, grants: int, gap: float) -> float:
         """Return how many seconds the next *grants* grants are expected to take.
@@ -145,14 +145,14 @@ class Admission:
             raise _full(queue.name, ahead, f"max_waiters={self.max_waiters}")
         if self.max_waiters_total is not None and waiting >= self.max_waiters_total:
             raise _full(queue.name, waiting, f"max_waiters_total={self.max_waiters_total}")
-        if not ahead or timeout == math.inf or expected_at_most(queue, now) <= SHARE * timeout:
+        if not ahead or timeout == math.inf or expected_at_most(queue, now) <= TIMEOUT_SHARE * timeout:
             return
-        if (expected := expected_wait(queue, now)) > SHARE * timeout:
+        if (expected := expected_wait(queue, now)) > TIMEOUT_SHARE * timeout:
             raise TooManyWaiters(
                 f"Waiting for the lock {queue.name!r} would take about {_seconds(expected)}, behind {ahead} "
-                f"{'other' if ahead == 1 else 'others'} of this process: more than {SHARE} of what is left "
-                f"of the time-out, {_seconds(timeout)}. Try again later. If that lasts, look at what holds "
-                "the lock for so long, or raise the time-out.",
+                f"{'other' if ahead == 1 else 'others'} of this process: more than {TIMEOUT_SHARE} of "
+                f"what is left of the time-out, {_seconds(timeout)}. Try again later. If that lasts, look at "
+                "what holds the lock for so long, or raise the time-out.",
                 name=queue.name,
                 expected_wait=expected,
             )
@@ -198,9 +198,9 @@ def expected_wait(queue: AdmissionState, now: float) -> float:
     """Return how many seconds one more caller of *queue* is expected to wait."""
     pace, gap = queue.pace or _UNKNOWN, _open_gap(queue, now)
     grants = queue.turns + 1
-    if grants >= FEW:
+    if grants >= FEWEST_GRANTS:
         return pace.expected(grants, gap)
-    return max(pace.expected(grants, gap), pace.expected(FEW, gap) * grants / FEW)
+    return max(pace.expected(grants, gap), pace.expected(FEWEST_GRANTS, gap) * grants / FEWEST_GRANTS)
 
 
 def expected_at_most(queue: AdmissionState, now: float) -> float:
@@ -232,7 +232,7 @@ _UNKNOWN = Pace()
 
 
 #: For how many seconds refusals are counted, to be logged together: a rush may bring thousands of them.
-PERIOD = 1.0
+LOG_PERIOD = 1.0
 #: How many names have a line of their own in the log. The other names share one line.
 NAMES = 20
 
@@ -257,7 +257,7 @@ class Refusals:
     def count(self, refusal: TooManyWaiters) -> None:
         """Have *refusal* logged soon, together with others for its name. The caller owns the mutex."""
         if not self._counts:
-            self._due = self._now() + PERIOD
+            self._due = self._now() + LOG_PERIOD
         key = refusal.name if refusal.name in self._counts or len(self._counts) < NAMES else None
         self._counts[key] += 1
         self._words[key] = str(refusal)

@@ -13,7 +13,7 @@ class CriticalSection:
 
     Only the owner of `mutex` changes wait queues, holds and grants, and it does no I/O. An exception may
     interrupt a caller at any instruction: that of a signal handler, or a cancellation. The cleanup after the
-    interrupt is a function without I/O in `left`, which the next owner of the mutex calls.
+    interrupt is a function without I/O in `cleanups`, which the next owner of the mutex calls.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class CriticalSection:
         #: Returns whether the running thread owns the mutex. Then a signal handler or a finaliser is calling.
         self.reentered = self.mutex._is_owned
         #: The functions to call, the oldest first.
-        self.left: deque[Callable[[], None]] = deque()
+        self.cleanups: deque[Callable[[], None]] = deque()
 
     def undo(self, error: BaseException, cleanup: Callable[[], None]) -> None:
         """Run *cleanup*, which may run twice, under the mutex, because of *error*.
@@ -35,7 +35,7 @@ class CriticalSection:
         If this thread owns the mutex, because a signal handler has interrupted it, the next owner runs the
         cleanup; so it does if *error* is the GeneratorExit of garbage collection, which may come at any time.
         """
-        self.left.append(cleanup)
+        self.cleanups.append(cleanup)
         if isinstance(error, GeneratorExit) or self.reentered():
             self.wake()
             return
@@ -44,9 +44,9 @@ class CriticalSection:
 
     def catch_up(self) -> None:
         """Run the cleanup after interrupted callers. The caller owns the mutex."""
-        while self.left:
+        while self.cleanups:
             # Keep the function in the queue until it is done, because it may be interrupted, too.
-            cleanup = self.left[0]
+            cleanup = self.cleanups[0]
             cleanup()
-            if self.left and self.left[0] is cleanup:
-                self.left.popleft()
+            if self.cleanups and self.cleanups[0] is cleanup:
+                self.cleanups.popleft()

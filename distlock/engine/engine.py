@@ -43,10 +43,10 @@ from distlock.terms import EXCLUSIVE, PERMIT, READ, Terms
 
 #: How many seconds longer than its caller's time-out a call to the lock service may take: to read a reply
 #: that is under way, or to leave the queue of the lock service.
-LAST_WORDS = 0.25
+REPLY_GRACE = 0.25
 #: How many seconds a caller with a time-out of 0 waits for the answer to the leader's request. Without this
 #: limit it might wait for long, because the event loop of the leader may stand still.
-BESIDE = 1.0
+OTHER_REQUEST_WAIT = 1.0
 
 CLOSED = "The client was closed meanwhile, and holds no locks. It may be used again."
 
@@ -134,14 +134,14 @@ class Engine:
             raise refusal()
         asked_at = self.now()
         # A caller with a time-out of 0 makes one call, whose time the backend bounds.
-        until = asked_at + timeout + LAST_WORDS if timeout > 0 else math.inf
+        until = asked_at + timeout + REPLY_GRACE if timeout > 0 else math.inf
         asked = False
         try:
             entered = self._enter(key, name, parker, timeout, options, asked_at)
             if entered is None:
                 return None
             queue, waiter = entered
-            # The leader's request sets the grant (`WaitQueue.take`), and so does a local hand-off.
+            # The leader's request sets the grant (`WaitQueue.grant_leader`), and so does a local hand-off.
             while waiter.grant is None:
                 if waiter.failure is not None:
                     raise BackendUnavailable(waiter.failure)
@@ -160,8 +160,8 @@ class Engine:
                         break
                     pause = min(pause, answer.poll)
                 elif waiter.asks_once:
-                    pause += BESIDE
-                    if waiter.passed_over:
+                    pause += OTHER_REQUEST_WAIT
+                    if waiter.removed_by_others:
                         break
                     if pause <= 0:
                         yield from self._withdraw(queue, waiter, until)
@@ -186,7 +186,7 @@ class Engine:
         """
         section = self.section
         with section.mutex:
-            if section.left:
+            if section.cleanups:
                 section.catch_up()
             if self._closed is not None:
                 raise BackendUnavailable(self._closed)
@@ -222,12 +222,12 @@ class Engine:
     def _granted_late(self, queue: WaitQueue, waiter: Waiter, until: float) -> Commands[NameGrant | None]:
         """Return the grant of *waiter*. If it was lost while the caller slept, wait for another grant.
 
-        Return None if *waiter* was passed over, or if its time is over.
+        Return None if another caller or the maintenance thread removed *waiter*, or if its time is over.
         """
         if waiter.parker.may_stall:
             with self.section.mutex:
                 self._stalled.answered(waiter)
-                if waiter.passed_over:
+                if waiter.removed_by_others:
                     return None
         grant, options = waiter.grant, waiter.options
         if not waiter.waited or grant is None or not grant.lost:
@@ -262,7 +262,7 @@ class Engine:
         if self._window is None:
             return False
         with self.section.mutex:
-            return queue.take_handed_off(self._window)
+            return queue.grant_handed_off(self._window)
 
     def _request(
         self, queue: WaitQueue, waiter: Waiter, until: float
@@ -272,7 +272,7 @@ class Engine:
         *until*: the moment at which the caller stops waiting for an answer.
 
         Returns:
-            The answer. None if *waiter* was passed over meanwhile, or if there was no answer to a repeated
+            The answer. None if others removed *waiter* meanwhile, or if there was no answer to a repeated
             request until *until*: that is a time-out, because the lock service has answered before.
 
         Raises:
@@ -304,22 +304,22 @@ class Engine:
             # Only this caller's time is over. For the other waiters this is no outage.
             if self._give_up_late(queue, waiter, request) and told_to_wait:
                 return None
-            if waiter.passed_over:
+            if waiter.removed_by_others:
                 return None
             raise
         with self.section.mutex:
             if waiter.failure is not None:
                 # The waiter was removed meanwhile, for example because the client was closed.
                 self.cancellations.add(request)
-            elif waiter.passed_over:
+            elif waiter.removed_by_others:
                 self._cancel_unless_used(queue, request)
                 return None
             elif isinstance(answer, Acquired):
                 hold = Hold(queue, request, answer.number, sent, answer.ttl, options.max_hold)
-                hold.followed = answer.followed
-                queue.take(hold, self.now())
+                hold.others_wait = answer.followed
+                queue.grant_leader(hold, self.now())
                 if queue.busy and queue.waiters:
-                    queue.refuse_once()
+                    queue.refuse_nonblocking()
             else:
                 self._apply_refusal(queue, waiter, request, answer, sent)
         if request.mode == PERMIT and isinstance(answer, Acquired):
@@ -329,7 +329,7 @@ class Engine:
     def _give_up_late(self, queue: WaitQueue, waiter: Waiter, request: LockRequest) -> bool:
         """Remove *waiter*, whose call got no answer in time. Return False if it was removed before."""
         with self.section.mutex:
-            if waiter.passed_over:
+            if waiter.removed_by_others:
                 return False
             if waiter.failure is not None:
                 self.cancellations.add(request)
@@ -343,7 +343,7 @@ class Engine:
         """Apply *answer*, which says that another process has the lock. The caller owns the mutex."""
         if isinstance(answer, Queued):
             queue.queued = request
-            queue.refuse_once()
+            queue.refuse_nonblocking()
             if queue.handed_off is not None and queue.handed_off.sent < sent:
                 # The push is older than this answer, so the hand-off is over.
                 queue.handed_off = None
@@ -353,7 +353,7 @@ class Engine:
             self.cancellations.add(request)
         queue.leave(waiter)
         # The answer also refuses the waiters that want the same and came before the request was sent.
-        queue.refuse_once(lambda one: one.came < sent and _asks_for(request, one.options))
+        queue.refuse_nonblocking(lambda one: one.came < sent and _asks_for(request, one.options))
         queue.elect()
 
     def _withdraw(self, queue: WaitQueue, waiter: Waiter, until: float) -> Commands[None]:
@@ -364,7 +364,7 @@ class Engine:
         """
         with self.section.mutex:
             self.section.catch_up()
-            if waiter.grant is not None or waiter.failure is not None or waiter.passed_over:
+            if waiter.grant is not None or waiter.failure is not None or waiter.removed_by_others:
                 return
             request = queue.request
             if not waiter.leads or request is None or len(queue.waiters) > 1:
@@ -391,13 +391,13 @@ class Engine:
             if waiter.failure is not None:
                 self.cancellations.add(request)
                 return
-            if waiter.passed_over:
+            if waiter.removed_by_others:
                 self._cancel_unless_used(queue, request)
                 return
             if isinstance(answer, Acquired):
                 hold = Hold(queue, request, answer.number, sent, answer.ttl, waiter.options.max_hold)
-                hold.followed = answer.followed
-                queue.take(hold, self.now())
+                hold.others_wait = answer.followed
+                queue.grant_leader(hold, self.now())
             if waiter.grant is None:
                 queue.request = None
                 if request.unanswered:

@@ -69,7 +69,7 @@ class Grantor:
                 with suppress(BackendUnavailable, Reentered):
                     yield from self.acknowledge(hold)
             with section.mutex:
-                if section.left:
+                if section.cleanups:
                     section.catch_up()
                 if not grant.end() or not hold.queue.end_grant(grant):
                     return
@@ -111,7 +111,7 @@ class Grantor:
             self._callbacks.lost_off_thread(grant, self._note_end_lost(grant, hold))
 
     def _note_end_lost(self, grant: NameGrant, hold: Hold) -> str:
-        if self.now() >= hold.deadline:
+        if self.now() >= hold.lease_ends:
             why = self.why_ended(hold)
         else:
             why = "the lock service had given it up before it was released"
@@ -141,7 +141,7 @@ class Grantor:
 
     def why_ended(self, hold: Hold) -> str:
         """Return why *hold* has ended, as text."""
-        if self.now() >= hold.ends:
+        if self.now() >= hold.max_hold_ends:
             return f"it was held longer than max_hold={hold.max_hold:g} seconds"
         if not hold.acknowledged:
             return "its hand-off was not acknowledged in time"
@@ -164,10 +164,10 @@ class Grantor:
         if self.section.reentered():
             raise refusal()
         sent = self.now()
-        if sent >= hold.deadline:
+        if sent >= hold.lease_ends:
             return
         number = hold.first_number
-        [ours] = yield Call(self._hands_off.acknowledge, [(hold.request, number)], until=hold.deadline)
+        [ours] = yield Call(self._hands_off.acknowledge, [(hold.request, number)], until=hold.lease_ends)
         if ours:
             with self.section.mutex:
                 hold.renew(sent, hold.request.ttl)
@@ -259,7 +259,7 @@ class Grantor:
             # Another call has downgraded it before. Or it was released or lost: then check() raises.
             grant.check()
             return
-        ours: bool = yield Call(backend.downgrade, request, until=hold.deadline)
+        ours: bool = yield Call(backend.downgrade, request, until=hold.lease_ends)
         if not ours:
             self.lose(hold, NOT_OURS, cancel=False)
         with self.section.mutex:

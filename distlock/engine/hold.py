@@ -55,7 +55,7 @@ class Waiter:
     call: Call | None = None
     #: Whether another caller's thread or the maintenance thread has refused the waiter: it asks once, or its
     #: event loop stood still past its deadline (see `StalledWaiters`).
-    passed_over: bool = False
+    removed_by_others: bool = False
 
     @property
     def owner(self) -> Owner:
@@ -132,14 +132,14 @@ class Hold:
     #: The grants of readers that are out, and their waiters. Beside a writer only the writer itself reads.
     readers: dict[NameGrant, Waiter] = field(init=False)
     #: When the first reader exceeds its max_hold.
-    reads_end: float = math.inf
+    first_reader_ends: float = math.inf
     #: Whether other processes may wait for the key, so that no reader may join any more.
-    followed: bool = False
+    others_wait: bool = False
     #: `request` in the mode `READ`, if a downgrade was sent and its outcome is unknown.
     downgrade_request: LockRequest | None = None
     #: Whether its release is under way.
-    returning: bool = False
-    #: When the renewer looks at it next.
+    releasing: bool = False
+    #: When the renewer checks it next.
     due: float = math.inf
     #: False: a push handed it off, and the lock service has not confirmed it yet.
     acknowledged: bool = True
@@ -150,15 +150,15 @@ class Hold:
     renewed: float = field(init=False)
     #: Seconds after `renewed` at which the renewer renews or acknowledges it.
     period: float = field(init=False)
-    #: When it ends, unless it is renewed; ``inf`` without a lease.
-    deadline: float = field(init=False)
+    #: When its lease ends, unless it is renewed; ``inf`` without a lease.
+    lease_ends: float = field(init=False)
 
     def __post_init__(self, sent: float, ttl: float) -> None:
         self.readers = _NO_READERS
         self.since = self.renewed = sent
         self.turn_ends = sent + (TURN if self.queue.turn is None else self.queue.turn)
         self.period = self.request.ttl / 3
-        self.deadline = sent + LEASE_SHARE * ttl - LEASE_LESS
+        self.lease_ends = sent + LEASE_SHARE * ttl - LEASE_LESS
 
     @property
     def grants(self) -> list[NameGrant]:
@@ -178,7 +178,7 @@ class Hold:
         return bool(self.readers) or (self.grant is not None and not self.grant.released)
 
     @property
-    def ends(self) -> float:
+    def max_hold_ends(self) -> float:
         """When its present caller exceeds max_hold; ``inf`` for readers, which have limits of their own."""
         grant = self.grant
         if self.readers and (grant is None or grant.released):
@@ -197,7 +197,7 @@ class Hold:
         if self.readers is _NO_READERS:
             self.readers = {}
         self.readers[grant] = waiter
-        self.reads_end = min(self.reads_end, grant._ends)
+        self.first_reader_ends = min(self.first_reader_ends, grant._max_hold_ends)
 
     def remove_reader(self, grant: NameGrant) -> bool:
         """Remove the reader that has *grant*. Return False if it was removed before."""
@@ -205,10 +205,10 @@ class Hold:
 
     def remove_hung_readers(self, now: float) -> list[NameGrant]:
         """Remove the readers that exceed their max_hold. Return their grants."""
-        hung = [grant for grant in self.readers if grant._ends <= now]
+        hung = [grant for grant in self.readers if grant._max_hold_ends <= now]
         for grant in hung:
             self.remove_reader(grant)
-        self.reads_end = min((grant._ends for grant in self.readers), default=math.inf)
+        self.first_reader_ends = min((grant._max_hold_ends for grant in self.readers), default=math.inf)
         return hung
 
     def latest_fence(self, epoch: int) -> Fence:
@@ -227,7 +227,7 @@ class Hold:
         Until it is confirmed, it lasts for *window* seconds after *sent*.
         """
         self.acknowledged = False
-        self.deadline = sent + LEASE_SHARE * window - LEASE_LESS
+        self.lease_ends = sent + LEASE_SHARE * window - LEASE_LESS
         self.period = window / 8
 
     def renew(self, sent: float, ttl: float) -> None:
@@ -235,7 +235,7 @@ class Hold:
         self.acknowledged = True
         self.renewed = sent
         self.period = self.request.ttl / 3
-        self.deadline = sent + LEASE_SHARE * ttl - LEASE_LESS
+        self.lease_ends = sent + LEASE_SHARE * ttl - LEASE_LESS
 
     def may_hand_off(self, now: float) -> bool:
         """Return whether the next caller here may have it.
@@ -249,14 +249,24 @@ class Hold:
             and self.downgrade_request is None
             and self.used < self.request.span
             and now < self.turn_ends
-            and now < self.deadline - self.request.ttl / 3
+            and now < self.lease_ends - self.request.ttl / 3
         )
 
 
 class NameGrant(Grant):
     """The grant of one name."""
 
-    __slots__ = ("_ends", "_fence", "_grantor", "_hold", "_lost_at_end", "_options", "mode", "name", "since")
+    __slots__ = (
+        "_fence",
+        "_grantor",
+        "_hold",
+        "_lost_at_end",
+        "_max_hold_ends",
+        "_options",
+        "mode",
+        "name",
+        "since",
+    )
 
     mode: Mode
     since: float
@@ -272,8 +282,8 @@ class NameGrant(Grant):
         self._lost_at_end: bool | None = None
         self._options = options
         self.mode = options.mode
-        #: When a reader exceeds its max_hold; ``inf`` for a writer: see `Hold.ends`.
-        self._ends = math.inf
+        #: When a reader exceeds its max_hold; ``inf`` for a writer: see `Hold.max_hold_ends`.
+        self._max_hold_ends = math.inf
         self.name = hold.queue.name
         self.since = since
 
@@ -328,13 +338,13 @@ class NameGrant(Grant):
             return self._lost_at_end
         hold = self._hold
         now = self._grantor.now()
-        return hold.lost is not None or now >= hold.deadline or now >= self._ends
+        return hold.lost is not None or now >= hold.lease_ends or now >= self._max_hold_ends
 
     @property
     def why_lost(self) -> str | None:
         if not self.lost:
             return None
-        if self._hold.lost is None and self._grantor.now() >= self._ends:
+        if self._hold.lost is None and self._grantor.now() >= self._max_hold_ends:
             return f"it was held longer than max_hold={self._options.max_hold:g} seconds"
         return self._hold.lost or self._grantor.why_ended(self._hold)
 
@@ -348,7 +358,7 @@ class NameGrant(Grant):
             return False
         hold = self._hold
         now = self._grantor.now()
-        self._lost_at_end = hold.lost is not None or now >= hold.deadline or now >= self._ends
+        self._lost_at_end = hold.lost is not None or now >= hold.lease_ends or now >= self._max_hold_ends
         return True
 
     def end_lost(self, why: str) -> None:
@@ -359,7 +369,7 @@ class NameGrant(Grant):
     def remaining(self) -> float:
         if self.released or self._hold.lost:
             return 0.0
-        return max(0.0, min(self._hold.deadline, self._ends) - self._grantor.now())
+        return max(0.0, min(self._hold.lease_ends, self._max_hold_ends) - self._grantor.now())
 
     def check(self) -> None:
         if self._lost_at_end is not None:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from distlock.engine.critical_section import CriticalSection
-from distlock.engine.hold import Hold, NameGrant
+from distlock.engine.hold import NameGrant
+from distlock.engine.renewal import LossHandler
 from distlock.engine.wait_queue import HandedOff
 from distlock.engine.wait_queues import WaitQueues
 from distlock.grants.grant import Fence, Grant, OnReleaseRequested
@@ -176,10 +177,6 @@ class LatchListener(Protocol):
     def missed_notifications(self) -> None: ...
 
 
-class LossReporter(Protocol):
-    def lose(self, hold: Hold, why: str, cancel: bool) -> None: ...
-
-
 class EngineSink:
     """See `distlock.backends.base.Sink`."""
 
@@ -187,13 +184,13 @@ class EngineSink:
         self,
         section: CriticalSection,
         queues: WaitQueues,
-        losing: LossReporter,
+        grantor: LossHandler,
         callbacks: Callbacks,
         on_reconnected: Callable[[], None],
     ) -> None:
         self._section = section
         self._queues = queues
-        self._losing = losing
+        self._grantor = grantor
         self._callbacks = callbacks
         self.reconnected = on_reconnected
         #: None: no caller has waited for a latch yet.
@@ -219,7 +216,7 @@ class EngineSink:
             queue = self._queues.by_key.get(key)
             hold = queue.hold_of(token) if queue is not None else None
         if hold is not None:
-            self._losing.lose(hold, "its lock service said so", cancel=False)
+            self._grantor.lose(hold, "its lock service said so", cancel=False)
 
     def release_requested(self, key: str, token: str) -> None:
         with self._section.mutex:
@@ -237,6 +234,6 @@ class EngineSink:
         with self._section.mutex:
             for queue in self._queues.by_key.values():
                 queue.wake_leader()
-            self._queues.renewer.look_at_all()
+            self._queues.renewer.confirm_all()
         if self.latch_waits is not None:
             self.latch_waits.missed_notifications()

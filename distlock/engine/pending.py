@@ -18,7 +18,7 @@ AGAIN = 1.0
 #: Seconds after a release in which a later call may read its reply. Then the maintenance thread has it read.
 SOON = 0.08
 #: How many seconds the maintenance thread waits for such a reply. A longer wait would delay renewals.
-PATIENCE = 0.01
+REPLY_TIMEOUT = 0.01
 
 
 @dataclass(eq=False)
@@ -161,7 +161,7 @@ class ReplyReader:
             self._due, self._reading = math.inf, True
         drained = False
         try:
-            drained = yield Call(self._backend.settle, until=now + PATIENCE)
+            drained = yield Call(self._backend.settle, until=now + REPLY_TIMEOUT)
         except BackendUnavailable:
             pass
         finally:

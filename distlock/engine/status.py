@@ -39,15 +39,15 @@ from distlock.terms import EXCLUSIVE, PERMIT, READ, Mode, shown_where
 logger = logging.getLogger("distlock")
 
 #: Seconds between two publications; more if there are many wait queues.
-PERIOD = 2.0
+PUBLISH_PERIOD = 2.0
 #: Published status expires after this many periods.
 LIFE = 4
 #: The share of a processor that computing the rows may use.
-SHARE = 0.02
-#: The most keys of one publication. After publications that took too long, the limit falls down to `FEW`.
-MANY, FEW = 10_000, 500
+ROWS_CPU_SHARE = 0.02
+#: The most keys of one publication. After publications that took too long, the limit falls to `LEAST_KEYS`.
+MOST_KEYS, LEAST_KEYS = 10_000, 500
 #: How many seconds one publication may take, because the same thread renews holds.
-PATIENCE = 0.5
+PUBLISH_TIMEOUT = 0.5
 #: How many holders are looked up after one publication.
 MOST_LOOKED_UP = 20
 
@@ -123,10 +123,10 @@ class StatusPublisher:
         #: Since when publications have failed; ``inf``: the latest one did not fail.
         self._failed_since = math.inf
         #: How many keys the next publication has at most.
-        self._many = MANY
+        self._many = MOST_KEYS
         # The next publication may be at any time.
         self._plan(0.0)
-        self._period = PERIOD
+        self._period = PUBLISH_PERIOD
         #: What to add to the engine's time to get seconds since 1970.
         self._at_epoch = 0.0
 
@@ -154,7 +154,7 @@ class StatusPublisher:
     def tick(self, until: Callable[[], float]) -> Commands[None]:
         if self._backend is None:
             return
-        if self._queues.renewer.failing_takes:
+        if self._queues.renewer.failed_call_took:
             # The lock service does not answer, so wait for another period.
             self._plan(max(self._next, self._now() + self._period))
         elif self._now() >= self._next:
@@ -172,7 +172,7 @@ class StatusPublisher:
         news = [row for key, row in rows.items() if self._published.get(key) != row]
         gone = [key for key in self._published if key not in rows]
         # The longer it takes to compute the rows, the longer is the pause.
-        self._period = max(PERIOD, (self._now() - began) / SHARE)
+        self._period = max(PUBLISH_PERIOD, (self._now() - began) / ROWS_CPU_SHARE)
         self._plan(self._now() + self._period)
         if not rows:
             self._states = {}
@@ -183,11 +183,11 @@ class StatusPublisher:
             # What was published has expired by now.
             self.forget()
             return
-        until = min(until, self._now() + PATIENCE)
+        until = min(until, self._now() + PUBLISH_TIMEOUT)
         if self._now() >= until:
             # A call without time left would fail, and cost its connection.
             return
-        many = min(MANY, self._many)
+        many = min(MOST_KEYS, self._many)
         all_of_it = len(news) <= many and len(gone) <= many
         news, gone = news[:many], gone[:many]
         ttl = max((hold.request.ttl for queue in queues for hold in list(queue.holds)), default=0.0)
@@ -230,7 +230,7 @@ class StatusPublisher:
         self._published = dict.fromkeys([*self._published, *(row.key for row in news)])
         self._failed_since = min(self._failed_since, began)
         if self._now() >= until:
-            self._many = max(FEW, min(MANY, self._many) // 4)
+            self._many = max(LEAST_KEYS, min(MOST_KEYS, self._many) // 4)
 
     def _look_up_holders(self, backend: Announces, rows: Iterable[StatusRow], until: float) -> Commands[None]:
         """Look up the holders of those *rows* that another process holds, the longest wait first."""

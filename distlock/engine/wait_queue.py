@@ -10,7 +10,7 @@ caller to caller before another process gets the lock.
 
 A waiter leaves the queue when it is granted the lock, when its time is over (`give_up`), when it was
 interrupted (`abandon`), when the lock service failed (`fail`), or when it asked once and the lock is taken
-(`refuse_once`). Each of these calls `leave`.
+(`refuse_nonblocking`). Each of these calls `leave`.
 
 Callers of this module own the engine's mutex. No method does I/O.
 """
@@ -173,27 +173,27 @@ class WaitQueue:
             self.leave(waiter)
             waiter.parker.wake()
 
-    def refuse_once(self, which: Callable[[Waiter], bool] = lambda waiter: True) -> None:
+    def refuse_nonblocking(self, which: Callable[[Waiter], bool] = lambda waiter: True) -> None:
         """Refuse the waiters that ask once and for which *which* is true, because the lock is taken."""
         for waiter in [one for one in self.waiters if one.asks_once and which(one)]:
-            waiter.passed_over = True
+            waiter.removed_by_others = True
             self.leave(waiter)
             waiter.parker.wake()
 
     # -- what the lock service granted -----------------------------------------------------------
 
-    def take(self, hold: Hold, now: float) -> None:
+    def grant_leader(self, hold: Hold, now: float) -> None:
         """Grant the leader *hold*, which the lock service has just granted to its request.
 
         If the lease of *hold* is over already, have it cancelled instead.
         """
-        if hold.deadline <= now:
+        if hold.lease_ends <= now:
             # The answer took longer than the lease, so another process may have the lock by now.
             self._all.cancellations.add(hold.request)
             self.request = None
             return
         if hold.request.mode != EXCLUSIVE:
-            self._take_shared(hold, now)
+            self._grant_shared(hold, now)
             return
         # If this is interrupted from here on, `mend` finds the hold.
         self.hold = hold
@@ -202,7 +202,7 @@ class WaitQueue:
         self._all.renewer.add(hold)
         self._grant(hold, self.waiters[0], now)
 
-    def take_handed_off(self, window: float) -> bool:
+    def grant_handed_off(self, window: float) -> bool:
         """Grant the leader the hold that a push handed off. Return False if the leader has to ask first.
 
         The hold lasts for *window* seconds, unless the lock service confirms it.
@@ -219,10 +219,10 @@ class WaitQueue:
             return False
         hold = Hold(self, request, pushed.number, now, window, options.max_hold)
         hold.mark_handed_off(pushed.sent, window)
-        self.take(hold, now)
+        self.grant_leader(hold, now)
         return True
 
-    def _take_shared(self, hold: Hold, now: float) -> None:
+    def _grant_shared(self, hold: Hold, now: float) -> None:
         """Grant *hold*, of readers or of permits. The next waiter leads, and may get a hold beside it."""
         self.shared.append(hold)
         self.request = None
@@ -240,7 +240,7 @@ class WaitQueue:
         hold.since = now
         if waiter.options.max_hold != hold.max_hold:
             hold.max_hold = waiter.options.max_hold
-            self._all.renewer.look_at(hold)
+            self._all.renewer.replan(hold)
         fence = Fence(self._all.epoch, hold.first_number + hold.used)
         hold.used += 1
         hold.grant = waiter.grant = kind(self._all.grantor, hold, fence, now, waiter.options)
@@ -277,12 +277,12 @@ class WaitQueue:
         if hold.grant is grant and self.hold is hold and not hold.readers:
             if self.waiters and self.hand_off(hold):
                 return False
-        elif not self._ends_share(hold, grant):
+        elif not self._end_shared(hold, grant):
             return False
         self._begin_release(hold)
         return True
 
-    def _ends_share(self, hold: Hold, grant: NameGrant) -> bool:
+    def _end_shared(self, hold: Hold, grant: NameGrant) -> bool:
         """End *grant*, which may be one of several of *hold*. Return whether *hold* has to be released."""
         # A writer that also reads keeps its hold until its last read ends.
         if not hold.remove_reader(grant) and hold.grant is not grant:
@@ -290,14 +290,14 @@ class WaitQueue:
         if hold.is_used:
             if hold.grant is grant and hold in self._all.renewer.holds:
                 # The max_hold of its writer no longer counts, so a renewal may be due earlier.
-                self._all.renewer.look_at(hold)
+                self._all.renewer.replan(hold)
             return False
         if self.hold is hold:
             return not self.hand_off(hold)
         return hold in self.shared
 
     def _begin_release(self, hold: Hold) -> None:
-        hold.returning = True
+        hold.releasing = True
         if self.hold is hold:
             self.hold = None
         else:
@@ -309,14 +309,14 @@ class WaitQueue:
 
         *ours*: None if the release failed: then the maintenance thread repeats it.
         """
-        if not hold.returning:
+        if not hold.releasing:
             return
         if ours is None or hold.request.unanswered:
             self._all.cancellations.add(hold.request)
         if hold.downgrade_request is not None:
             self._all.cancellations.add(hold.downgrade_request)
         self._all.renewer.holds.pop(hold, None)
-        hold.returning = False
+        hold.releasing = False
         if hold.waiter is not None:
             # Break the circle of references, or these objects would live until garbage is collected.
             hold.grant = hold.waiter.grant = None
@@ -378,11 +378,11 @@ class WaitQueue:
         if self.waiters or not self.shared:
             return None
         hold = self.shared[-1]
-        if hold.followed or hold.release_requested or hold.request.mode != READ:
+        if hold.others_wait or hold.release_requested or hold.request.mode != READ:
             return None
         if hold.request.ttl != options.ttl:
             return None
-        return hold if now < min(hold.turn_ends, hold.deadline - hold.request.ttl / 3) else None
+        return hold if now < min(hold.turn_ends, hold.lease_ends - hold.request.ttl / 3) else None
 
     def _let_readers_in(self, hold: Hold, now: float) -> None:
         """Let in the readers at the head of the queue, up to the first writer."""
@@ -397,12 +397,12 @@ class WaitQueue:
 
     def _admit_reader(self, hold: Hold, waiter: Waiter, now: float) -> None:
         grant = NameGrant(self._all.grantor, hold, hold.latest_fence(self._all.epoch), now, waiter.options)
-        grant._ends = now + waiter.options.max_hold
-        earlier = grant._ends < hold.reads_end
+        grant._max_hold_ends = now + waiter.options.max_hold
+        earlier = grant._max_hold_ends < hold.first_reader_ends
         hold.add_reader(grant, waiter)
         waiter.grant = grant
         if earlier and hold in self._all.renewer.holds:
-            self._all.renewer.look_at(hold)
+            self._all.renewer.replan(hold)
 
     def is_writer(self, grant: NameGrant) -> bool:
         """Return whether *grant* is a writer's, and still has the exclusive hold."""
@@ -415,7 +415,7 @@ class WaitQueue:
         *request*: the same request in the mode `READ`, by which the lock service knows *hold* now.
         """
         assert hold.waiter is not None
-        grant.mode, grant._ends = READ, hold.since + hold.max_hold
+        grant.mode, grant._max_hold_ends = READ, hold.since + hold.max_hold
         hold.add_reader(grant, hold.waiter)
         # If this is interrupted from here on, `mend` completes it.
         hold.request = request
@@ -428,11 +428,11 @@ class WaitQueue:
         hold.grant = hold.waiter = hold.downgrade_request = None
         hold.max_hold = math.inf
         # Other processes may wait: the lock service did not say.
-        hold.followed = True
+        hold.others_wait = True
         if hold not in self.shared:
             self.shared.append(hold)
         self.hold, self.busy = None, False
-        self._all.renewer.look_at(hold)
+        self._all.renewer.replan(hold)
 
     def end_hung_readers(self, hold: Hold) -> list[NameGrant]:
         """Remove the readers of *hold* that exceed their max_hold, and return their grants.
@@ -455,7 +455,7 @@ class WaitQueue:
         hold, now = grant._hold, self._all.grantor.now()
         if not hold.is_out(grant) or hold.waiter is None or grant.released or hold.lost:
             return None
-        if not hold.acknowledged or now >= min(grant.since + TURN, hold.deadline - hold.request.ttl / 3):
+        if not hold.acknowledged or now >= min(grant.since + TURN, hold.lease_ends - hold.request.ttl / 3):
             return None
         waiter, mine = self.first(), hold.waiter.options.seat
         if waiter is None or mine is None or (seat := waiter.options.seat) is None or seat.key != mine.key:
@@ -511,7 +511,7 @@ class WaitQueue:
         hold = grant._hold
         if hold in self.holds:
             self.mend()
-        elif hold.returning and (hold.is_out(grant) or grant.mode == READ):
+        elif hold.releasing and (hold.is_out(grant) or grant.mode == READ):
             self.release_ended(hold, None)
 
     def mend(self) -> None:
@@ -529,7 +529,7 @@ class WaitQueue:
                 if hold not in renewer.holds:
                     renewer.add(hold)
                 elif hold.readers:
-                    renewer.look_at(hold)  # The max_hold of its writer may not count any more.
+                    renewer.replan(hold)  # The max_hold of its writer may not count any more.
             elif self.hold is not hold or not self.hand_off(hold):
                 # No caller uses it, so no caller would ever release it.
                 self._begin_release(hold)

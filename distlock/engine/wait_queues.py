@@ -170,10 +170,10 @@ class StalledWaiters:
     def tick(self, until: Callable[[], float]) -> Commands[None]:
         with self._section.mutex:
             self._section.catch_up()
-            self._pass_over(self._now())
+            self._remove_stalled(self._now())
         yield from ()
 
-    def _pass_over(self, now: float) -> None:
+    def _remove_stalled(self, now: float) -> None:
         """Remove the waiters whose event loops stand still, and end their grants. Spare those with a call."""
         late = [one for one in self._watched.items() if now >= one[0].deadline + GRACE]
         for waiter, queue in late:
@@ -181,10 +181,10 @@ class StalledWaiters:
                 continue
             del self._watched[waiter]
             if waiter.grant is not None:
-                waiter.passed_over = True
+                waiter.removed_by_others = True
                 queue.drop(waiter.grant)
             elif waiter in queue.waiters:
-                waiter.passed_over = True
+                waiter.removed_by_others = True
                 queue.give_up(waiter, now)
 
 

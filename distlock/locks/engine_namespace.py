@@ -22,7 +22,7 @@ from distlock.backends.inspectable import (
 from distlock.backends.latches import Latches, LatchState
 from distlock.backends.optional import Prepares
 from distlock.engine.commands import Commands, Parker
-from distlock.engine.engine import LAST_WORDS, Engine
+from distlock.engine.engine import REPLY_GRACE, Engine
 from distlock.engine.hold import NameGrant
 from distlock.grants.grant import Grant
 from distlock.grants.joint import MultiGrant
@@ -101,7 +101,7 @@ class EngineNamespace(Namespace):
             for grant in reversed(grants):
                 grant._abandon(error)
             raise
-        yield from MultiGrant(grants)._release(deadline + LAST_WORDS if seconds else math.inf)
+        yield from MultiGrant(grants)._release(deadline + REPLY_GRACE if seconds else math.inf)
         return None
 
     def refuse_upgrade(self, names: tuple[str, ...], owner: Owner) -> None:

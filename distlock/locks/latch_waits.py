@@ -30,7 +30,7 @@ POLL = 2.0
 #: Seconds until the next look if the lock service did not answer.
 AGAIN = 0.25
 #: How much longer than its time-out a waiter waits for the first look at its latch, seconds.
-LAST_WORDS = 0.25
+REPLY_GRACE = 0.25
 #: How long the thread stays without waiters, seconds.
 LINGER = 1.0
 #: A waiter that has not left this many seconds after its time-out is forgotten: its event loop is blocked.
@@ -140,7 +140,7 @@ class LatchWaits:
             while waiter.outcome is None:
                 left = until - clock.now()
                 if left <= 0 and not waiter.seen:
-                    left += LAST_WORDS
+                    left += REPLY_GRACE
                 if left <= 0:
                     break
                 yield Park(parker, left)

@@ -17,14 +17,14 @@ from typing import Any
 from distlock import clock
 from distlock.engine.admission import is_time_out
 from distlock.engine.commands import Commands, Parker, TaskParker, ThreadParker, arun, run
-from distlock.engine.engine import LAST_WORDS
+from distlock.engine.engine import REPLY_GRACE
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
 from distlock.grants.joint import JointGrant, MultiGrant
 from distlock.locks import self_deadlock
 from distlock.locks.lock import Lock
 from distlock.locks.self_deadlock import Entry
-from distlock.names import lock_service
+from distlock.names import sort_key_of
 from distlock.numbers import check_timeout
 from distlock.owner import in_event_loop
 from distlock.terms import EXCLUSIVE
@@ -196,7 +196,7 @@ class MultiLock:
 
     def _enter(self, entries: Sequence[Entry], seconds: float) -> Commands[JointGrant | None]:
         deadline = clock.now() + seconds
-        until = deadline + LAST_WORDS if seconds else math.inf
+        until = deadline + REPLY_GRACE if seconds else math.inf
         taken: list[Grant] = []
         # Refuse an upgrade before the first wait: later the refusal would come late, or never.
         for one, entry in zip(self._parts, entries, strict=True):
@@ -285,7 +285,7 @@ class MultiLock:
 def _order(one: Lock) -> tuple[str, str, str]:
     """Return the sort key of *one*, which is the same in every process."""
     namespace = one._namespace
-    return namespace.prefix, one.names[0], lock_service(namespace.identity)
+    return namespace.prefix, one.names[0], sort_key_of(namespace.identity)
 
 
 def _refuse_equal(one: Lock, other: Lock) -> None:

@@ -38,7 +38,7 @@ class ConformanceFixtures:
         first connection or to cancel.
         """
         for module in ("engine.engine", "locks.engine_namespace", "locks.multi_lock", "locks.latch_waits"):
-            monkeypatch.setattr(sys.modules[f"distlock.{module}"], "LAST_WORDS", PATIENCE)
+            monkeypatch.setattr(sys.modules[f"distlock.{module}"], "REPLY_GRACE", PATIENCE)
 
     @pytest.fixture
     def name(self) -> str:

@@ -18,7 +18,7 @@ from distlock.testing.race_threads import Action, RaceCall, in_threads, raised
 from distlock.web.stale_writes import Mode
 
 #: Seconds that a process has after its calls to send the result.
-LAST_WORDS = 5.0
+RESULT_GRACE = 5.0
 
 
 def in_processes(
@@ -31,7 +31,7 @@ def in_processes(
     context = multiprocessing.get_context("fork")
     # The main thread of each process waits at the barrier, too.
     start = context.Barrier(times + processes)
-    deadline = clock.now() + 2 * within + LAST_WORDS
+    deadline = clock.now() + 2 * within + RESULT_GRACE
     frameworks.before_fork()
     children = []
     try:
@@ -61,7 +61,7 @@ def in_processes(
 
 def _receive(ours: Connection, deadline: float, within: float) -> tuple[list[RaceCall], float]:
     """Return the result of one process. Raise the error that it sent, or an error if it sends nothing."""
-    late = f"A process of the race has told nothing {2 * within + LAST_WORDS:g} seconds after its start."
+    late = f"A process of the race has told nothing {2 * within + RESULT_GRACE:g} seconds after its start."
     try:
         if not ours.poll(max(0.0, deadline - clock.now())):
             raise TimeoutError(late)

@@ -235,7 +235,7 @@ def test_garbage_that_the_keeper_collects_under_the_mutex_is_released() -> None:
 
     engine.renewer._now = now
     with engine.section.mutex:
-        engine.renewer.look_at_all()
+        engine.renewer.confirm_all()
     assert done.wait(CEILING)
     case.clean_up()
     case.close()

@@ -25,7 +25,7 @@ def nobody_is_refused(patch: pytest.MonkeyPatch) -> None:
 
 def who_is_next_may_be_refused(patch: pytest.MonkeyPatch) -> None:
     def admit(self: Admission, room: WaitQueue, waiting: int, timeout: float, now: float) -> None:
-        if admission.expected_wait(room, now) > admission.SHARE * timeout:
+        if admission.expected_wait(room, now) > admission.TIMEOUT_SHARE * timeout:
             raise TooManyWaiters("even who is next")
 
     patch.setattr(Admission, "admit", admit)
@@ -42,7 +42,7 @@ def the_open_gap_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
 
 def the_longest_grant_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
     _everybody_is_looked_at(patch)
-    patch.setattr(admission, "FEW", 1)
+    patch.setattr(admission, "FEWEST_GRANTS", 1)
     patch.setattr(
         Pace,
         "expected",
@@ -51,13 +51,13 @@ def the_longest_grant_counts_for_everybody(patch: pytest.MonkeyPatch) -> None:
 
 
 def only_holds_of_ones_own_count(patch: pytest.MonkeyPatch) -> None:
-    honest = WaitQueue.take
+    honest = WaitQueue.grant_leader
 
-    def take(self: WaitQueue, hold: Any, now: float) -> None:
+    def grant_leader(self: WaitQueue, hold: Any, now: float) -> None:
         self.since = now
         honest(self, hold, now)
 
-    patch.setattr(WaitQueue, "take", take)
+    patch.setattr(WaitQueue, "grant_leader", grant_leader)
     the_open_gap_is_ignored(patch)
 
 
@@ -120,13 +120,13 @@ def what_is_unknown_is_slow(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_was_slow_stays_slow(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(admission, "FEW", 80)
+    patch.setattr(admission, "FEWEST_GRANTS", 80)
 
 
 def a_few_grants_tell_all(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(admission, "FEW", 1)
+    patch.setattr(admission, "FEWEST_GRANTS", 1)
 
 
 def a_longer_line_is_for_nothing(patch: pytest.MonkeyPatch) -> None:
     honest = Pace.past
-    patch.setattr(Pace, "past", lambda self, grants: honest(self, min(grants, admission.MANY)))
+    patch.setattr(Pace, "past", lambda self, grants: honest(self, min(grants, admission.MOST_GAPS)))

@@ -128,7 +128,7 @@ class Body:
         """Note what it had until now."""
         grant = self.grants[0]
         # A grant that was lost counts until its deadline: what its holder does later is not the lock's.
-        released = min(self._simulation.now, grant._hold.deadline, grant._ends)
+        released = min(self._simulation.now, grant._hold.lease_ends, grant._max_hold_ends)
         if self._mode == PERMIT:
             self._simulation.permits.append((self._name, grant._options, self._granted, released))
             return

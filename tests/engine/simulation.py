@@ -273,7 +273,7 @@ class Simulation:
 
     def note(self, name: str, caller: str, asked: float, granted: float, grant: Grant) -> None:
         # A grant that was lost counts until its deadline: what its holder does later is not the lock's.
-        released = min(self.now, grant._hold.deadline)
+        released = min(self.now, grant._hold.lease_ends)
         self.history.append(HistoryRecord(name, caller, asked, granted, released, grant.fence))
 
     def run(self, limit: int = 200_000) -> list[str]:

@@ -15,9 +15,9 @@ import pytest
 import distlock
 from distlock.engine.admission import (
     COMPARABLE,
-    MANY,
+    LOG_PERIOD,
+    MOST_GAPS,
     NAMES,
-    PERIOD,
     REMEMBERED,
     Admission,
     Pace,
@@ -259,7 +259,7 @@ def test_a_few_quick_grants_do_not_make_a_slow_line_quick() -> None:
 
 def test_a_line_longer_than_what_is_remembered_is_as_slow() -> None:
     scene = Scene()
-    scene.slow(0.01, count=2 * MANY)
+    scene.slow(0.01, count=2 * MOST_GAPS)
     for _ in range(390):
         scene.come()
     for _ in range(20):
@@ -313,13 +313,13 @@ def test_behind_a_slow_view_hardly_anybody_waits_in_vain() -> None:
 
 def test_what_is_added_up_once_for_a_long_line_keeps_up_with_each_grant() -> None:
     pace, chance, gaps = Pace(), random.Random(1), list[float]()
-    for number in range(3 * MANY):
+    for number in range(3 * MOST_GAPS):
         gaps.append(chance.expovariate(1.0))
         pace.granted(gaps[-1], float(number), whole=True)
-        for grants in (2, MANY - 1, MANY, 2 * MANY):
-            seen = gaps[-MANY:][-grants:]
+        for grants in (2, MOST_GAPS - 1, MOST_GAPS, 2 * MOST_GAPS):
+            seen = gaps[-MOST_GAPS:][-grants:]
             usual = 2 * (sum(seen) - max(seen)) if len(gaps) >= COMPARABLE else sum(seen)
-            expected = min(sum(seen), usual) * max(1.0, grants / MANY)
+            expected = min(sum(seen), usual) * max(1.0, grants / MOST_GAPS)
             assert pace.past(grants) == pytest.approx(expected)
 
 
@@ -327,19 +327,19 @@ def test_who_comes_in_without_a_closer_look_would_come_in_after_one() -> None:
     chance = random.Random(11)
     for _ in range(200):
         pace, now = Pace(), 0.0
-        for _ in range(chance.randrange(1, 3 * MANY)):
+        for _ in range(chance.randrange(1, 3 * MOST_GAPS)):
             gap = chance.choice((0.001, 0.1, 5.0)) * chance.random()
             now += gap
             pace.granted(gap, now, whole=chance.random() < 0.8)
-        for grants in (1, 2, COMPARABLE, MANY - 1, MANY, MANY + 1, 5 * MANY):
+        for grants in (1, 2, COMPARABLE, MOST_GAPS - 1, MOST_GAPS, MOST_GAPS + 1, 5 * MOST_GAPS):
             at_most = pace.expected_at_most(grants, 0.5)
             assert pace.expected(grants, 0.5) <= at_most * (1 + 1e-9)
 
 
 def test_a_line_that_became_fast_needs_no_closer_look_any_more() -> None:
     pace = Pace()
-    for number in range(4 * MANY):
-        pace.granted(10.0 if number < MANY else 0.001, float(number), whole=True)
+    for number in range(4 * MOST_GAPS):
+        pace.granted(10.0 if number < MOST_GAPS else 0.001, float(number), whole=True)
     assert pace.expected_at_most(2, 0.0) < 1.0
 
 
@@ -356,7 +356,7 @@ def test_one_count_for_each_name_and_second() -> None:
     for number in range(3000):
         now[0] = number / 3000
         refusals.count(refusal(f"product_{number % 2}"))
-    assert refusals.due(0.0) == PERIOD
+    assert refusals.due(0.0) == LOG_PERIOD
     assert refusals.take() == [(1500, "No room for 'product_0'."), (1500, "No room for 'product_1'.")]
     assert refusals.take() == []
 
@@ -372,7 +372,7 @@ def test_they_are_logged_when_their_second_is_over(caplog: pytest.LogCaptureFixt
     now = [0.0]
     refusals = counting(now)
     refusals.count(refusal("a"))
-    for now[0], logged in ((PERIOD / 2, 0), (PERIOD, 1)):
+    for now[0], logged in ((LOG_PERIOD / 2, 0), (LOG_PERIOD, 1)):
         run(refusals.tick(lambda: 0.0))
         assert len(caplog.records) == logged
 
@@ -418,7 +418,7 @@ def test_the_end_of_a_burst_is_told_while_nothing_else_happens(caplog: pytest.Lo
         began = distlock.clock.now()
         refuse(locks, 500)
         eventually(lambda: sum(counts(caplog)) == 500, "every refusal is told")
-        assert len(counts(caplog)) <= 1 + (distlock.clock.now() - began) / PERIOD
+        assert len(counts(caplog)) <= 1 + (distlock.clock.now() - began) / LOG_PERIOD
 
 
 def test_a_client_that_is_closed_tells_the_rest(caplog: pytest.LogCaptureFixture) -> None:

@@ -15,7 +15,7 @@ from distlock.engine import status
 from distlock.engine.commands import Call, Park, ThreadParker, run
 from distlock.engine.engine import Engine
 from distlock.engine.hold import NameGrant
-from distlock.engine.status import LIFE, PERIOD
+from distlock.engine.status import LIFE, PUBLISH_PERIOD
 from distlock.errors import BackendUnavailable
 from distlock.terms import Terms
 
@@ -100,13 +100,13 @@ def test_what_is_over_in_a_moment_is_not_worth_a_word(kept: Kept) -> None:
 
 def test_what_lasts_is_said_once_and_taken_back_when_it_ends(kept: Kept) -> None:
     grant = kept.acquire("a")
-    kept.pass_time(MOMENT + PERIOD)
+    kept.pass_time(MOMENT + PUBLISH_PERIOD)
     assert kept.shown() == ["a"]
-    kept.pass_time(10 * LIFE * PERIOD)
+    kept.pass_time(10 * LIFE * PUBLISH_PERIOD)
     assert kept.shown() == ["a"], "it is kept alive for as long as it lasts"
     assert [rows for rows, _ in kept.backend.told if rows] == [["a"]], "and nothing is said twice"
     run(grant._release())
-    kept.pass_time(2 * PERIOD)
+    kept.pass_time(2 * PUBLISH_PERIOD)
     assert kept.shown() == []
     said = len(kept.backend.told)
     kept.pass_time(60.0)
@@ -116,9 +116,9 @@ def test_what_lasts_is_said_once_and_taken_back_when_it_ends(kept: Kept) -> None
 def test_all_is_said_again_when_it_was_forgotten(kept: Kept) -> None:
     for name in "abc":
         kept.acquire(name)
-    kept.pass_time(MOMENT + PERIOD)
+    kept.pass_time(MOMENT + PUBLISH_PERIOD)
     kept.service.status.clear()
-    kept.pass_time(3 * PERIOD)
+    kept.pass_time(3 * PUBLISH_PERIOD)
     assert kept.shown() == ["a", "b", "c"]
 
 
@@ -128,19 +128,19 @@ def test_so_it_is_when_the_lock_service_was_away(kept: Kept) -> None:
     kept.pass_time(20.0)
     assert kept.shown() == []
     kept.backend.away = False
-    kept.pass_time(2 * PERIOD)
+    kept.pass_time(2 * PUBLISH_PERIOD)
     assert kept.shown() == ["a"]
 
 
 def test_many_names_are_said_some_at_a_time(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "MANY", 10)
+    monkeypatch.setattr(status, "MOST_KEYS", 10)
     grants = [kept.acquire(f"p{number}") for number in range(35)]
-    kept.pass_time(10 * PERIOD)
+    kept.pass_time(10 * PUBLISH_PERIOD)
     assert len(kept.shown()) == 35
     assert max(len(rows) for rows, _ in kept.backend.told) == 10
     for grant in grants[:30]:
         run(grant._release())
-    kept.pass_time(10 * PERIOD)
+    kept.pass_time(10 * PUBLISH_PERIOD)
     assert len(kept.shown()) == 5
     assert max(len(gone) for _, gone in kept.backend.told) == 10
 
@@ -157,24 +157,24 @@ def test_it_never_takes_so_long_that_a_renewal_would_be_late() -> None:
 
 def test_what_ended_while_the_lock_service_was_away_is_taken_back(kept: Kept) -> None:
     first, _ = kept.acquire("a"), kept.acquire("b")
-    kept.pass_time(MOMENT + PERIOD)
+    kept.pass_time(MOMENT + PUBLISH_PERIOD)
     assert kept.shown() == ["a", "b"]
     kept.backend.away = True
-    kept.pass_time(PERIOD)
+    kept.pass_time(PUBLISH_PERIOD)
     run(first._release())
     kept.backend.away = False
-    kept.pass_time(2 * PERIOD)
+    kept.pass_time(2 * PUBLISH_PERIOD)
     assert kept.shown() == ["b"], "what others hold keeps the entry alive, and the ended one with it"
 
 
 def test_nobody_tries_for_ever_to_take_back_what_is_forgotten_anyway(kept: Kept) -> None:
     grant = kept.acquire("a")
-    kept.pass_time(MOMENT + PERIOD)
+    kept.pass_time(MOMENT + PUBLISH_PERIOD)
     kept.backend.away = True
     run(grant._release())
-    kept.pass_time(3 * LIFE * PERIOD)
+    kept.pass_time(3 * LIFE * PUBLISH_PERIOD)
     tried = len(kept.backend.told)
-    kept.pass_time(3 * LIFE * PERIOD)
+    kept.pass_time(3 * LIFE * PUBLISH_PERIOD)
     assert len(kept.backend.told) == tried
     assert kept.engine.maintenance.is_idle()
 
@@ -228,5 +228,5 @@ def test_where_many_names_take_too_long_fewer_are_said_at_a_time(kept: Kept) -> 
     kept.backend.heed = heed
     for number in range(2000):
         kept.acquire(f"p{number}")
-    kept.pass_time(40 * PERIOD)
+    kept.pass_time(40 * PUBLISH_PERIOD)
     assert len(kept.shown()) == 2000

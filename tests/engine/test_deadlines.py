@@ -18,7 +18,7 @@ from tests.backend_class import backend_class
 MemoryBackend = backend_class("memory://")
 
 #: How much later than its caller gives up a call may end, seconds.
-LAST_WORDS = 0.25
+REPLY_GRACE = 0.25
 #: No passing run comes near it, seconds.
 CEILING = 30.0
 
@@ -92,7 +92,7 @@ def test_a_service_that_hangs_is_told_by_when_the_wait_is_over(locks: distlock.L
         locks.lock("a").acquire(timeout=0.2)
     assert 0.2 <= clock.now() - began < CEILING / 2
     deadline, *_ = service.deadlines
-    assert began + 0.2 <= deadline <= clock.now() + 0.2 + LAST_WORDS
+    assert began + 0.2 <= deadline <= clock.now() + 0.2 + REPLY_GRACE
     assert engine_of(locks).queues.by_key == {}
 
 
@@ -159,7 +159,7 @@ def test_several_names_have_one_deadline_also_for_giving_back(
         assert locks.lock("a", "b", "c").acquire(timeout=0.2) is None
         # Three requests, one place in a queue, two holds.
         assert len(service.deadlines) >= 6
-        latest = clock.now() + LAST_WORDS
+        latest = clock.now() + REPLY_GRACE
         assert all(began + 0.2 <= deadline <= latest for deadline in service.deadlines)
 
 

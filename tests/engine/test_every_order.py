@@ -159,7 +159,12 @@ class World(Sharing):
 
         def told(hold: Hold) -> object:
             grants = [(of[id(w.parker)], g.released, g.mode) for g in hold.grants if (w := hold.waiter_of(g))]
-            marks = (hold.followed, hold.returning, hold.downgrade_request is not None, hold.lost is not None)
+            marks = (
+                hold.others_wait,
+                hold.releasing,
+                hold.downgrade_request is not None,
+                hold.lost is not None,
+            )
             late = self.now >= hold.turn_ends
             return name(hold.request.token), hold.request.mode, sorted(grants, key=str), marks, late
 

@@ -223,7 +223,7 @@ def test_what_was_planned_for_holds_that_have_ended_does_not_pile_up(kept: Kept)
     kept.acquire("kept")
     for _ in range(1000):
         run(kept.acquire("a")._release())
-    assert len(kept.engine.renewer._looks) < 100
+    assert len(kept.engine.renewer._planned_checks) < 100
     kept.pass_time(20.0)
     assert set(kept.backend.renewals) == {1}
 

@@ -34,7 +34,7 @@ import sys
 import distlock
 from distlock.engine import status
 
-status.PERIOD = 0.2
+status.PUBLISH_PERIOD = 0.2
 url, ttl, prefix = sys.argv[1:]
 with distlock.connect(url, ttl=float(ttl), prefix=prefix).lock("product_1", timeout=60):
     print("held", flush=True)

@@ -139,14 +139,14 @@ def a_hung_reader_takes_the_others_along(patch: pytest.MonkeyPatch) -> None:
 
     def remove_hung_readers(self: Hold, now: float) -> Any:
         for grant in self.readers:
-            grant._ends = now
+            grant._max_hold_ends = now
         return honest(self, now)
 
     patch.setattr(Hold, "remove_hung_readers", remove_hung_readers)
 
 
 def a_writer_gives_up_what_it_reads(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(WaitQueue, "_ends_share", lambda self, hold, grant: not self.hand_off(hold))
+    patch.setattr(WaitQueue, "_end_shared", lambda self, hold, grant: not self.hand_off(hold))
 
 
 def every_permit_is_one(patch: pytest.MonkeyPatch) -> None:

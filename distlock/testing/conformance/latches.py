@@ -202,7 +202,7 @@ class LatchConformance(ConformanceFixtures):
         self, locks: distlock.Locks, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # The client accepts answers that come long after the timeout.
-        monkeypatch.setattr(latch_waits, "LAST_WORDS", 2 * PATIENCE)
+        monkeypatch.setattr(latch_waits, "REPLY_GRACE", 2 * PATIENCE)
         locks.latch(name, 1).make()
         began = clock.now()
         assert not locks.latch(name).wait(BRIEF)

@@ -214,11 +214,11 @@ def test_a_session_that_hangs_does_not_cost_another_its_holds(
         mine = locks.lock("product_1").acquire()
         assert mine is not None
         hold = next(hold for hold in engine_of(locks).renewer.holds if hold.request.ttl == 1.5)
-        engine_of(locks).renewer.look_at_all()
+        engine_of(locks).renewer.confirm_all()
         for _ in range(4):
             renewed = hold.renewed
             eventually(lambda renewed=renewed: hold.renewed > renewed or hold.lost, "renewed", CEILING)
-            engine_of(locks).renewer.look_at_all()
+            engine_of(locks).renewer.confirm_all()
         assert not mine.lost
         assert not [each for each in lost if "product_1" in each]
         mine.release()
