@@ -39,7 +39,7 @@ class LockSignal(NamedSignal):
 lock_acquired = LockSignal("lock-acquired")
 
 #: The lock is taken, and the guard waits for it. Also sends ``holder``, a `distlock.operate.Party`, or None
-#: if this process does not know the holder. Not sent if the lock is a row of the database.
+#: if this process does not know the holder. If the lock is a row, a wait in the database sends nothing.
 lock_contended = LockSignal("lock-contended")
 
 #: The lock was not acquired. Also sends ``error``, a `LockError` that says why, and ``waited``, seconds.

@@ -120,7 +120,7 @@ class Hold:
     used: int = 0
     #: Whether its block of numbers was exchanged for a higher one.
     fence_raised: bool = False
-    #: Why it is lost; None: it is not lost.
+    #: Why the hold was ended as lost; None: it was not. `NameGrant.lost` also looks at the end of the lease.
     lost: str | None = None
     #: The grant that is out, of a writer or of permits. Whenever the engine's mutex is free there is one, or
     #: a reader, unless the thread that owned the mutex was interrupted.

@@ -131,7 +131,8 @@ def note_asked_for(grant: Grant) -> None:
 def current_grants() -> tuple[CurrentGrant, ...]:
     """Return the grants that the request keeps, then those of the guards around the code, outermost first.
 
-    Grants of other threads and tasks are left out.
+    Released grants are left out, and so are grants of other threads and tasks. But in the thread or task that
+    serves the request, the kept grants of all owners are returned.
     """
     mine, request = guards_around.get(), request_around.get()
     kept = request.unreleased() if request is not None and (request.kept or request.around) else ()

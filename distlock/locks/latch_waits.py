@@ -265,9 +265,10 @@ class LatchWaits:
 
 
 def _tell(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) -> None:
-    """End the waits that *state* ends, and plan the next look.
+    """End the waits for which *state* is the outcome, and plan the next look.
 
-    *state* was read after *waiters* had come.
+    An open latch ends the waits with *state*. If there is no latch (None), or another one than a waiter saw
+    before, `LatchGone` ends the wait. No look is planned for None. *waiters* came before *state* was read.
     """
     watched.trouble = None
     for waiter in waiters:

@@ -133,7 +133,7 @@ class GuardLock:
         return blocks.timed_out(self._namespaces[0], self._names, self._wait, stopped_loop)
 
     def _abandon(self, parker: Parker, error: BaseException) -> None:
-        """Remove everything of the caller with *parker*, whose acquisition ended in *error*."""
+        """Undo the acquisition by the caller with *parker* in each namespace. It ended with *error*. No I/O."""
         for namespace in self._namespaces:
             namespace.abandon(self._names, parker, error)
 

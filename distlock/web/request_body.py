@@ -46,7 +46,10 @@ class Body(Protocol):
 
 
 def size_setting(name: str, value: object) -> int:
-    """Return *value* of the setting *name*, bytes. Raises `ConfigurationError`."""
+    """Return *value*, a number of bytes, if it is valid for the setting *name*.
+
+    Raises `ConfigurationError` unless *value* is an int of at least 0.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ConfigurationError(f"{name} is {value!r}. It is a number of bytes, such as {DEFAULTS[name]}.")
     return value

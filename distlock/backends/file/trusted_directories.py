@@ -114,7 +114,11 @@ class Tree:
             os.close(descriptor)
 
     def make(self, name: str, parent: int) -> None:
-        """Make the directory *name* in *parent*, with the rights of the lock directory, if it is missing."""
+        """Make the directory *name* in *parent* if it is missing.
+
+        Its group rights and setgid are those of the lock directory, but the group has no rights if everybody
+        may write to the lock directory. The owner has all rights, other users have none.
+        """
         try:
             self._mkdir(name, 0o700, dir_fd=parent)
         except FileExistsError:

@@ -1,4 +1,4 @@
-"""One session with the ensemble. The holds and waiters of one ttl end with their session."""
+"""One session with the ensemble. Each ttl has its own, and its holds and queue entries end with it."""
 
 from __future__ import annotations
 

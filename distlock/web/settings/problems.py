@@ -392,7 +392,8 @@ CHECKS: dict[str, Check] = {
 }
 
 
-#: Returns the redis-py client with which the cache of an alias writes. Raises `ConfigurationError`.
+#: Takes the alias of a cache, the part of LOCATION after ``cache:``. Returns the redis-py client with which
+#: that cache writes. Raises `ConfigurationError` if it has none.
 RedisOf = Callable[[str], Any]
 
 _CACHE = re.compile(r"cache:(?P<alias>[^/]+)(?:/(?P<db>[0-9]{1,9}))?")
