@@ -133,7 +133,7 @@ class GuardLock:
         return blocks.timed_out(self._namespaces[0], self._names, self._wait, stopped_loop)
 
     def _abandon(self, parker: Parker, error: BaseException) -> None:
-        """Undo the acquisition by the caller with *parker* in each namespace. It ended with *error*. No I/O."""
+        """Undo the acquisition with *parker*, which ended with *error*, in each namespace. Does no I/O."""
         for namespace in self._namespaces:
             namespace.abandon(self._names, parker, error)
 

@@ -254,8 +254,8 @@ class Fenced:
     engine: Engine
     grant: Grant
     left: Left
-    #: Why the open transaction did not pass, or is no longer the one that passed; None: it passed, or need not
-    #: pass, because `row_unlocked` is True.
+    #: Why the open transaction did not pass, or is no longer the one that passed; None: it passed, or it need
+    #: not, because `row_unlocked` is True.
     refused: Exception | None = None
     #: Whether the lock was a row, which COMMIT has unlocked. Later reads may be stale.
     row_unlocked: bool = False
