@@ -295,12 +295,13 @@ class GuardOptions:
         self.batch = check_batch(words.get("batch"), self.names)
         self.limit = words.get("limit")
         self.mode = check_mode(words.get("mode", "exclusive"), self.limit, fence, self.batch)
-        #: Whether all requests of one session ask for the same lock, as far as is known: a name has no
-        #: placeholder but the user's key, or a function of the site makes it.
-        self.serialises_session = self.mode != PERMIT and any(
+        is_of_session = self.mode != PERMIT and any(
             not isinstance(source, Template) or all(one.place.head == "user" for one in source.placeholders)
             for source in self.names.sources
         )
+        #: The mode in which all requests of one session ask for the same lock, as far as is known: a name has
+        #: no placeholder but the user's key, or a function of the site makes it. None: they do not.
+        self.session_mode = self.mode if is_of_session else None
         if on_contended not in ON_CONTENDED:
             raise ConfigurationError(f"on_contended={on_contended!r} has to be 'respond', 'raise' or 'skip'.")
         #: Whether a view answers 423 if the lock stays taken; else it raises `LockTimeout`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, MutableMapping
 from copy import deepcopy
 from typing import Any
@@ -9,7 +10,23 @@ from typing import Any
 #: The setting that says whether guards read sessions again under the lock; True by default.
 REFRESH_SESSION = "DISTLOCK_REFRESH_SESSION"
 
+logger = logging.getLogger("distlock")
+
 _MISSING = object()
+#: The guards with ``mode="shared"`` whose views were logged because they change the session.
+_logged: set[str] = set()
+
+
+def warn_of_reader(where: str) -> None:
+    """Warn, once for *where*, that a view under a lock for reading has changed its session."""
+    if where in _logged:
+        return
+    _logged.add(where)
+    logger.warning(
+        '%s changed the session under mode="shared". Other readers run at the same time, so one of them may '
+        "overwrite the change: leave mode= out of the guard, or change the session under another lock.",
+        where,
+    )
 
 
 def merge(

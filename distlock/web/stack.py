@@ -16,7 +16,7 @@ from distlock.errors import ConfigurationError
 from distlock.grants.current import CurrentGrant
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace
-from distlock.terms import Mode
+from distlock.terms import EXCLUSIVE, READ, Mode
 from distlock.web.decorator import Guarded, guard_at
 from distlock.web.guard_lock import GuardLock
 from distlock.web.guard_options import EVERY_METHOD
@@ -161,11 +161,10 @@ def upper_guards(guarded: Guarded) -> tuple[UpperGuard, ...]:
     return uppers
 
 
-def serialises_session(guarded: Guarded, uppers: Sequence[UpperGuard]) -> bool:
-    """Return whether a guard of the stack has one lock for all requests of a session: see `GuardOptions`."""
-    if not uppers:
-        return guarded.options.serialises_session
-    return any(one.options.serialises_session for one in (guarded, *(upper.guarded for upper in uppers)))
+def session_mode(guarded: Guarded, uppers: Sequence[UpperGuard]) -> Mode | None:
+    """Return the mode in which a stack locks all requests of a session, else None: see `GuardOptions`."""
+    modes = {one.options.session_mode for one in (guarded, *(upper.guarded for upper in uppers))}
+    return EXCLUSIVE if EXCLUSIVE in modes else READ if READ in modes else None
 
 
 def fenced_by(held: Sequence[CurrentGrant], mine: CurrentGrant) -> CurrentGrant:

@@ -28,10 +28,11 @@ from django.utils.module_loading import import_string
 from distlock.engine.commands import TaskParker, arun
 from distlock.errors import LockTimeout
 from distlock.grants.grant import Grant
+from distlock.terms import READ
 from distlock.web.batch import Batch
 from distlock.web.decorator import Guarded
-from distlock.web.sessions import merge
-from distlock.web.stack import UpperGuard, serialises_session
+from distlock.web.sessions import merge, warn_of_reader
+from distlock.web.stack import UpperGuard, session_mode
 from django_distlock import private
 from django_distlock.clients.idle_connections import when_idle
 from django_distlock.conf import refreshes_session
@@ -49,11 +50,12 @@ def session_under(
     """Return the session that a call of *guarded* has to compare and save, or None.
 
     It is not None if the setting is on, all requests of one session ask for the same lock, the store of the
-    session can be read again, and no guard around this one handles the session.
+    session can be read again, and no guard around this one handles the session. A guard for writing takes it
+    over from one for reading.
     """
-    is_kept_apart = serialises_session(guarded, uppers) if uppers else guarded.options.serialises_session
+    mode = session_mode(guarded, uppers) if uppers else guarded.options.session_mode
     session: Any = getattr(request, "session", None)
-    if session is None or not is_kept_apart or not refreshes_session():
+    if session is None or mode is None or not refreshes_session():
         return None
     if not _is_of(session, "base", "SessionBase") or session.session_key is None:
         # No other request has a session that has no key yet.
@@ -66,7 +68,10 @@ def session_under(
     found: GuardedSession | None = vars(session).get(_MARK)
     if found is None or found.key != session.session_key:
         found = vars(session)[_MARK] = GuardedSession(session)
-    return None if found.is_locked else found
+    if found.is_locked and (mode == READ or found.reader is None):
+        return None
+    found.reader = guarded.where if mode == READ else None
+    return found
 
 
 def _is_answered_by_framework(error: BaseException) -> bool:
@@ -83,6 +88,8 @@ class GuardedSession:
         self.key: str = session.session_key
         #: Whether a guard holds the lock now.
         self.is_locked = False
+        #: Where the guard is, if it locks for reading; else None.
+        self.reader: str | None = None
         #: The batch that its request is a part of, or None.
         self.batch: Batch[Any] | None = None
         self._session = session
@@ -139,7 +146,7 @@ class GuardedSession:
     def returned(self, status: int) -> None:
         """Note that the view has returned *status*. Save the session in its transaction if possible."""
         self._is_answered = status < 500
-        if not self._has_to_be_saved():
+        if self.reader is not None or not self._has_to_be_saved():
             return
         if self._store.using is None:
             self._save_early()
@@ -152,7 +159,7 @@ class GuardedSession:
         """Note that the view has raised *error*. This may save the session early."""
         self._raised = error
         self._is_answered = isinstance(error, _ANSWERED) or _is_answered_by_framework(error)
-        if self._store.using is None and self._has_to_be_saved():
+        if self.reader is None and self._store.using is None and self._has_to_be_saved():
             self._save_early()
 
     def ended(self, grant: Grant, error: BaseException | None) -> None:
@@ -166,6 +173,9 @@ class GuardedSession:
         try:
             if error is not None and error is not self._raised:
                 self._take_back()
+            elif self.reader is not None:
+                if not grant.lost and self._has_to_be_saved():
+                    self._save_as_reader(self.reader)
             elif self._written is not None and error is None:
                 self._note_saved(self._written)
                 self._store.committed(self._written, in_order=self.batch is None and not self._row_is_lock)
@@ -188,6 +198,17 @@ class GuardedSession:
         if self._row_is_lock and self._store.save():
             self._before_early, self._is_settled = self._stored, True
             self._note_saved(deepcopy(self._content))
+
+    def _save_as_reader(self, reader: str) -> None:
+        """Save what the view of *reader* has changed, and keep what other readers have changed meanwhile."""
+        if self._stored is None or self._content == self._stored:
+            return
+        warn_of_reader(reader)
+        try:
+            self._store.save_merged(self._stored)
+        except private.session_update_error():
+            return  # The session was deleted: SessionMiddleware raises when it saves.
+        self._note_saved(deepcopy(self._content))
 
     async def abegun(self, grant: Grant) -> None:
         """Do what `begun` does, for an async view."""

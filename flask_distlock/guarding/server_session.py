@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, cast
 
-from flask import Flask, current_app, request, session
+from flask import Flask, Response, after_this_request, current_app, request, session
 
 from distlock.grants.grant import Grant
+from distlock.terms import READ
 from distlock.web.decorator import Guarded
-from distlock.web.sessions import REFRESH_SESSION, merge
-from distlock.web.stack import UpperGuard, serialises_session
+from distlock.web.sessions import REFRESH_SESSION, merge, warn_of_reader
+from distlock.web.stack import UpperGuard, session_mode
 
 #: The attribute of a session with a copy of the data that was loaded into it.
 _LOADED = "_distlock_loaded"
+#: The attribute of a session that is True if a guard has locked it for writing.
+_IS_LOCKED = "_distlock_locked"
 
 
 def session_under(guarded: Guarded, uppers: Sequence[UpperGuard] = ()) -> ServerSession | None:
@@ -32,9 +36,10 @@ def session_under(guarded: Guarded, uppers: Sequence[UpperGuard] = ()) -> Server
     if not app.config[REFRESH_SESSION]:
         return None
     loaded: Any = session._get_current_object()  # type: ignore[attr-defined]
-    if getattr(loaded, "sid", None) is None or not serialises_session(guarded, uppers):
+    mode = session_mode(guarded, uppers)
+    if getattr(loaded, "sid", None) is None or mode is None:
         return None
-    return ServerSession(app, loaded)
+    return ServerSession(app, loaded, guarded.where if mode == READ else None)
 
 
 def stamp_session(app: Flask) -> None:
@@ -54,9 +59,11 @@ def stamp_session(app: Flask) -> None:
 class ServerSession:
     """The server-side session of one request. A `distlock.web.guard.Companion`."""
 
-    def __init__(self, app: Flask, loaded: Any) -> None:
+    def __init__(self, app: Flask, loaded: Any, reader: str | None) -> None:
         self._app = app
         self._loaded = loaded
+        #: Where the guard is, if it locks for reading; else None.
+        self._reader = reader
 
     def begun(self, grant: Grant) -> None:
         """Read the store again, and merge what other requests changed during the wait into the session."""
@@ -72,6 +79,15 @@ class ServerSession:
             before = dict(fresh) if modified else dict(loaded)
         merge(cast(MutableMapping[str, Any], loaded), before, dict(fresh))
         loaded.modified, loaded.accessed = modified, accessed
+        if self._reader is None:
+            setattr(loaded, _IS_LOCKED, True)
+        else:
+            after_this_request(partial(self._warn_if_changed, self._reader, dict(fresh)))
+
+    def _warn_if_changed(self, reader: str, fresh: dict[str, Any], response: Response) -> Response:
+        if not getattr(self._loaded, _IS_LOCKED, False) and dict(self._loaded) != fresh:
+            warn_of_reader(reader)
+        return response
 
     def ended(self, grant: Grant, error: BaseException | None) -> None:
         """Do nothing: the lock is kept until Flask has saved the session."""

@@ -124,6 +124,39 @@ def test_what_the_request_itself_has_written_before_the_lock_stays(site: Site) -
     assert site.stored()["vouchers"] == 3  # type: ignore[index]
 
 
+@EVERY_STORE
+def test_readers_keep_what_other_readers_change(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    def read(request: HttpRequest) -> HttpResponse:
+        request.session["last_report"] = "totals"
+        site.others(vouchers=4)  # Another reader, which runs at the same time.
+        return HttpResponse()
+
+    read.__qualname__ = f"read_{site.key}"  # Each view is named once in a process.
+    site.serve(read, "catalogue", mode="shared", methods=["POST"])
+    for _ in range(2):
+        assert site.post().status_code == 200
+    assert [released and released["last_report"] for released in site.at_release] == ["totals"] * 2
+    assert site.stored().items() >= {"last_report": "totals", "vouchers": 4}.items()  # type: ignore[union-attr]
+    [warning] = [one.getMessage() for one in caplog.records if "changed the session" in one.getMessage()]
+    assert "leave mode= out of the guard" in warning
+
+
+@EVERY_STORE
+def test_a_writer_inside_a_reader_sees_what_others_have_saved(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read(request: HttpRequest) -> HttpResponse:
+        assert request.session["vouchers"] == 5
+        site.others(vouchers=4)  # Another reader, which has had the writer's lock.
+        return writer(request)
+
+    writer = distributed_lock("user_<user.pk>")(spend)
+    site.serve(read, "catalogue", mode="shared", methods=["POST"])
+    assert site.post().status_code == 200
+    assert [released and released["vouchers"] for released in site.at_release] == [3, 3]
+    assert "changed the session" not in caplog.text
+
+
 def test_the_first_guard_of_a_process_decides_on_what_others_have_saved(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

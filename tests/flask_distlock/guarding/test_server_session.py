@@ -217,3 +217,34 @@ def test_what_a_hook_has_changed_before_the_lock_stays(site: Site) -> None:
     assert site.stored() == {"user": 7, "cart": ["coffee"], "vouchers": 4} | {
         key: value for key, value in site.stored().items() if key.startswith("_")
     }
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if "changed the session" in one.getMessage()]
+
+
+def test_readers_that_change_the_session_are_named_once(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    def view() -> str:
+        if changes:
+            session["last_report"] = "totals"
+        return ""
+
+    changes = False
+    view.__qualname__ = f"view_{id(site)}"  # Each view is named once in a process.
+    site.serve(view, "catalogue", mode="shared", methods=["POST"])
+    assert site.post().status_code == 200
+    assert not warnings(caplog)
+    changes = True
+    for report in range(2):
+        site.others(last_report=report)
+        assert site.post().status_code == 200
+    [warning] = warnings(caplog)
+    assert warning.startswith(f"{__name__}.{view.__qualname__} changed the session")
+
+
+@pytest.mark.parametrize("site", ["redis"], indirect=True)
+def test_a_writer_inside_a_reader_keeps_the_session(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.serve(distributed_lock("user_<user.pk>")(spend), "catalogue", mode="shared", methods=["POST"])
+    assert site.post().status_code == 200
+    assert site.stored()["vouchers"] == VOUCHERS - 1
+    assert not warnings(caplog)
