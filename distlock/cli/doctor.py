@@ -84,7 +84,7 @@ def diagnose(locks: Locks) -> Iterator[Finding]:
             "It is meant for tests. Name a lock service, such as redis://localhost:6379/0.",
         )
         return
-    if not locks.namespace.may_be_away:
+    if not locks.namespace.may_be_unavailable:
         yield Finding("ok", "locks", "There is no lock service: the locks are rows of the site's database.")
         return
     try:

@@ -308,7 +308,7 @@ def run(
         check_timeout(timeout)
     seconds = 0.0 if nonblock else -1 if no_timeout else timeout
     with where.locks(lost) as locks:
-        if not locks.namespace.may_be_away:
+        if not locks.namespace.may_be_unavailable:
             raise ConfigurationError(
                 "A row is locked as long as a transaction, which a command can't be: 'distlock run' needs a "
                 "lock service. Name one with --url or --alias."

@@ -34,7 +34,8 @@ class Grant(ABC):
 
     __slots__ = ("__weakref__", "_vouched", "timeout")
 
-    #: The timeout of the lock or guard that acquired the grant, seconds; -1: no limit.
+    #: The timeout of the lock or guard that acquired the grant, seconds; -1: no limit. A fenced transaction
+    #: waits as long for earlier ones, so the time-out of one `Lock.acquire` does not change it.
     timeout: float
 
     @property

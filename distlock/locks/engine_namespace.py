@@ -39,7 +39,7 @@ class EngineNamespace(Namespace):
         super().__init__(prefix, engine.options)
         self.engine = engine
         self.epoch = engine.epoch
-        self._before = f"{prefix}:"
+        self._key_prefix = f"{prefix}:"
         self._latches: LatchWaits | None = None
         self._kind: Kind = LOCK
         self._others: dict[Kind, EngineNamespace] = {}
@@ -74,7 +74,7 @@ class EngineNamespace(Namespace):
         if terms.mode == PERMIT and self is not self.semaphores:
             return self.semaphores.acquire(names, parker, seconds, terms)
         if len(names) == 1:
-            return self.engine.acquire(self._before + names[0], names[0], parker, seconds, terms)
+            return self.engine.acquire(self._key_prefix + names[0], names[0], parker, seconds, terms)
         return self._acquire_all(names, parker, seconds, terms)
 
     def _acquire_all(
@@ -91,7 +91,7 @@ class EngineNamespace(Namespace):
                 left = max(0.0, deadline - now()) if seconds else 0.0
                 if seconds and not left:
                     break
-                grant = yield from self.engine.acquire(self._before + name, name, parker, left, terms)
+                grant = yield from self.engine.acquire(self._key_prefix + name, name, parker, left, terms)
                 if grant is None:
                     break
                 grants.append(grant)
@@ -105,26 +105,26 @@ class EngineNamespace(Namespace):
         return None
 
     def refuse_upgrade(self, names: tuple[str, ...], owner: Owner) -> None:
-        self.engine.refuse_upgrade({self._before + name: name for name in names}, owner)
+        self.engine.refuse_upgrade({self._key_prefix + name: name for name in names}, owner)
 
     def refuse_overload(self, names: Iterable[str], seconds: float) -> None:
         for name in names:
-            self.engine.refuse_overload(self._before + name, seconds)
+            self.engine.refuse_overload(self._key_prefix + name, seconds)
 
     def abandon(self, names: tuple[str, ...], parker: Parker, error: BaseException) -> None:
-        self.engine.abandon([self._before + name for name in names], parker, error)
+        self.engine.abandon([self._key_prefix + name for name in names], parker, error)
         if (semaphores := self._others.get(SEMAPHORE)) is not None:
             # A guard of a semaphore abandons by way of the namespace of locks.
             semaphores.abandon(names, parker, error)
 
     def is_holder(self, name: str, owner: Owner) -> bool:
-        return self.engine.is_holder(self._before + name, owner)
+        return self.engine.is_holder(self._key_prefix + name, owner)
 
     def grants(self) -> list[Grant]:
         return [grant for grant in self.engine.grants() if grant.namespace == self.prefix]
 
     def locked(self, name: str) -> bool:
-        return self.engine.locked(self._before + name)
+        return self.engine.locked(self._key_prefix + name)
 
     @property
     def latches(self) -> LatchWaits:
@@ -132,7 +132,7 @@ class EngineNamespace(Namespace):
             backend = self.engine.backend
             self.refuse_lacking("latch", "latch()")
             assert isinstance(backend, Latches)
-            with self.books:
+            with self.entries_mutex:
                 # Make only one: the engine notifies only the latest.
                 if self._latches is None:
                     waits = LatchWaits(backend, self.engine.publish_soon)
@@ -152,7 +152,7 @@ class EngineNamespace(Namespace):
     # -- inspecting locks ------------------------------------------------------------------------
 
     def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
-        key = self._before + name
+        key = self._key_prefix + name
         state = self.engine.inspection.inspect(key)
         if not self.engine.backend.capabilities.fair:
             state = self._with_waiters(state, key)
@@ -172,12 +172,12 @@ class EngineNamespace(Namespace):
         return replace(state, queue=waiting[:MOST_SHOWN], waiting=len(waiting))
 
     def known(self, name: str) -> tuple[KeyState | None, StatusRow | None]:
-        key = self._before + name
+        key = self._key_prefix + name
         return self.engine.status.last_state(key), self.engine.row(key)
 
     def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
-        start = len(self._before)
-        for seen in self.engine.inspection.announced(self._before + before):
+        start = len(self._key_prefix)
+        for seen in self.engine.inspection.announced(self._key_prefix + before):
             row = self._still_true(seen) if seen.silent else seen.row
             if row is not None:
                 yield row.key[start:], replace(seen, row=row)
@@ -198,11 +198,11 @@ class EngineNamespace(Namespace):
         return row if row.held_since or row.waiting else None
 
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
-        return self.engine.inspection.break_hold(self._before + name, number)
+        return self.engine.inspection.break_hold(self._key_prefix + name, number)
 
     def request_release(self, name: str) -> bool:
         self.refuse_lacking("notify", "request_release()")
-        return self.engine.inspection.request_release(self._before + name)
+        return self.engine.inspection.request_release(self._key_prefix + name)
 
     def latch_states(self, names: Sequence[str]) -> Sequence[LatchState | None]:
         keys = [f"{self.prefix}/{LATCH}:{name}" for name in names]

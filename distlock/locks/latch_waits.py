@@ -44,7 +44,7 @@ class LatchGone(Exception):
 
 
 class _Waiter:
-    __slots__ = ("came", "life", "outcome", "parker", "seen", "until", "where")
+    __slots__ = ("came", "life", "outcome", "parker", "until", "was_looked_at", "where")
 
     def __init__(self, parker: Parker, until: float, where: str | CodeType | None) -> None:
         self.parker = parker
@@ -55,7 +55,7 @@ class _Waiter:
         #: When its time-out is over, on `distlock.clock.now`.
         self.until = until
         #: Whether the latch was looked at since this waiter came.
-        self.seen = False
+        self.was_looked_at = False
         #: The `LatchState.life` of the latch, as first seen. A later latch of the same name has another one.
         self.life: str | None = None
         #: The open latch, or the error for a latch that will not open. None: it still waits.
@@ -87,10 +87,10 @@ class LatchWaits:
     The backend calls `notified` and `missed_notifications` from any thread.
     """
 
-    def __init__(self, latches: Latches, lasts: Callable[[], None] = lambda: None) -> None:
-        """*latches*: the backend. *lasts*: called after each look while there are `rows` to publish."""
+    def __init__(self, latches: Latches, publish_soon: Callable[[], None] = lambda: None) -> None:
+        """*latches*: the backend. *publish_soon*: called after each look while there are `rows`."""
         self.latches = latches
-        self._lasts = lasts
+        self._publish_soon = publish_soon
         self.after_fork()
         forget_in_children(self)
 
@@ -139,7 +139,7 @@ class LatchWaits:
             watched = self._enter(key, waiter)
             while waiter.outcome is None:
                 left = until - clock.now()
-                if left <= 0 and not waiter.seen:
+                if left <= 0 and not waiter.was_looked_at:
                     left += REPLY_GRACE
                 if left <= 0:
                     break
@@ -151,7 +151,7 @@ class LatchWaits:
         if isinstance(waiter.outcome, Exception):
             # Raise a copy, because other waiters raise the same error, each with its own traceback.
             raise copy.copy(waiter.outcome) from waiter.outcome.__cause__
-        if waiter.outcome is None and (watched.trouble is not None or not waiter.seen):
+        if waiter.outcome is None and (watched.trouble is not None or not waiter.was_looked_at):
             raise BackendUnavailable(str(watched.trouble or "The lock service has not answered in time."))
         return waiter.outcome
 
@@ -205,7 +205,7 @@ class LatchWaits:
                 due, pause = self._due()
             if due:
                 self._look(due)
-                self._tell_rows()
+                self._publish_rows()
                 continue
             self._called.wait(min(pause, LINGER) if self._watched else LINGER)
             with self._mutex:
@@ -214,11 +214,11 @@ class LatchWaits:
                     self._thread = None
                     return
 
-    def _tell_rows(self) -> None:
+    def _publish_rows(self) -> None:
         if not self.rows(0.0):
             return
         try:
-            self._lasts()
+            self._publish_soon()
         except Exception as error:
             # No thread could be started to publish the rows. That must not stop this thread.
             logger.debug("The waiters for latches are published later: %s", error)
@@ -259,12 +259,12 @@ class LatchWaits:
                 # `close` may have removed the latch.
                 watched = self._watched.get(key, _Watched())
                 if failure is None:
-                    _tell(watched, waiters, state)
+                    _apply(watched, waiters, state)
                 else:
-                    _tell_failure(watched, waiters, failure)
+                    _apply_failure(watched, waiters, failure)
 
 
-def _tell(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) -> None:
+def _apply(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) -> None:
     """End the waits for which *state* is the outcome, and plan the next look.
 
     An open latch ends the waits with *state*. If there is no latch (None), or another one than a waiter saw
@@ -272,7 +272,7 @@ def _tell(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) ->
     """
     watched.trouble = None
     for waiter in waiters:
-        waiter.seen = True
+        waiter.was_looked_at = True
         if clock.now() >= waiter.until:
             waiter.parker.wake()
         if state is not None:
@@ -288,7 +288,7 @@ def _tell(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) ->
         watched.due = min(watched.due, clock.now() + min(POLL, max(state.ttl, 0.01)))
 
 
-def _tell_failure(watched: _Watched, waiters: set[_Waiter], failure: Exception) -> None:
+def _apply_failure(watched: _Watched, waiters: set[_Waiter], failure: Exception) -> None:
     """Plan another look after *failure*, or end the waits of *waiters* with it.
 
     While the latch is known to live, `BackendUnavailable` ends no wait: the lock service may be back soon.

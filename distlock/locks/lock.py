@@ -39,10 +39,10 @@ class Lock:
         self._longest = math.inf if self.timeout == -1 else self.timeout
         self._namespace = client.namespace
         #: The entries that have a grant. A thread may be interrupted anywhere, so each change of this list or
-        #: of `_entered` is one step, or is made under the mutex `Namespace.books`.
-        self._granted: list[Entry] = []
+        #: of `_entered_blocks` is one step, or is made under the mutex `Namespace.entries_mutex`.
+        self._granted_entries: list[Entry] = []
         #: The ``with`` blocks that are running, the oldest first.
-        self._entered: list[Entry] = []
+        self._entered_blocks: list[Entry] = []
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._shown()}>"
@@ -68,7 +68,7 @@ class Lock:
         seconds = self._seconds(blocking, timeout)
         entry = self._entry(ThreadParker())
         try:
-            grant = self._noted(entry, run(self._enter(entry, seconds)))
+            grant = self._note_grant(entry, run(self._enter(entry, seconds)))
             if grant is None and seconds > 0:
                 self._warn_of_own_fault(seconds)
             return grant
@@ -83,7 +83,7 @@ class Lock:
         seconds = self._seconds(blocking, timeout)
         entry = self._entry(TaskParker())
         try:
-            grant = self._noted(entry, await arun(self._enter(entry, seconds)))
+            grant = self._note_grant(entry, await arun(self._enter(entry, seconds)))
             if grant is None and seconds > 0:
                 self._warn_of_own_fault(seconds)
             return grant
@@ -105,7 +105,7 @@ class Lock:
         except NotHeld:
             raise
         except BaseException as error:
-            self._hand_back(entry or self._last(), error)
+            self._abandon_grant(entry or self._last(), error)
             raise
 
     async def arelease(self) -> None:
@@ -117,7 +117,7 @@ class Lock:
         except NotHeld:
             raise
         except BaseException as error:
-            self._hand_back(entry or self._last(), error)
+            self._abandon_grant(entry or self._last(), error)
             raise
 
     def locked(self) -> bool:
@@ -130,15 +130,15 @@ class Lock:
 
     def owned(self) -> bool:
         """Return whether this object holds the lock and has not lost it. Does not ask the lock service."""
-        return any(entry.is_open for entry in self._granted)
+        return any(entry.is_open for entry in self._granted_entries)
 
     def __enter__(self) -> Grant:
         block = self._entry(ThreadParker())
         try:
             if self_deadlock.is_any_around():
                 self._refuse_own(block)
-            grant = self._noted(block, run(self._enter(block, self._longest)))
-            return self._opened(block, grant, sys._getframe(1))
+            grant = self._note_grant(block, run(self._enter(block, self._longest)))
+            return self._begin_block(block, grant, sys._getframe(1))
         except BaseException as error:
             self._abandon(block, error)
             raise
@@ -146,22 +146,22 @@ class Lock:
     def __exit__(self, *exc_info: Any) -> None:
         block = None
         try:
-            block = self._ending(sys._getframe(1))
+            block = self._find_block(sys._getframe(1))
             if block is not None:
                 run(self._leave(block))
                 self._forget(block)
         except BaseException as error:
-            self._break_off(block, error, sys._getframe(1))
+            self._abandon_block(block, error, sys._getframe(1))
             raise
-        self._tell(block, exc_info)
+        self._raise_after(block, exc_info)
 
     async def __aenter__(self) -> Grant:
         block = self._entry(TaskParker())
         try:
             if self_deadlock.is_any_around():
                 self._refuse_own(block)
-            grant = self._noted(block, await arun(self._enter(block, self._longest)))
-            return self._opened(block, grant, sys._getframe(1))
+            grant = self._note_grant(block, await arun(self._enter(block, self._longest)))
+            return self._begin_block(block, grant, sys._getframe(1))
         except BaseException as error:
             self._abandon(block, error)
             raise
@@ -169,14 +169,14 @@ class Lock:
     async def __aexit__(self, *exc_info: Any) -> None:
         block = None
         try:
-            block = self._ending(sys._getframe(1))
+            block = self._find_block(sys._getframe(1))
             if block is not None:
                 await arun(self._leave(block))
                 self._forget(block)
         except BaseException as error:
-            self._break_off(block, error, sys._getframe(1))
+            self._abandon_block(block, error, sys._getframe(1))
             raise
-        self._tell(block, exc_info)
+        self._raise_after(block, exc_info)
 
     def split(self) -> list[Lock]:
         """Return a lock for each name, with the options of this one, for `multi_lock`.
@@ -205,35 +205,37 @@ class Lock:
         return self.client.acquirer is not self._namespace
 
     def _enter(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
-        """Acquire the lock for *entry*. Pass the result to `_noted`."""
+        """Acquire the lock for *entry*. Pass the result to `_note_grant`."""
         return self.client.acquirer.acquire(self.names, entry.parker, seconds, self.terms)
 
-    def _noted(self, entry: Entry, grant: Grant | None) -> Grant | None:
+    def _note_grant(self, entry: Entry, grant: Grant | None) -> Grant | None:
         """Note that *entry* has *grant*, unless it is None. Return *grant*."""
         if grant is not None:
             grant.timeout = self.timeout
             entry.grant = grant
-            with self._namespace.books:
+            with self._namespace.entries_mutex:
                 # Forget grants that were released by `Grant.release`.
-                self._granted = [*self._unreleased(), entry] if self._granted else [entry]
+                self._granted_entries = [*self._unreleased(), entry] if self._granted_entries else [entry]
         return grant
 
     def _unreleased(self) -> list[Entry]:
-        return [entry for entry in self._granted if entry.grant is not None and not entry.grant.released]
+        return [
+            entry for entry in self._granted_entries if entry.grant is not None and not entry.grant.released
+        ]
 
-    def _opened(self, block: Entry, grant: Grant | None, frame: FrameType) -> Grant:
+    def _begin_block(self, block: Entry, grant: Grant | None, frame: FrameType) -> Grant:
         if grant is None:
             stopped_loop = isinstance(block.parker, ThreadParker) and in_event_loop()
             raise self_deadlock.timed_out(self._namespace, self.names, self.timeout, stopped_loop)
         block.frame = frame
-        self._entered.append(block)
+        self._entered_blocks.append(block)
         self_deadlock.begin(block)
         return grant
 
     def _abandon(self, entry: Entry, error: BaseException) -> None:
         """Remove *entry*, whose acquisition failed with *error*, from this object and from the engine."""
-        if entry in self._entered:
-            self._entered.remove(entry)
+        if entry in self._entered_blocks:
+            self._entered_blocks.remove(entry)
         entry.namespace.abandon(self.names, entry.parker, error)
 
     def _warn_of_own_fault(self, seconds: float) -> None:
@@ -255,27 +257,27 @@ class Lock:
     def _last(self) -> Entry:
         """Return the entry that `release` releases. Raise `NotHeld` if there is none."""
         owner = current_owner()
-        with self._namespace.books:
+        with self._namespace.entries_mutex:
             granted = self._unreleased()
         if not granted:
             raise self._not_held()
         return next((entry for entry in reversed(granted) if entry.owner == owner), granted[0])
 
     def _give_back(self, entry: Entry) -> Commands[None]:
-        with self._namespace.books:
-            if entry not in self._granted:
+        with self._namespace.entries_mutex:
+            if entry not in self._granted_entries:
                 raise self._not_held()
-            self._granted.remove(entry)
+            self._granted_entries.remove(entry)
         if entry.grant is not None:
             yield from entry.grant._release()
 
     def _not_held(self) -> NotHeld:
         return NotHeld(f"The lock {self._shown()} can't be released: this object does not hold it.")
 
-    def _ending(self, frame: FrameType) -> Entry | None:
+    def _find_block(self, frame: FrameType) -> Entry | None:
         """Return the ``with`` block that *frame* ends; None if no block runs any more."""
         # copy() is one step: other threads change the list.
-        entered = self._entered.copy()
+        entered = self._entered_blocks.copy()
         if len(entered) == 1 and entered[0].frame is frame:
             return entered[0]
         return self_deadlock.ending(entered, frame)
@@ -298,7 +300,7 @@ class Lock:
         return True
 
     def _release(self, block: Entry) -> Commands[None]:
-        grant = block.grant if self._granted == [block] else self._grant_of(block)
+        grant = block.grant if self._granted_entries == [block] else self._grant_of(block)
         assert grant is not None
         return grant._release()
 
@@ -308,36 +310,36 @@ class Lock:
         It is the latest grant of the owner of *block*, because the body may have released the lock and
         acquired it again.
         """
-        with self._namespace.books:
-            others = [entry for entry in self._entered if entry is not block]
+        with self._namespace.entries_mutex:
+            others = [entry for entry in self._entered_blocks if entry is not block]
             granted = [entry for entry in self._unreleased() if entry not in others]
         return next((entry.grant for entry in reversed(granted) if entry.owner == block.owner), block.grant)
 
     def _forget(self, block: Entry) -> None:
         """Note that *block* has ended."""
-        with self._namespace.books:
-            if block in self._entered:
-                self._entered.remove(block)
-            self._granted = self._unreleased() if self._granted != [block] else []
+        with self._namespace.entries_mutex:
+            if block in self._entered_blocks:
+                self._entered_blocks.remove(block)
+            self._granted_entries = self._unreleased() if self._granted_entries != [block] else []
         self_deadlock.end(block)
 
-    def _break_off(self, block: Entry | None, error: BaseException, frame: FrameType) -> None:
+    def _abandon_block(self, block: Entry | None, error: BaseException, frame: FrameType) -> None:
         """Have the maintenance thread finish the end of *block*, which *error* interrupted."""
         if block is None:
             # The interrupt came before the block was found. Do not end the block of another owner.
-            block = self._ending(frame)
+            block = self._find_block(frame)
             if block is None or (block.frame is not frame and block.owner != current_owner()):
                 return
         block.grant = self._grant_of(block)
-        self._hand_back(block, error)
+        self._abandon_grant(block, error)
         self._forget(block)
 
-    def _hand_back(self, entry: Entry, error: BaseException) -> None:
+    def _abandon_grant(self, entry: Entry, error: BaseException) -> None:
         """Have the maintenance thread release *entry*, because *error* interrupted the caller. No I/O."""
         if entry.grant is not None:
             entry.grant._abandon(error)
 
-    def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
+    def _raise_after(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
         """Raise the error of a ``with`` block that has ended, unless its body has raised one.
 
         That is the error of `at_end`; `NotHeld` if *block* is None; `LostInside` if the lock was lost and no

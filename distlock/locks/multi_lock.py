@@ -120,7 +120,7 @@ class MultiLock:
         try:
             run(self._give_back(held))
         except BaseException as error:
-            self._hand_back(held, error)
+            self._abandon_grant(held, error)
             raise
 
     async def arelease(self) -> None:
@@ -129,7 +129,7 @@ class MultiLock:
         try:
             await arun(self._give_back(held))
         except BaseException as error:
-            self._hand_back(held, error)
+            self._abandon_grant(held, error)
             raise
 
     def locked(self) -> bool:
@@ -149,7 +149,7 @@ class MultiLock:
         try:
             self._refuse_own(entries)
             grant = run(self._enter(entries, self._longest()))
-            return self._opened(entries, grant, sys._getframe(1))
+            return self._begin_block(entries, grant, sys._getframe(1))
         except BaseException as error:
             self._abandon(entries, error)
             raise
@@ -157,19 +157,19 @@ class MultiLock:
     def __exit__(self, *exc_info: Any) -> None:
         ended = None
         try:
-            ended = self._ending(sys._getframe(1))
+            ended = self._find_blocks(sys._getframe(1))
             run(self._leave(ended))
         except BaseException as error:
-            self._break_off(ended, error, sys._getframe(1))
+            self._abandon_blocks(ended, error, sys._getframe(1))
             raise
-        self._tell(ended, exc_info)
+        self._raise_after(ended, exc_info)
 
     async def __aenter__(self) -> JointGrant:
         entries = self._entries(TaskParker)
         try:
             self._refuse_own(entries)
             grant = await arun(self._enter(entries, self._longest()))
-            return self._opened(entries, grant, sys._getframe(1))
+            return self._begin_block(entries, grant, sys._getframe(1))
         except BaseException as error:
             self._abandon(entries, error)
             raise
@@ -177,12 +177,12 @@ class MultiLock:
     async def __aexit__(self, *exc_info: Any) -> None:
         ended = None
         try:
-            ended = self._ending(sys._getframe(1))
+            ended = self._find_blocks(sys._getframe(1))
             await arun(self._leave(ended))
         except BaseException as error:
-            self._break_off(ended, error, sys._getframe(1))
+            self._abandon_blocks(ended, error, sys._getframe(1))
             raise
-        self._tell(ended, exc_info)
+        self._raise_after(ended, exc_info)
 
     # -- entering --------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class MultiLock:
                 left = max(0.0, deadline - clock.now())
                 if seconds and not left:
                     break
-                grant = one._noted(entry, (yield from one._enter(entry, left)))
+                grant = one._note_grant(entry, (yield from one._enter(entry, left)))
                 if grant is None:
                     break
                 taken.append(grant)
@@ -229,18 +229,20 @@ class MultiLock:
             part.timeout = self.timeout
         return grant
 
-    def _opened(self, entries: Sequence[Entry], grant: JointGrant | None, frame: FrameType) -> JointGrant:
+    def _begin_block(
+        self, entries: Sequence[Entry], grant: JointGrant | None, frame: FrameType
+    ) -> JointGrant:
         if grant is None:
             stopped_loop = isinstance(entries[0].parker, ThreadParker) and in_event_loop()
             short = next(one for one, entry in zip(self._parts, entries, strict=True) if entry.grant is None)
             raise self_deadlock.timed_out(short._namespace, short.names, self.timeout, stopped_loop)
         for one, entry in zip(self._parts, entries, strict=True):
-            one._opened(entry, entry.grant, frame)
+            one._begin_block(entry, entry.grant, frame)
         return grant
 
     def _abandon(self, entries: Sequence[Entry], error: BaseException) -> None:
         for one, entry in zip(reversed(self._parts), reversed(entries), strict=True):
-            one._hand_back(entry, error)
+            one._abandon_grant(entry, error)
             one._abandon(entry, error)
 
     def _longest(self) -> float:
@@ -255,13 +257,13 @@ class MultiLock:
         for one, entry in zip(reversed(self._parts), reversed(held), strict=True):
             yield from one._give_back(entry)
 
-    def _hand_back(self, held: Sequence[Entry], error: BaseException) -> None:
+    def _abandon_grant(self, held: Sequence[Entry], error: BaseException) -> None:
         for one, entry in zip(reversed(self._parts), reversed(held), strict=True):
-            one._hand_back(entry, error)
+            one._abandon_grant(entry, error)
 
-    def _ending(self, frame: FrameType) -> Ended:
+    def _find_blocks(self, frame: FrameType) -> Ended:
         """Return each lock, the last one first, with its ``with`` block that *frame* ends."""
-        return [(one, one._ending(frame)) for one in reversed(self._parts)]
+        return [(one, one._find_block(frame)) for one in reversed(self._parts)]
 
     def _leave(self, ended: Ended) -> Commands[None]:
         for one, block in ended:
@@ -269,17 +271,17 @@ class MultiLock:
                 yield from one._leave(block)
                 one._forget(block)
 
-    def _break_off(self, ended: Ended | None, error: BaseException, frame: FrameType) -> None:
+    def _abandon_blocks(self, ended: Ended | None, error: BaseException, frame: FrameType) -> None:
         """Have the maintenance thread release what *error* prevented `_leave` from releasing."""
         if ended is None:
-            ended = self._ending(frame)
+            ended = self._find_blocks(frame)
         for one, block in ended:
-            if block in one._entered:
-                one._break_off(block, error, frame)
+            if block in one._entered_blocks:
+                one._abandon_block(block, error, frame)
 
-    def _tell(self, ended: Ended, exc_info: tuple[Any, ...]) -> None:
+    def _raise_after(self, ended: Ended, exc_info: tuple[Any, ...]) -> None:
         for one, block in ended:
-            one._tell(block, exc_info)
+            one._raise_after(block, exc_info)
 
 
 def _order(one: Lock) -> tuple[str, str, str]:

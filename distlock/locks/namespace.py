@@ -79,7 +79,7 @@ class Namespace(InspectedNamespace, ABC):
     #: latches.
     has_owners = True
     #: Whether there is a lock service, which may be unavailable. False if the locks are rows of a database.
-    may_be_away = True
+    may_be_unavailable = True
     #: Namespaces with equal identities have the same locks. None: it is not known.
     identity: object = None
     #: The command line with which an operator reaches its locks; None: other processes can't see them.
@@ -89,15 +89,15 @@ class Namespace(InspectedNamespace, ABC):
         self.prefix = prefix
         self.terms = terms
         #: The recursion counts of reentrant locks.
-        self.inside: Inside = {}
-        self._make_books()
+        self.entered_by_owner: EntriesByOwner = {}
+        self._make_mutex()
         _all[id(self)] = self
         forget_in_children(self)
 
-    def _make_books(self) -> None:
+    def _make_mutex(self) -> None:
         #: The mutex of the entries of `Lock` and `RLock`. It is reentrant, because a signal handler may use
         #: locks, too.
-        self.books = threading.RLock()
+        self.entries_mutex = threading.RLock()
 
     @property
     def namespace(self) -> Self:
@@ -166,12 +166,12 @@ class Namespace(InspectedNamespace, ABC):
 
     def close(self) -> None:
         """Release everything, end the threads and close the connections."""
-        self.inside.clear()
+        self.entered_by_owner.clear()
 
     def after_fork(self) -> None:
         """Forget all locks in a forked child: what the parent holds stays the parent's."""
-        self._make_books()
-        self.inside.clear()
+        self._make_mutex()
+        self.entered_by_owner.clear()
 
 
 #: The namespaces by id.
@@ -222,7 +222,7 @@ def together(entered: list[Entered]) -> Grant:
 
 
 #: The entries of one owner, by name. It is replaced, never changed, so that no interrupt finds it halfway.
-Names = Mapping[str, Entered]
+EntriesByName = Mapping[str, Entered]
 
 #: The entries by owner. The namespace has them, because two lock objects of one name are the same lock.
-Inside = dict[Owner, Names]
+EntriesByOwner = dict[Owner, EntriesByName]

@@ -11,7 +11,7 @@ from distlock.engine.commands import Commands, Parker, ThreadParker, run
 from distlock.errors import NotHeld
 from distlock.grants.grant import Grant
 from distlock.locks.lock import Lock
-from distlock.locks.namespace import Client, Entered, Names, together
+from distlock.locks.namespace import Client, Entered, EntriesByName, together
 from distlock.locks.self_deadlock import Entry
 from distlock.owner import Owner, current_owner
 from distlock.terms import Terms
@@ -27,21 +27,21 @@ class RLock(Lock):
 
     def __init__(self, client: Client, names: tuple[str, ...], timeout: float | None, terms: Terms) -> None:
         super().__init__(client, names, timeout, terms)
-        self._inside = client.namespace.inside
+        self._entered_by_owner = client.namespace.entered_by_owner
 
     def owned(self) -> bool:
         """Return whether the caller has entered all of the names, and none is released or lost."""
-        mine = self._inside.get(current_owner(), {})
+        mine = self._entered_by_owner.get(current_owner(), {})
         return all(name in mine and mine[name].is_held for name in self.names)
 
     # -- entering --------------------------------------------------------------------------------
 
     def _entry(self, parker: Parker) -> Entry:
-        before = self._inside.get(parker.owner, {})
-        return Entry(self._namespace, self.names, parker, before=before)
+        before = self._entered_by_owner.get(parker.owner, {})
+        return Entry(self._namespace, self.names, parker, names_before=before)
 
     def _wanted(self, entry: Entry) -> tuple[str, ...]:
-        mine: Names = entry.before
+        mine: EntriesByName = entry.names_before
         return tuple(name for name in self.names if name not in mine or not mine[name].is_written)
 
     def _enter(self, entry: Entry, seconds: float) -> Commands[Grant | None]:
@@ -53,53 +53,53 @@ class RLock(Lock):
                 return None
             for name, part in grant.parts.items():
                 part.timeout = self.timeout
-                earlier = entry.before.get(name)
+                earlier = entry.names_before.get(name)
                 after[name] = Entered(part, grant, before=earlier and earlier.unreleased())
         for name in self.names:
             if name not in wanted:
-                one = entry.before[name]
+                one = entry.names_before[name]
                 after[name] = replace(one, count=one.count + 1)
         entry.grant = together([after[name] for name in self.names])
         entry.grant.timeout = self.timeout
-        self._note(entry.owner, {**self._inside.get(entry.owner, {}), **after})
+        self._set_entries(entry.owner, {**self._entered_by_owner.get(entry.owner, {}), **after})
         return entry.grant
 
-    def _noted(self, entry: Entry, grant: Grant | None) -> Grant | None:
+    def _note_grant(self, entry: Entry, grant: Grant | None) -> Grant | None:
         """Return *grant*. `_enter` has noted it already."""
         return grant
 
     def _abandon(self, entry: Entry, error: BaseException) -> None:
-        self._note(entry.owner, entry.before)
+        self._set_entries(entry.owner, entry.names_before)
         super()._abandon(entry, error)
 
-    def _note(self, owner: Owner, names: Names) -> None:
+    def _set_entries(self, owner: Owner, names: EntriesByName) -> None:
         if names:
-            self._inside[owner] = names
+            self._entered_by_owner[owner] = names
         else:
-            self._inside.pop(owner, None)
+            self._entered_by_owner.pop(owner, None)
 
     # -- leaving ---------------------------------------------------------------------------------
 
     def _last(self) -> Entry:
         """Return an entry of the caller, for `_give_back`. Raise `NotHeld` unless the caller is the owner."""
         parker = ThreadParker()
-        mine = self._inside.get(parker.owner, {})
+        mine = self._entered_by_owner.get(parker.owner, {})
         if any(name not in mine for name in self.names):
             raise NotHeld(
                 f"The lock {self._shown()} can't be released by a thread or task that does not hold it."
             )
-        return Entry(self._namespace, self.names, parker, before=mine)
+        return Entry(self._namespace, self.names, parker, names_before=mine)
 
     def _give_back(self, entry: Entry) -> Commands[None]:
         after, over = self._once_less(entry.owner)
         entry.grant = over
         if over is not None:
             yield from over._release()
-        self._note(entry.owner, after)
+        self._set_entries(entry.owner, after)
 
-    def _once_less(self, owner: Owner) -> tuple[Names, Grant | None]:
+    def _once_less(self, owner: Owner) -> tuple[EntriesByName, Grant | None]:
         """Return the entries of *owner* after it leaves once, and the grant to release; None: no grant."""
-        after = dict(self._inside.get(owner, {}))
+        after = dict(self._entered_by_owner.get(owner, {}))
         over = []
         for name in self.names:
             entered = after.get(name)
@@ -115,26 +115,26 @@ class RLock(Lock):
                 del after[name]
         return after, together(over) if over else None
 
-    def _ending(self, frame: FrameType) -> Entry | None:
-        if (block := super()._ending(frame)) is not None:
-            block.before = self._inside.get(block.owner, {})
+    def _find_block(self, frame: FrameType) -> Entry | None:
+        if (block := super()._find_block(frame)) is not None:
+            block.names_before = self._entered_by_owner.get(block.owner, {})
         return block
 
     def _gives_back(self, block: Entry) -> bool:
         return self._once_less(block.owner)[1] is not None
 
     def _release(self, block: Entry) -> Commands[None]:
-        if any(name in block.before for name in self.names):
+        if any(name in block.names_before for name in self.names):
             yield from self._give_back(Entry(self._namespace, self.names, block.parker))
 
-    def _hand_back(self, entry: Entry, error: BaseException) -> None:
-        if self._inside.get(entry.owner) is entry.before:
+    def _abandon_grant(self, entry: Entry, error: BaseException) -> None:
+        if self._entered_by_owner.get(entry.owner) is entry.names_before:
             after, over = self._once_less(entry.owner)
             if over is not None:
                 over._abandon(error)
-            self._note(entry.owner, after)
+            self._set_entries(entry.owner, after)
 
-    def _tell(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
+    def _raise_after(self, block: Entry | None, exc_info: tuple[Any, ...]) -> None:
         # The lock is released all the same, because no other code would do that.
         if block is not None and block.owner != current_owner():
             names = self._shown()
@@ -143,18 +143,18 @@ class RLock(Lock):
                 f"entered it, which is its owner: write lock({names}), which has no owner, or leave the "
                 "block where it was entered."
             )
-        super()._tell(block, exc_info)
+        super()._raise_after(block, exc_info)
 
     # -- what threading.Condition asks of a lock -------------------------------------------------
 
     def _is_owned(self) -> bool:
-        mine = self._inside.get(current_owner(), {})
+        mine = self._entered_by_owner.get(current_owner(), {})
         return all(name in mine for name in self.names)
 
-    def _release_save(self) -> Names:
+    def _release_save(self) -> EntriesByName:
         """Release the lock, however often the caller has entered it. Return what `_acquire_restore` needs."""
         entry = self._last()
-        saved = {name: entry.before[name] for name in self.names}
+        saved = {name: entry.names_before[name] for name in self.names}
         grant = together([*saved.values()])
         try:
             run(grant._release())
@@ -162,23 +162,25 @@ class RLock(Lock):
             grant._abandon(error)
             raise
         finally:
-            self._note(entry.owner, {name: one for name, one in entry.before.items() if name not in saved})
+            self._set_entries(
+                entry.owner, {name: one for name, one in entry.names_before.items() if name not in saved}
+            )
         return saved
 
-    def _acquire_restore(self, saved: Names) -> None:
+    def _acquire_restore(self, saved: EntriesByName) -> None:
         """Acquire the lock again, with the recursion counts of *saved*. The wait has no limit."""
         entry = self._entry(ThreadParker())
         try:
             run(self._enter(entry, math.inf))
-            mine = self._inside[entry.owner]
+            mine = self._entered_by_owner[entry.owner]
             again = {
                 name: replace(mine[name], count=one.count, before=one.before) for name, one in saved.items()
             }
-            self._note(entry.owner, {**mine, **again})
+            self._set_entries(entry.owner, {**mine, **again})
         except BaseException as error:
             self._abandon(entry, error)
             raise
         # The owner's ``with`` blocks have a new grant now.
-        for block in self._entered:
+        for block in self._entered_blocks:
             if block.owner == entry.owner:
                 block.grant = entry.grant

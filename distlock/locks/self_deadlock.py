@@ -36,9 +36,9 @@ class Entry:
     names: tuple[str, ...]
     #: The caller's parker, by which the engine knows the entry.
     parker: Parker
-    #: For an `RLock`: the names that its owner had entered (`namespace.Names`) when this acquisition began,
-    #: or later its release.
-    before: Any = None
+    #: For an `RLock`: the entries of its owner (`namespace.EntriesByName`) when this acquisition began, or
+    #: later its release.
+    names_before: Any = None
     grant: Grant | None = None
     #: The frame whose code entered the block. A generator has another frame than the code that drives it.
     frame: FrameType | None = None
@@ -116,7 +116,7 @@ _PLAIN_WITH = (
 )
 
 #: The cause and the remedy if code asks for a lock that its own request keeps.
-_KEPT = (
+_KEPT_BY_REQUEST = (
     "kept by the very request that this code runs in, which waits for itself: leave this lock out, for the "
     "request holds it already, or take it by the DistLock extension, as in 'with locks.lock(…)', which "
     "enters it again."
@@ -200,24 +200,25 @@ def refuse_own(
             for name in names
             if not namespace.is_holder(name, owner) and not _common(namespace, [name], read)
         ]
-    if both := _of_guard(namespace, names):
+    if common := _of_guard(namespace, names):
         raise ConfigurationError(
-            f"The lock {both} is held by the guard around this very code, which would wait for itself: leave "
-            "this lock out, for the guard holds it already."
+            f"The lock {common} is held by the guard around this very code, which would wait for itself: "
+            "leave this lock out, for the guard holds it already."
         )
-    if not enters_kept and (both := _of_request(namespace, names)):
-        raise ConfigurationError(f"The lock {both} is {_KEPT}")
+    if not enters_kept and (common := _of_request(namespace, names)):
+        raise ConfigurationError(f"The lock {common} is {_KEPT_BY_REQUEST}")
     refuse_awaited(namespace, names, reads, seconds, blocks_around.get())
     if not namespace.keeps_out or not (around := blocks_around.get()):
         return
     owner = current_owner()
     own = [one for one in around if one.owner == owner]
-    if both := _common(namespace, names, [one for one in own if one.reads]):
-        raise upgrade_refusal(both)
-    if both := _common(namespace, names, own):
+    if common := _common(namespace, names, [one for one in own if one.reads]):
+        raise upgrade_refusal(common)
+    if common := _common(namespace, names, own):
         raise ConfigurationError(
-            f"The lock {both} is held by a 'with' block around this very code, which would wait for itself: "
-            f"leave the inner 'with' out, or write rlock({both}) twice, which lets its owner in again."
+            f"The lock {common} is held by a 'with' block around this very code, which would wait for "
+            f"itself: leave the inner 'with' out, or write rlock({common}) twice, which lets its owner in "
+            "again."
         )
 
 
@@ -237,13 +238,13 @@ def refuse_awaited(
     blocks = [one for one in around if namespace.is_same(one.namespace)]
     grants += [(one.owner, one.grant) for one in blocks if one.grant is not None]
     for (thread, _, task), grant in grants:
-        both = _shown(names, grant.names)
-        if not both or grant.released or grant.lost or (reads and grant.mode == READ):
+        common = _shown(names, grant.names)
+        if not common or grant.released or grant.lost or (reads and grant.mode == READ):
             continue
         holder = None if task is None else task()
         if holder is not None and thread != get_ident() and awaits_this(holder, seconds):
             raise ConfigurationError(
-                f"The lock {both} is held by the task that awaits this very thread, so both would wait for "
+                f"The lock {common} is held by the task that awaits this very thread, so both would wait for "
                 "themselves: take the lock in one of them only."
             )
 
@@ -335,7 +336,7 @@ def own_fault(namespace: Namespace, names: Sequence[str]) -> str | None:
             "guard holds it already."
         )
     if _of_request(namespace, names):
-        return _KEPT
+        return _KEPT_BY_REQUEST
     owner = current_owner()
     around = blocks_around.get()
     again = f"write rlock({', '.join(map(repr, names))}), which lets its owner in again."
@@ -380,18 +381,18 @@ def _of_request(namespace: Namespace, names: Sequence[str]) -> str:
 
 def _of_grants(namespace: Namespace, names: Sequence[str], grants: Sequence[CurrentGrant]) -> str:
     for one in grants:
-        both = _shown(names, one.grant.names)
-        if both and not (one.grant.released or one.grant.lost) and namespace.is_same(one.namespace):
-            return both
+        common = _shown(names, one.grant.names)
+        if common and not (one.grant.released or one.grant.lost) and namespace.is_same(one.namespace):
+            return common
     return ""
 
 
 def _common(namespace: Namespace, names: Sequence[str], blocks: Sequence[Entry]) -> str:
     """Return, as text, those of *names* that one of *blocks* holds; "" if there are none."""
     for one in blocks:
-        both = _shown(names, one.names)
-        if both and one.is_open and namespace.is_same(one.namespace):
-            return both
+        common = _shown(names, one.names)
+        if common and one.is_open and namespace.is_same(one.namespace):
+            return common
     return ""
 
 

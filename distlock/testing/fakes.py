@@ -71,7 +71,7 @@ def backend_down() -> Fake:
     """
 
     def keeps(namespace: Namespace, asked: tuple[str, ...]) -> bool:
-        if namespace.may_be_away:
+        if namespace.may_be_unavailable:
             raise BackendUnavailable("The lock service does not answer: the test plays backend_down().")
         return False
 

@@ -106,7 +106,7 @@ def _noting(alone: set[str]) -> Callable[[Namespace, tuple[str, ...]], bool]:
     """Return a `Fake.keeps` that adds to *alone* the name of each used backend that excludes only threads."""
 
     def keeps(namespace: Namespace, asked: tuple[str, ...]) -> bool:
-        if isinstance(namespace, EngineNamespace) and namespace.may_be_away:
+        if isinstance(namespace, EngineNamespace) and namespace.may_be_unavailable:
             backend = namespace.engine.backend
             if not backend.capabilities.several_processes:
                 alone.add(type(backend).__name__)

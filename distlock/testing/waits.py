@@ -65,6 +65,6 @@ def wait_for_latch_waiters(locks: distlock.Locks, count: int) -> None:
     def asleep() -> bool:
         watched = list(locks.namespace.latches._watched.values())
         waiters = [waiter for latch in watched for waiter in list(latch.waiters)]
-        return len(waiters) == count and all(waiter.seen for waiter in waiters)
+        return len(waiters) == count and all(waiter.was_looked_at for waiter in waiters)
 
     wait_until(asleep, f"{count} waiters")

@@ -131,9 +131,9 @@ def play(scene: str, url: str, every: int) -> None:
             assert grant is not None, where
             grant.check()
             grant.release()
-        locks.namespace.inside.clear()
-        assert locks.namespace.books.acquire(timeout=PATIENCE)
-        locks.namespace.books.release()
+        locks.namespace.entered_by_owner.clear()
+        assert locks.namespace.entries_mutex.acquire(timeout=PATIENCE)
+        locks.namespace.entries_mutex.release()
         check(engine_of(locks))
     assert points * every > 100, f"{points} points: is anything traced?"
     # No handler can help where __exit__ has not begun: one point of each block.

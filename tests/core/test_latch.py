@@ -251,7 +251,7 @@ def test_a_close_inside_of_the_engine_does_not_wait_for_the_thread_of_the_latche
 ) -> None:
     locks = new("aside")
     section, waits = engine_of(locks).section, locks.namespace.latches
-    says, closed, announce = threading.Event(), threading.Event(), waits._lasts
+    says, closed, announce = threading.Event(), threading.Event(), waits._publish_soon
 
     def say() -> None:
         says.set()
@@ -262,7 +262,7 @@ def test_a_close_inside_of_the_engine_does_not_wait_for_the_thread_of_the_latche
             locks.latch("handlers").wait()
         closed.set()
 
-    monkeypatch.setattr(waits, "_lasts", say)
+    monkeypatch.setattr(waits, "_publish_soon", say)
     thread = threading.Thread(target=wait)
     with section.mutex:
         thread.start()
@@ -285,7 +285,7 @@ def test_who_waits_is_told_that_a_latch_is_open_also_where_nobody_can_be_told_th
         if locks.latch("import").wait():
             opened.set()
 
-    monkeypatch.setattr(locks.namespace.latches, "_lasts", lasts)
+    monkeypatch.setattr(locks.namespace.latches, "_publish_soon", lasts)
     locks.latch("import", 1).make()
     thread = threading.Thread(target=wait)
     thread.start()

@@ -17,7 +17,7 @@ from distlock.testing.waits import engine_of, wait_until
 def locks(request: pytest.FixtureRequest) -> Iterator[distlock.Locks]:
     locks = distlock.connect(f"memory://{request.node.name}", timeout=60)
     yield locks
-    assert locks.namespace.inside == {}
+    assert locks.namespace.entered_by_owner == {}
     locks.close()
 
 
@@ -92,7 +92,7 @@ def test_inside_a_lost_one_the_lock_is_taken_anew() -> None:
             inner.check()
             assert inner.fences["a"] > outer.fence
         assert not locks.rlock("a").owned()
-    assert locks.namespace.inside == {}
+    assert locks.namespace.entered_by_owner == {}
     locks.close()
 
 

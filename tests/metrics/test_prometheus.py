@@ -163,7 +163,7 @@ def test_a_caller_that_is_interrupted_right_after_the_grant_holds_nothing(
     def interrupt(*about: object) -> distlock.Grant:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(distlock.Lock, "_opened", interrupt)
+    monkeypatch.setattr(distlock.Lock, "_begin_block", interrupt)
     try:
         with locks.lock("product_1"):
             pytest.fail("it is not entered")

@@ -162,9 +162,9 @@ def every_permit_is_one(patch: pytest.MonkeyPatch) -> None:
 
 def a_timed_out_with_enters(patch: pytest.MonkeyPatch) -> None:
     """As redis-py did until 3.0."""
-    honest = Lock._opened
+    honest = Lock._begin_block
     patch.setattr(
-        Lock, "_opened", lambda self, block, grant, frame: grant and honest(self, block, grant, frame)
+        Lock, "_begin_block", lambda self, block, grant, frame: grant and honest(self, block, grant, frame)
     )
 
 

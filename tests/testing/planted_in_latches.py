@@ -274,24 +274,24 @@ def each_attempt_is_another_maker(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_gone_are_open(patch: pytest.MonkeyPatch) -> None:
-    honest = latch_waits._tell
+    honest = latch_waits._apply
 
     def tell(watched: Any, waiters: Any, state: LatchState | None) -> None:
         gone = next(iter(waiters)).life if state is None else None
         honest(watched, waiters, state or replace(_open(), maker=gone or "nobody"))
 
-    patch.setattr(latch_waits, "_tell", tell)
+    patch.setattr(latch_waits, "_apply", tell)
 
 
 def the_next_one_is_the_same(patch: pytest.MonkeyPatch) -> None:
-    honest = latch_waits._tell
+    honest = latch_waits._apply
 
     def tell(watched: Any, waiters: Any, state: LatchState | None) -> None:
         for waiter in waiters:
             waiter.life = None
         honest(watched, waiters, state)
 
-    patch.setattr(latch_waits, "_tell", tell)
+    patch.setattr(latch_waits, "_apply", tell)
 
 
 def to_delete_is_tried_once(patch: pytest.MonkeyPatch) -> None:
@@ -306,13 +306,13 @@ def another_count_is_nobodys_business(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_first_trouble_ends_each_wait(patch: pytest.MonkeyPatch) -> None:
-    honest = latch_waits._tell_failure
+    honest = latch_waits._apply_failure
 
     def tell(watched: Any, waiters: Any, failure: Exception) -> None:
         watched.ends = 0.0
         honest(watched, waiters, failure)
 
-    patch.setattr(latch_waits, "_tell_failure", tell)
+    patch.setattr(latch_waits, "_apply_failure", tell)
 
 
 def trouble_is_a_time_out(patch: pytest.MonkeyPatch) -> None:

@@ -122,12 +122,12 @@ class DummyNamespace(Namespace):
             DummyGrant(self.prefix, {name: Fence(self._epoch, next(self._numbers))}, terms.mode)
             for name in names
         ]
-        with self.books:
+        with self.entries_mutex:
             self._out.update(grants)
         return grants[0] if len(grants) == 1 else MultiGrant(grants)
 
     def grants(self) -> list[Grant]:
-        with self.books:
+        with self.entries_mutex:
             return [one for one in self._out if not (one.released or one.lost)]
 
 

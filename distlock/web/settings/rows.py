@@ -130,12 +130,12 @@ class RowLock(Lock):
 
     def _opened_block(self, stack: ExitStack) -> None:
         """Note that the end of the block closes *stack*."""
-        with self.client.namespace.books:
+        with self.client.namespace.entries_mutex:
             self._open.append((current_owner(), stack))
 
     def __exit__(self, *exc_info: Any) -> None:
         owner = current_owner()
-        with self.client.namespace.books:
+        with self.client.namespace.entries_mutex:
             index = max(index for index, (who, _) in enumerate(self._open) if who == owner)
             _, stack = self._open.pop(index)
         stack.__exit__(*exc_info)
@@ -219,7 +219,7 @@ Look = Callable[[], AbstractContextManager[Connection]]
 
 
 class RowNamespace(EngineNamespace):
-    may_be_away = False
+    may_be_unavailable = False
     #: See `Look`. None: nobody can look at the rows.
     look: Look | None = None
 

@@ -89,7 +89,7 @@ def test_whoever_is_interrupted_leaves_no_dead_name(
             grant = one.lock("a").acquire()
             assert grant is not None, where
             grant.release()
-        locks.namespace.inside.clear()
+        locks.namespace.entered_by_owner.clear()
     assert points > 30, f"{points} points: is anything traced?"
     gc.collect()
     locks.close()

@@ -78,7 +78,7 @@ class HandOff:
             grant = locks.lock("a").acquire()
             assert grant is not None, where
             grant.release()
-        self._far.namespace.inside.clear()
+        self._far.namespace.entered_by_owner.clear()
         check(engine_of(self._far))
 
     def everywhere(self, handler: Callable[[], None]) -> None:
