@@ -19,7 +19,7 @@ from distlock.suggestions import install_hint
 #: The arguments of `distlock.connect`. If one is misspelt, `create` gets it as an option of the backend.
 _OF_CONNECT = (
     *("prefix", "ttl", "timeout", "max_hold", "max_waiters", "max_waiters_total"),
-    *("on_lost", "on_lifted", "epoch", "turn", "backend"),
+    *("on_lost", "on_lifted", "on_release_requested", "listener", "epoch", "turn", "backend"),
 )
 #: Words that users write for our schemes, and the scheme that the error proposes.
 _MEANT = {"mariadb": "mysql", "valkey": "redis", "valkeys": "rediss", "zk": "zookeeper"}

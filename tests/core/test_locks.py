@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import inspect
 import math
 import threading
 import weakref
@@ -71,6 +72,12 @@ def test_a_misspelt_argument_of_connect_is_recognised() -> None:
         distlock.connect("memory://", prefx="shop")
     with pytest.raises(distlock.ConfigurationError, match="Did you mean 'epoch'"):
         distlock.connect("memory://", FENCE_EPOCH=2)  # as the setting is written
+
+
+@pytest.mark.parametrize("argument", [*inspect.signature(distlock.connect).parameters][1:-1])
+def test_each_argument_of_connect_is_suggested(argument: str) -> None:
+    with pytest.raises(distlock.ConfigurationError, match=f"Did you mean '{argument}'"):
+        distlock.connect("memory://", **{f"{argument}_": None})
 
 
 @pytest.mark.parametrize(
