@@ -67,6 +67,8 @@ class MaintenanceThread:
         #: When the next tick comes at the latest.
         self.wakes_at = math.inf
         self._stopping = False
+        #: Whether the latest start failed. At a limit of threads, each lock tries to start one.
+        self._failed_to_start = False
 
     def wake(self) -> None:
         """Wake the thread, if there is one. Takes no mutex."""
@@ -85,9 +87,11 @@ class MaintenanceThread:
                 thread.start()
             except RuntimeError as error:
                 # Until a later call of this starts the thread, locks end with their leases.
-                logger.error("No maintenance thread could be started, so locks are not renewed: %s", error)
+                if not self._failed_to_start:
+                    logger.error("No maintenance thread could be started, and no lock is renewed: %s", error)
+                self._failed_to_start = True
             else:
-                self.thread = thread
+                self.thread, self._failed_to_start = thread, False
                 self._begun()
         else:
             self.wakes_at = due

@@ -328,6 +328,27 @@ class _Deadly:
         return True
 
 
+def test_a_keeper_that_cannot_start_is_logged_once_until_it_starts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(maintenance, "LINGER", 0.05)
+    monkeypatch.setattr(maintenance, "NAP", 0.01)
+    section = CriticalSection()
+    keeper = thread_of(section, _Idle())
+    for times in (1, 2):
+        with monkeypatch.context() as patch, section.mutex:
+            patch.setattr(threading.Thread, "start", refuse)
+            for _ in range(3):
+                keeper.wake_before(0.0)
+        assert caplog.text.count("No maintenance thread could be started") == times
+        with section.mutex:
+            keeper.wake_before(0.0)
+        wait_until(lambda: keeper.thread is None, "it has ended")
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_keeper_that_has_died_is_started_again() -> None:
     rounds, section = _Deadly(), CriticalSection()
