@@ -91,8 +91,9 @@ class Latch:
 
         *timeout*: 0: look once. -1: wait until the latch opens or is gone. None: the latch's. Raises
         `LatchNotFound` if there is no latch, or it is deleted or expires during the wait, which never counts
-        as open; `ConfigurationError` if it was made with another count; `BackendUnavailable`; TypeError,
-        ValueError or OverflowError for an invalid *timeout*. Example::
+        as open; `ConfigurationError` if it was made with another count; `BackendUnavailable` if the lock
+        service is away when the wait begins or ends, or when the latch ends; TypeError, ValueError or
+        OverflowError for an invalid *timeout*. Example::
 
             if not locks.latch("import_7").wait(600):
                 raise TimeoutError("The import takes too long.")

@@ -292,6 +292,7 @@ def _apply_failure(watched: _Watched, waiters: set[_Waiter], failure: Exception)
     """Plan another look after *failure*, or end the waits of *waiters* with it.
 
     While the latch is known to live, `BackendUnavailable` ends no wait: the lock service may be back soon.
+    Before the first successful look it ends the waits, as it ends the acquisition of a lock.
     """
     now = clock.now()
     if isinstance(failure, BackendUnavailable):
