@@ -148,7 +148,7 @@ class PushesHolds(Protocol):
 class Sleep(Protocol):
     """The place where one waiter sleeps. A wake-up before the sleep is not lost."""
 
-    def begin(self) -> None:
+    def prepare_sleep(self) -> None:
         """Do what `wait` does before it sleeps, for a thread that will sleep at a socket instead."""
 
     def has_wakeup(self) -> bool:

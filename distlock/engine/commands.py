@@ -114,7 +114,7 @@ class ThreadParker:
     def alive(self) -> bool:
         return True
 
-    def begin(self) -> None:
+    def prepare_sleep(self) -> None:
         """Call `before_sleep`, because the thread is about to sleep."""
         if self.before_sleep is not None:
             self.before_sleep()
@@ -129,7 +129,7 @@ class ThreadParker:
 
     def wait(self, timeout: float) -> None:
         """Sleep until a wake-up, for *timeout* seconds at most, and use it up."""
-        self.begin()
+        self.prepare_sleep()
         self._wakeup.acquire(timeout=-1 if timeout == math.inf else max(0.0, timeout))
 
 

@@ -112,7 +112,7 @@ class ClusterBackend(RedisStatus):
         return self._call(key, lambda node, _: node.locked(key))
 
     def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
-        return self._nodes.of_each(
+        return self._nodes.call_each(
             requests,
             lambda request: slot_of(request.key),
             lambda node, some, _: node.renew(some),
@@ -122,7 +122,7 @@ class ClusterBackend(RedisStatus):
     def acknowledge(
         self, handed: Sequence[tuple[LockRequest, int]], deadline: float = math.inf
     ) -> list[bool | None]:
-        return self._nodes.of_each(
+        return self._nodes.call_each(
             handed,
             lambda one: slot_of(one[0].key),
             lambda node, some, by: node.acknowledge(some, by),
@@ -178,7 +178,7 @@ class ClusterBackend(RedisStatus):
         return None if node is None else node.begin(getattr(node, name), *arguments)
 
     def _call(self, key: str, call: Callable[[ClusterNode, float], T], deadline: float = math.inf) -> T:
-        return self._nodes.of(key, call, self._by(deadline))
+        return self._nodes.call(key, call, self._by(deadline))
 
     def _ask(self, commands: Sequence[bytes], deadline: float) -> list[Any]:
         """Send *commands*, which read or write published status, each to the node of its key."""

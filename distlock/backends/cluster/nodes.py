@@ -71,7 +71,7 @@ def _host_of(host: bytes | None, _: int, __: bytes, beside: Sequence[bytes] = ()
     return host.decode() if host else ""
 
 
-def moved(error: BackendUnavailable, asked: Endpoint) -> tuple[int, Endpoint] | None:
+def redirection_in(error: BackendUnavailable, asked: Endpoint) -> tuple[int, Endpoint] | None:
     """Return the slot and its new node if *error* says that a slot has moved, else None.
 
     *asked*: the node that raised *error*.
@@ -101,20 +101,20 @@ class NodeSink(WeakSink):
 
 
 class ClusterNode(RedisBackend):
-    """The backend of one node. Its errors may say that another node has the lock: see `moved`."""
+    """The backend of one node. Its errors may say that another node has the lock: see `redirection_in`."""
 
     _in_cluster = True
 
     def __init__(
-        self, url: str, process: str, seen: Callable[..., list[SeenProcess]], **options: Any
+        self, url: str, process: str, read_status: Callable[..., list[SeenProcess]], **options: Any
     ) -> None:
         """Make the backend of the node at *url*. Connects to nothing.
 
-        *process*: the id of this process at all nodes. *seen*: reads status from all nodes, as
+        *process*: the id of this process at all nodes. *read_status*: reads status from all nodes, as
         `_seen_processes` does from one.
         """
         self._cluster_process = process
-        self._status_of = seen
+        self._read_status = read_status
         super().__init__(url, **options)
 
     def own_names(self) -> list[str]:
@@ -123,12 +123,12 @@ class ClusterNode(RedisBackend):
         return [*super().own_names(), self._cluster_process]
 
     def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
-        return self._status_of(processes, key, deadline)
+        return self._read_status(processes, key, deadline)
 
     def replies(self, commands: Sequence[bytes], deadline: float) -> list[tuple[Any]]:
         """Return a tuple of one reply for each of *commands*. Raises `BackendUnavailable` for an error.
 
-        Tuples, because a reply may be None, which `ClusterNodes.of_each` takes for an unknown result.
+        Tuples, because a reply may be None, which `ClusterNodes.call_each` takes for an unknown result.
         """
         return [(reply,) for reply in self._ask(commands, deadline)]
 
@@ -137,7 +137,7 @@ class ClusterNode(RedisBackend):
         (reply,) = self._ask([command("CLUSTER", "SLOTS")], deadline)
         return reply
 
-    def give_up(self, key: str) -> PendingRelease | None:
+    def take_lost_release(self, key: str) -> PendingRelease | None:
         """Forget *key*, which another node has now. Return its release if that was lost, else None."""
         for request in self._entries.waiting():
             if request.key == key:
@@ -197,7 +197,7 @@ class ClusterNodes:
             try:
                 done = node.settle(deadline) and done
             except BackendUnavailable as error:
-                if not self._is_elsewhere(error, place, deadline):
+                if not self._prepare_retry(error, place, deadline):
                     raise
                 for key in node.lost():
                     if self._slots.get(slot_of(key)) != place:
@@ -205,7 +205,7 @@ class ClusterNodes:
                 done = False
         return done
 
-    def of(self, key: str, call: Callable[[ClusterNode, float], T], deadline: float) -> T:
+    def call(self, key: str, call: Callable[[ClusterNode, float], T], deadline: float) -> T:
         """Call *call* with the node of *key* and a deadline, and return its result."""
         while True:
             place, node = self._node_of(slot_of(key), deadline)
@@ -216,12 +216,12 @@ class ClusterNodes:
             else:
                 self._failed.discard(place)
                 return answer
-            if not self._is_elsewhere(failure, place, deadline):
+            if not self._prepare_retry(failure, place, deadline):
                 raise self._explained(failure)
-            if moved(failure, place):
+            if redirection_in(failure, place):
                 self._repeat_release(node, key, deadline)
 
-    def of_each(
+    def call_each(
         self,
         many: Sequence[One],
         slot: Callable[[One], int],
@@ -243,7 +243,7 @@ class ClusterNodes:
                     found = call(self._opened(place), [many[number] for number in numbers], deadline)
                 except BackendUnavailable as error:
                     failure = error
-                    again += numbers if self._is_elsewhere(error, place, deadline) else ()
+                    again += numbers if self._prepare_retry(error, place, deadline) else ()
                     continue
                 self._failed.discard(place)
                 for number, answer in zip(numbers, found, strict=True):
@@ -264,7 +264,7 @@ class ClusterNodes:
 
         Raises `BackendUnavailable` if a reply is missing.
         """
-        answers = self.of_each(commands, slot_of_command, ClusterNode.replies, deadline, every=True)
+        answers = self.call_each(commands, slot_of_command, ClusterNode.replies, deadline, every=True)
         return [reply for (reply,) in filter(None, answers)]
 
     def _by_place(
@@ -293,12 +293,12 @@ class ClusterNodes:
             )
         return place, self._opened(place)
 
-    def _is_elsewhere(self, failure: BackendUnavailable, place: Endpoint, deadline: float) -> bool:
-        """Return whether to repeat a call that failed at *place*, because it may succeed now.
+    def _prepare_retry(self, failure: BackendUnavailable, place: Endpoint, deadline: float) -> bool:
+        """Prepare to repeat a call that failed at *place*. Return False if that would not help.
 
         This corrects the map of slots. While the slot is being moved, it waits for a moment instead.
         """
-        if redirection := moved(failure, place):
+        if redirection := redirection_in(failure, place):
             slot, now_at = redirection
             if now_at.host != UNNAMED:
                 self._slots[slot] = now_at
@@ -335,10 +335,10 @@ class ClusterNodes:
 
     def _repeat_release(self, node: ClusterNode, key: str, deadline: float) -> None:
         """If *node* has a lost release of *key*, repeat it at the node that has *key* now."""
-        posted = node.give_up(key)
+        posted = node.take_lost_release(key)
         if posted is None:
             return
-        released = self.of(key, lambda other, by: other.release(posted.request, by), deadline)
+        released = self.call(key, lambda other, by: other.release(posted.request, by), deadline)
         if posted.undone and not released:
             posted.notify(False)
 

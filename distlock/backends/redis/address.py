@@ -165,7 +165,7 @@ class SentinelAddress(RedisAddress):
         parts = _OF_SENTINELS.fullmatch(more)
         if scheme not in ("redis+sentinel", "rediss+sentinel") or parts is None:
             self._unreadable()
-        places = [self._place(host) for host in hosts]
+        places = [self._endpoint(host) for host in hosts]
         #: The name by which the sentinels know the primary.
         self.name = parts["name"]
         shown = f"{scheme}://{','.join(map(str, places))}/{self.name}"
@@ -191,7 +191,7 @@ class SentinelAddress(RedisAddress):
         self._sentinel_login = tuple(part for part in login if part)
         return given
 
-    def _place(self, text: str) -> Endpoint:
+    def _endpoint(self, text: str) -> Endpoint:
         match = _HOST.fullmatch(text)
         if match is None or not 0 < int(match["port"] or _SENTINEL_PORT) < 65536:
             self._unreadable()

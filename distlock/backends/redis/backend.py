@@ -168,7 +168,7 @@ class RedisBackend(RedisInspection, RedisLatches):
             call = encode(script, request, self._caller.about, queue, more)
             request.unanswered += 1
             try:
-                reply = self._caller.one(script, request, call, deadline, connection)
+                reply = self._caller.call_once(script, request, call, deadline, connection)
             except Stale:
                 if last:
                     raise
@@ -226,9 +226,9 @@ class RedisBackend(RedisInspection, RedisLatches):
         self._entries.forget(request)
         script, call = scripts.RELEASE[request.mode], encode_release(request, self._caller.about)
         try:
-            reply = self._caller.one(script, request, call, deadline)
+            reply = self._caller.call_once(script, request, call, deadline)
         except Stale:
-            reply = self._caller.one(script, request, call, deadline)
+            reply = self._caller.call_once(script, request, call, deadline)
             if not reply[1]:
                 # Either the first attempt released the hold, or the hold had been lost before.
                 raise

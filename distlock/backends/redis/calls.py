@@ -86,7 +86,7 @@ class ScriptCaller:
         replies = self._pool.exchange(calls, deadline)
         return self._check_or_repeat(script, requests, calls, replies, deadline)
 
-    def one(
+    def call_once(
         self,
         script: Script,
         request: LockRequest,
@@ -190,7 +190,7 @@ class ReplicatedCaller(ScriptCaller):
                 self._wait_for_replicas(ours, deadline)
         return replies
 
-    def one(
+    def call_once(
         self,
         script: Script,
         request: LockRequest,
@@ -198,7 +198,7 @@ class ReplicatedCaller(ScriptCaller):
         deadline: float,
         connection: RedisConnection | None = None,
     ) -> list[Any]:
-        reply = super().one(script, request, call, deadline, connection)
+        reply = super().call_once(script, request, call, deadline, connection)
         if script is scripts.REQUEST[request.mode] and reply[1] == HELD:
             self._wait_for_replicas([request], deadline)
         return reply

@@ -63,7 +63,7 @@ class RedisConnection:
         #: that is a system call.
         self._timeout = 0.0
         #: The number of bytes that `drain` has read since the last complete reply.
-        self._unread = 0
+        self._incomplete = 0
         self._reader = hiredis.Reader(protocolError=OSError, replyError=ReplyError, notEnoughData=_MORE)
 
     def connect(self, deadline: float) -> None:
@@ -158,12 +158,12 @@ class RedisConnection:
             if not data:
                 raise ConnectionError("it closed the connection")
             self._reader.feed(data)
-            self._unread += len(data)
+            self._incomplete += len(data)
             while self.pending and (reply := self._reader.gets()) is not _MORE:
-                self._unread = 0
+                self._incomplete = 0
                 self.pending[0].answered(reply)
                 self.pending.popleft()
-            if self._unread > _LONGEST_REPLY or (not self.pending and self._reader.has_data()):
+            if self._incomplete > _LONGEST_REPLY or (not self.pending and self._reader.has_data()):
                 raise OSError("it answered more than was asked")
             # TLS may have decrypted more than recv() returned. Then the socket does not become readable.
             more = isinstance(sock, ssl.SSLSocket) and sock.pending() > 0

@@ -41,7 +41,7 @@ def examine(send: Send, most_connections: int, in_cluster: bool, listens: bool) 
             "Examine it as another user: ACL SETUSER <user> +info +time +config|get.",
         )
         return
-    yield Finding("ok", "server", _version(info))
+    yield Finding("ok", "server", _version_text(info))
     if info.get("cluster_enabled") == "1" and not in_cluster:
         yield Finding(
             "error",
@@ -49,12 +49,12 @@ def examine(send: Send, most_connections: int, in_cluster: bool, listens: bool) 
             "It is a node of a cluster, and refuses the locks whose slots other nodes serve.",
             "Write redis+cluster:// in the place of redis://, and no database.",
         )
-    yield from _place(info)
-    yield from _format(send)
+    yield from _check_replication(info)
+    yield from _check_format(send)
     yield _check_eviction(info, send)
-    yield from _memory(info)
-    yield _persistence(info, send)
-    yield from _clock(send)
+    yield from _check_memory(info)
+    yield _check_persistence(info, send)
+    yield from _check_clock(send)
     here, most = int(info.get("connected_clients", 0)), int(info.get("maxclients", 0))
     shown = f"{most_connections} and one" if listens else ""
     yield connections(here, most, most_connections + listens, "maxclients", listens, shown)
@@ -70,7 +70,7 @@ def over_several(found: Mapping[str, Sequence[Finding]]) -> Iterator[Finding]:
         yield finding if len(at) == len(found) else replace(finding, said=f"{', '.join(at)}: {finding.said}")
 
 
-def _version(info: dict[str, str]) -> str:
+def _version_text(info: dict[str, str]) -> str:
     # Valkey reports the compatible version of Redis, too.
     if "valkey_version" in info:
         return f"Valkey {info['valkey_version']}."
@@ -94,7 +94,7 @@ def config_of(send: Send, name: str) -> str | None:
     return None
 
 
-def _place(info: dict[str, str]) -> Iterator[Finding]:
+def _check_replication(info: dict[str, str]) -> Iterator[Finding]:
     """Yield a finding if the server is a replica or has replicas."""
     if info.get("role") == "slave":
         yield Finding(
@@ -113,7 +113,7 @@ def _place(info: dict[str, str]) -> Iterator[Finding]:
         )
 
 
-def _format(send: Send) -> Iterator[Finding]:
+def _check_format(send: Send) -> Iterator[Finding]:
     """Yield an error if an older version, with another format of keys, was in use within the last minute."""
     match send("HSCAN", f"{_FORMER}:processes", 0, "COUNT", 200):
         case [_, list() as entries]:
@@ -143,7 +143,7 @@ def _check_eviction(info: dict[str, str], send: Send) -> Finding:
 _EVICTION_REMEDY = "Set maxmemory-policy noeviction, or give the locks a server of their own."
 
 
-def _memory(info: dict[str, str]) -> Iterator[Finding]:
+def _check_memory(info: dict[str, str]) -> Iterator[Finding]:
     used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if most and used > most * _NEARLY_ALL:
         yield Finding(
@@ -154,7 +154,7 @@ def _memory(info: dict[str, str]) -> Iterator[Finding]:
         )
 
 
-def _persistence(info: dict[str, str], send: Send) -> Finding:
+def _check_persistence(info: dict[str, str], send: Send) -> Finding:
     for what in ("rdb_last_bgsave_status", "aof_last_write_status"):
         if info.get(what, "ok") != "ok":
             return Finding(
@@ -177,7 +177,7 @@ def _persistence(info: dict[str, str], send: Send) -> Finding:
     )
 
 
-def _clock(send: Send) -> Iterator[Finding]:
+def _check_clock(send: Send) -> Iterator[Finding]:
     began = time.time()
     match send("TIME"):
         case [bytes() as seconds, bytes() as micros]:

@@ -51,8 +51,8 @@ _AT_ONCE = 20
 #: A process whose status expired this many seconds ago has ended, even if two clocks differ.
 _DEAD = 3600.0
 
-#: The field of a process's hash that has the lifetimes. No lock has this key.
-_LIVES = b"\0"
+#: The fields of a process's hash that have its host and pid, and the lifetimes. No lock has these keys.
+_ABOUT, _LIVES = b"", b"\0"
 
 _SPECIAL = re.compile(rb"[*?\[\]\\]")
 
@@ -91,14 +91,14 @@ class RedisStatus(BoundedCalls, ABC):
         (known, *_) = self._ask(
             [
                 command("PEXPIRE", mine, ms),
-                command("HSET", mine, "", about, _LIVES, lives),
+                command("HSET", mine, _ABOUT, about, _LIVES, lives),
                 command("PEXPIRE", mine, ms),
                 command("HSET", PROCESSES, self.process, until),
                 command("PEXPIRE", PROCESSES, _DAY_MS),
             ],
             self._by(deadline),
         )
-        said = [part for row in rows for part in (row.key, _written(row))]
+        said = [part for row in rows for part in (row.key, _row_json(row))]
         commands = [command("HSET", mine, *some) for some in batched(said, 2 * _SOME)]
         commands += [command("HDEL", mine, *some) for some in batched(gone, _SOME)]
         for at_once in batched(commands, _AT_ONCE):
@@ -109,7 +109,7 @@ class RedisStatus(BoundedCalls, ABC):
         pattern = _SPECIAL.sub(rb"\\\g<0>", before.encode("utf-8", "surrogatepass")) + b"*"
         for process, _ in self._scan(PROCESSES, b"*", deadline):
             mine = _entry(process.decode("utf-8", "replace"))
-            (about, lives), left = self._ask(_asked_of(mine, ""), self._by(deadline))
+            (about, lives), left = self._ask(_status_commands(mine), self._by(deadline))
             if about is None:
                 # The process has ended, and its hash has expired.
                 self._ask([command("HDEL", PROCESSES, process)], self._by(deadline))
@@ -117,8 +117,8 @@ class RedisStatus(BoundedCalls, ABC):
             host, pid = _read_about(about)
             silent = _silent(lives, left)
             for field, value in self._scan(mine, pattern, deadline):
-                if field and field != _LIVES:
-                    yield SeenProcess(process.decode(), host, pid, _read(field, value), silent)
+                if field not in (_ABOUT, _LIVES):
+                    yield SeenProcess(process.decode(), host, pid, _row_in(field, value), silent)
 
     def withdraw_status(self, deadline: float = math.inf) -> None:
         """Withdraw the status of this process, when the client is closed."""
@@ -137,12 +137,12 @@ class RedisStatus(BoundedCalls, ABC):
     def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
         asked = []
         for process in processes:
-            asked += _asked_of(_entry(process), "", key)
+            asked += _status_commands(_entry(process), key)
         replies = self._ask(asked, deadline) if asked else []
         seen = []
         for process, ((about, lives, row), left) in zip(processes, batched(replies, 2), strict=True):
             host, pid = _read_about(about) if about else ("", 0)
-            known = _read(key.encode(), row) if row else None
+            known = _row_in(key.encode(), row) if row else None
             seen.append(SeenProcess(process, host, pid, known, _silent(lives, left)))
         return seen
 
@@ -228,7 +228,7 @@ class RedisInspection(RedisStatus):
         )
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        return self._tell(scripts.BREAK, key, self._by(deadline), bulk(number))
+        return self._call_without_hold(scripts.BREAK, key, self._by(deadline), bulk(number))
 
     def send(self, *words: str | int) -> object:
         """Send one command. Return the reply, or None if the server refused. Raises `BackendUnavailable`."""
@@ -246,9 +246,11 @@ class RedisInspection(RedisStatus):
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
         deadline = self._by(deadline)
         self._releases.finish(key, deadline)
-        return self._tell(scripts.REQUEST_RELEASE, key, deadline)
+        return self._call_without_hold(scripts.REQUEST_RELEASE, key, deadline)
 
-    def _tell(self, script: scripts.Script, key: str, deadline: float, more: bytes = b"") -> bool:
+    def _call_without_hold(
+        self, script: scripts.Script, key: str, deadline: float, more: bytes = b""
+    ) -> bool:
         """Call *script*, for which the caller needs no hold. Return whether the script found a hold."""
         nobody = LockRequest(key, secrets.token_hex(16), 1.0, 1)
         (reply,) = self._caller.call(script, [nobody], deadline, more)
@@ -267,16 +269,16 @@ def batched(whole: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield whole[start : start + size]
 
 
-def _asked_of(entry: bytes, about: str, *keys: str) -> list[bytes]:
-    """Return the commands for some fields of *entry* and for its remaining lifetime."""
-    return [command("HMGET", entry, about, _LIVES, *keys), command("PTTL", entry)]
+def _status_commands(entry: bytes, *keys: str) -> list[bytes]:
+    """Return the commands that read the status in *entry*, its rows of *keys*, and its remaining lifetime."""
+    return [command("HMGET", entry, _ABOUT, _LIVES, *keys), command("PTTL", entry)]
 
 
 def _silent(lives: bytes | None, left: int) -> float:
     """Return `SeenProcess.silent` of an entry that has *left* milliseconds to live, by the server's clock."""
     if lives is None or left < 0:
         return 0.0  # An older version published the entry, or it has just expired.
-    with _reading():
+    with _translating_errors():
         life, kept = json.loads(lives)
     since = kept - left
     return since / 1000 if since > life else 0.0
@@ -286,23 +288,23 @@ def _entry(process: str) -> bytes:
     return f"{FORMAT}:process:{process}".encode()
 
 
-def _written(row: StatusRow) -> str:
+def _row_json(row: StatusRow) -> str:
     return json.dumps(row.parts()[1:], separators=(",", ":"))
 
 
 def _read_about(value: bytes) -> tuple[str, int]:
-    with _reading():
+    with _translating_errors():
         host, pid = json.loads(value)
     return host, pid
 
 
-def _read(key: bytes, value: bytes) -> StatusRow:
-    with _reading():
+def _row_in(key: bytes, value: bytes) -> StatusRow:
+    with _translating_errors():
         return StatusRow.of_parts([key.decode("utf-8", "replace"), *json.loads(value)])
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
+def _translating_errors() -> Iterator[None]:
     """Raise `BackendUnavailable` if the block can't read what a process has published."""
     try:
         yield

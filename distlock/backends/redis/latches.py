@@ -93,7 +93,7 @@ class RedisLatches(BoundedCalls):
     def _latch_in(self, asked: LatchArguments, reply: Any) -> LatchState | None:
         if isinstance(reply, ReplyError):
             if is_foreign(reply):
-                raise foreign(self._address, [_place(asked)])
+                raise foreign(self._address, [_latch_key(asked)])
             raise unavailable(self._address, reply)
         try:
             return latch_in(reply)
@@ -117,11 +117,11 @@ def latch_in(reply: Any) -> LatchState | None:
         raise OSError("it answered something that was not asked") from None
 
 
-def _place(asked: LatchArguments) -> str:
+def _latch_key(asked: LatchArguments) -> str:
     return f"{hold_key(str(asked[1]))}:latch"
 
 
 def encode_latch_call(asked: LatchArguments, by_source: bool = False) -> bytes:
     """Encode a call of the script. *by_source*: for a server that does not know the script."""
     how: tuple[str | bytes, ...] = ("EVAL", _SOURCE) if by_source else ("EVALSHA", _DIGEST)
-    return command(*how, 2, _place(asked), f"{hold_key(str(asked[1]))}:watched", *asked)
+    return command(*how, 2, _latch_key(asked), f"{hold_key(str(asked[1]))}:watched", *asked)

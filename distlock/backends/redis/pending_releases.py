@@ -167,10 +167,10 @@ class PendingReleases:
             # An earlier attempt without a reply may have released the hold.
             undone, pending.undone = pending.undone, False
             try:
-                reply = self._caller.one(script, request, call, deadline)
+                reply = self._caller.call_once(script, request, call, deadline)
             except Stale:
                 undone = False
-                reply = self._caller.one(script, request, call, deadline)
+                reply = self._caller.call_once(script, request, call, deadline)
             self.known.add(script)
             pending.end()
             if undone and not reply[1]:

@@ -59,9 +59,9 @@ class Pool:
         self._mutex = threading.RLock()
         self._freed = threading.Condition(self._mutex)
         self._waiting = 0
-        #: Returns the function that writes off connections that won't be given back, or None if there is no
-        #: such function. Called when there are *size* connections and none is idle.
-        self.sweep: Callable[[], Callable[[], None] | None] = lambda: None
+        #: A weak reference to the function that writes off connections that won't be given back: None if
+        #: there is no such function. Called when there are *size* connections and none is idle.
+        self.sweep_ref: Callable[[], Callable[[], None] | None] = lambda: None
         #: The number of connections that `collect` uses. `_borrow` waits for them, and makes no other one.
         self._collecting = 0
         self._policy_known = False
@@ -109,7 +109,7 @@ class Pool:
             if fresh:
                 self._count_reconnection()
             return replies
-        raise self._failed(failure, fresh)
+        raise self._note_failure(failure, fresh)
 
     def _connect(self, connection: RedisConnection, deadline: float) -> None:
         connection.connect(deadline)
@@ -134,7 +134,7 @@ class Pool:
             connection.send(command, deadline)
         except (OSError, ValueError) as error:
             self._discard(connection)
-            raise self._failed(error, fresh=False) from None
+            raise self._note_failure(error, fresh=False) from None
         except BaseException:
             self._discard(connection)
             raise
@@ -159,12 +159,12 @@ class Pool:
         self._idle.append(connection)
         self.wake()
 
-    def broke(self, connection: RedisConnection, failure: OSError) -> None:
+    def discard_broken(self, connection: RedisConnection, failure: OSError) -> None:
         """Discard a lent connection because of *failure*, and all idle ones, which may be dead, too."""
         self._discard(connection)
-        self._failed(failure, fresh=False)
+        self._note_failure(failure, fresh=False)
 
-    def failure(self, failure: OSError) -> BackendUnavailable:
+    def error_for(self, failure: OSError) -> BackendUnavailable:
         """Return the error that a caller gets for *failure*."""
         return unavailable(self._address, failure)
 
@@ -230,8 +230,8 @@ class Pool:
         with self._mutex:
             self._freed.notify_all()
 
-    def _failed(self, failure: Exception, fresh: bool) -> BackendUnavailable:
-        """Return the error to raise for *failure*. Unless the connection was *fresh*, drop all idle ones.
+    def _note_failure(self, failure: Exception, fresh: bool) -> BackendUnavailable:
+        """Return the error to raise for *failure*. Unless the connection was *fresh*, close all idle ones.
 
         The error is `Stale` if the connection was not fresh, and failed otherwise than by a timeout.
         """
@@ -250,7 +250,7 @@ class Pool:
 
     def _borrow(self, deadline: float) -> tuple[RedisConnection, bool]:
         """Return a connection, and whether it has to connect first."""
-        if len(self._all) >= self._size and (sweep := self.sweep()) is not None:
+        if len(self._all) >= self._size and (sweep := self.sweep_ref()) is not None:
             sweep()
         with self._mutex:
             # Counted before the check, so that a thread that gives a connection back later wakes us.

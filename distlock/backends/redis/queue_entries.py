@@ -28,7 +28,7 @@ _NOTHING, _PERHAPS = b"", b"?"
 _DIGITS = 16
 
 #: The server has dropped a waiter that has not polled for this many seconds: see ``hold.lua``.
-_GONE = 60.0
+_ABANDONED_AFTER = 60.0
 #: Abandoned polls are pruned above this count.
 _MANY = 1000
 
@@ -88,7 +88,7 @@ class QueueEntries:
         entry = _NOTHING if before is None else before.entry
         latest = self._polls[request.key] = Poll(request, number, clock.now(), before)
         if len(self._polls) > self._many:
-            self._prune(latest.sent - _GONE)
+            self._prune(latest.sent - _ABANDONED_AFTER)
         return number, entry
 
     def queued(self, request: LockRequest, entry: bytes) -> None:
@@ -185,17 +185,17 @@ class QueueEntries:
         self._many = max(_MANY, 2 * len(self._polls))
 
 
-def _poll_interval(pttl: int, rest: int, subscribed: bool) -> float:
+def _poll_interval(pttl: int, interval_ms: int, subscribed: bool) -> float:
     """Return the seconds until the next poll.
 
-    *pttl*: the remaining lifetime of the hold, in milliseconds; see ``answers.lua``. *rest*: the poll
+    *pttl*: the remaining lifetime of the hold, in milliseconds; see ``answers.lua``. *interval_ms*: the poll
     interval of our place in the queue, in milliseconds, for a process that gets notifications.
     """
     if pttl == -2:
         return _UNDECIDED
-    poll = rest / 1000 if subscribed else rest / 1000 * _DEAF
+    poll = interval_ms / 1000 if subscribed else interval_ms / 1000 * _DEAF
     spread = random.random()  # noqa: S311 - spreads clients, hides nothing
-    if pttl >= 0 and rest <= _FRONT:
+    if pttl >= 0 and interval_ms <= _FRONT:
         low, high = _AFTER
         after = pttl / 1000 + low + (high - low) * spread
         if after < poll:

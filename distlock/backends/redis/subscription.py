@@ -73,12 +73,12 @@ class SubscriptionReader:
                 self._led_until = max(self._led_until, ends)
                 if leadership.acquire(blocking=False):
                     try:
-                        parker.begin()
+                        parker.prepare_sleep()
                         self._read_for(parker, ends)
                     finally:
                         leadership.release()
                         if len(self._sleepers) > 1 or clock.now() < self._tasks_until:
-                            self.call()
+                            self.wake_thread()
                     if parker.use_wakeup():
                         return
             parker.wait(max(0.0, ends - clock.now()))
@@ -96,13 +96,13 @@ class SubscriptionReader:
                     self._dispatch(connection)
                 elif now + QUIET <= ends:
                     # Silence: the subscription's thread has to send a PING.
-                    self.call()
+                    self.wake_thread()
                     return
         except BaseException as error:
             self.failure = str(error)
             # An interrupt may have come in the middle of a message.
             connection.disconnect()
-            self.call()
+            self.wake_thread()
             if not isinstance(error, FAILURES):
                 raise
 
@@ -111,9 +111,9 @@ class SubscriptionReader:
         naps = clock.now() >= self._tasks_until
         self._tasks_until = max(self._tasks_until, then)
         if naps:
-            self.call()
+            self.wake_thread()
 
-    def call(self) -> None:
+    def wake_thread(self) -> None:
         """Wake the subscription's thread, which reads, or finds the failure."""
         try:
             self._called.release()
@@ -209,7 +209,7 @@ class Subscription:
             self.tried.set()
             if self._reader.connection is not None:
                 self._reader.connection.disconnect()
-            self._reader.call()
+            self._reader.wake_thread()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
@@ -218,7 +218,7 @@ class Subscription:
         self._closing.set()
         if (connection := self._reader.connection) is not None:
             connection.shut_down()
-        self._reader.call()
+        self._reader.wake_thread()
 
     def _run(self) -> None:
         backoff = _BACKOFF[0]

@@ -146,7 +146,7 @@ class Pipeline:
         try:
             connection.drain()
         except OSError as error:
-            self._pool.broke(connection, error)
+            self._pool.discard_broken(connection, error)
             return False
         if len(connection.pending) < _MOST_PENDING:
             return True
@@ -267,12 +267,12 @@ class Pipeline:
         self._unwatch()
         if connection is None:
             return
-        self._pool.broke(connection, failure)
+        self._pool.discard_broken(connection, failure)
         for one in awaited:
             if not isinstance(one, Awaited):
                 one.set_result(None)
             elif one.ends <= now:
-                one.set_exception(self._pool.failure(failure))
+                one.set_exception(self._pool.error_for(failure))
             else:
                 one.set_result(REPEAT)
 
@@ -322,7 +322,7 @@ class TaskCalls:
         self._releases = releases
         self._entries = entries
         self._pool = pool
-        pool.sweep = weakref.WeakMethod(self._sweep)
+        pool.sweep_ref = weakref.WeakMethod(self._sweep)
         self._mutex = threading.Lock()
         self._of: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pipeline] = weakref.WeakKeyDictionary()
 

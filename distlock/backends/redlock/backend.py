@@ -68,7 +68,7 @@ def attempt_token(request: LockRequest) -> str:
     return request.token[:PROCESS_LENGTH] + hashlib.blake2b(attempt.encode(), digest_size=16).hexdigest()
 
 
-def number_of(request: LockRequest) -> int:
+def hold_number(request: LockRequest) -> int:
     """Return the first fence number of the hold; 0 if it was not granted."""
     return request.number // _MOST_ATTEMPTS
 
@@ -172,7 +172,7 @@ class RedlockBackend(RedlockInspection):
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         # Renewing a lost hold, requesting it anew and agreeing on its number are three waits.
         deadline = min(deadline, clock.now() + 2 * self._io_timeout)
-        if (number := number_of(request)) and self._is_ours(request, deadline):
+        if (number := hold_number(request)) and self._is_ours(request, deadline):
             return Acquired(number, request.ttl)
         if request.wait:
             self._backoff.wait(request.key, deadline)
@@ -193,7 +193,7 @@ class RedlockBackend(RedlockInspection):
         return Queued(poll()) if request.wait else Busy()
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
-        if number_of(request) and self._is_ours(request, deadline):
+        if hold_number(request) and self._is_ours(request, deadline):
             return True
         # There is no queue to leave, but an attempt without an answer may have been granted.
         self._release(request, deadline)
@@ -261,7 +261,7 @@ class RedlockBackend(RedlockInspection):
         return top if answers.verdict else None
 
     def raise_fence(self, request: LockRequest, number: int) -> Acquired | None:
-        known, mine = number_of(request), _copy(request)
+        known, mine = hold_number(request), _copy(request)
         if known > number and self._is_ours(request, math.inf):
             return Acquired(known, request.ttl)
         # The new number has to be above the old block, too: some servers may count from within that block.

@@ -37,7 +37,7 @@ class RedlockInspection(BoundedCalls):
         published = (hold.seen for hold in holds.values())
         return KeyState(
             max(published, key=lambda seen: (bool(seen.host), seen.row is not None)),
-            number_of(holds),
+            _main_number(holds),
             last,
             quorum=quorum,
         )
@@ -45,7 +45,7 @@ class RedlockInspection(BoundedCalls):
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
         answers = self._of_all(key, lambda server: server.backend.hold_of(key), deadline)
         holds = _main_hold(answers)
-        if not self._may_be_held(answers, len(holds)) or number_of(holds) != number:
+        if not self._may_be_held(answers, len(holds)) or _main_number(holds) != number:
             return False
         done = AnswersOfAll(list(holds), 0, bool).ask(
             key, lambda server: server.backend.break_hold(key, holds[server].number), self._by(deadline)
@@ -114,7 +114,7 @@ class RedlockInspection(BoundedCalls):
         return have > 0 and have + len(self._servers) - len(answers.replies) >= self._quorum
 
 
-def number_of(holds: dict[Server, MemberHold]) -> int:
+def _main_number(holds: dict[Server, MemberHold]) -> int:
     """Return the number that most servers have. A server that granted the hold late has its own."""
     counts = Counter(hold.number for hold in holds.values())
     return max(counts, key=lambda number: (counts[number], -number))

@@ -231,7 +231,7 @@ class Sentinels:
                     self._prefer(sentinel)
                     return found
                 outdated.append(answer)
-        if self._know_better(len(outdated), len(order)):
+        if self._outdated_are_right(len(outdated), len(order)):
             with self._mutex:
                 self._epoch = 0
             if (found := self._accept(max(outdated, key=lambda one: one.epoch))) is not None:
@@ -267,7 +267,7 @@ class Sentinels:
         except (AttributeError, KeyError, TypeError, ValueError):
             raise OSError("it does not answer as a sentinel does") from None
 
-    def _know_better(self, outdated: int, of: int) -> bool:
+    def _outdated_are_right(self, outdated: int, of: int) -> bool:
         """Return whether the *outdated* sentinels, which do not know of the last failover, are right.
 
         They are right if all of them begin anew, for example after an operator's SENTINEL RESET, or if most

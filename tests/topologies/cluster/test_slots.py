@@ -9,7 +9,7 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.backends.cluster.nodes import ClusterNode, moved, read_slots, slot_of
+from distlock.backends.cluster.nodes import ClusterNode, read_slots, redirection_in, slot_of
 from distlock.backends.redis.address import Endpoint
 from distlock.backends.redis.connection import ReplyError
 from distlock.backends.redis.scripts import hold_key
@@ -50,11 +50,11 @@ def test_each_slot_has_the_primary_that_the_cluster_says(cluster: RedisCluster) 
 def test_a_redirection_is_read(said: str, place: tuple[int, Endpoint] | None) -> None:
     error = BackendUnavailable("It can't be used.")
     error.__cause__ = ReplyError(said)
-    assert moved(error, Endpoint("asked", 1)) == place
+    assert redirection_in(error, Endpoint("asked", 1)) == place
 
 
 def test_what_only_quotes_a_redirection_is_none() -> None:
-    assert moved(BackendUnavailable("MOVED 7 10.0.0.1:7000"), Endpoint("asked", 1)) is None
+    assert redirection_in(BackendUnavailable("MOVED 7 10.0.0.1:7000"), Endpoint("asked", 1)) is None
 
 
 def test_of_several_answers_none_may_be_missing(

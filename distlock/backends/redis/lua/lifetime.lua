@@ -3,7 +3,7 @@
 
 -- The least lifetime that is given to a hold whose ttl we don't know. A living holder renews the hold every third of
 -- its own ttl, which may be longer than ours.
-local LONGEST_TTL_MS = 600000
+local RESTORED_TTL_MS = 600000
 
 -- Give a hold a lifetime again, after another program has removed it. A living holder renews the hold. Returns false,
 -- and changes nothing, if *owner* is no token of distlock.
@@ -20,7 +20,7 @@ local function restore_lifetime(owner)
   elseif not string.match(owner, '^%x+$') or (#owner ~= 32 and #owner ~= 48) then
     return false
   end
-  redis.call('PEXPIRE', KEYS[1], digits(math.max(ttl, LONGEST_TTL_MS)))
+  redis.call('PEXPIRE', KEYS[1], digits(math.max(ttl, RESTORED_TTL_MS)))
   return true
 end
 
