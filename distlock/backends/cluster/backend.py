@@ -63,7 +63,7 @@ class ClusterBackend(RedisStatus):
             "replicas": replicas,
         }
         self._sink: Sink | None = None
-        self._begin()
+        self._start_anew()
         # Making a node reports wrong options now.
         self.window = self._make(self._address.places[0]).window
 
@@ -72,18 +72,18 @@ class ClusterBackend(RedisStatus):
 
     def open(self, sink: Sink) -> None:
         self._sink = sink
-        self._begin()
+        self._start_anew()
 
     def close(self) -> None:
         with suppress(BackendUnavailable):
             self.withdraw_status()
         nodes = self._nodes
-        self._begin()
+        self._start_anew()
         nodes.close()
 
     def after_fork(self) -> None:
         self._nodes.after_fork()
-        self._begin()
+        self._start_anew()
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         return self._call(request.key, lambda node, by: node.request(request, by), deadline)
@@ -197,7 +197,7 @@ class ClusterBackend(RedisStatus):
             node.open(NodeSink(self._sink, self._nodes.outdated))
         return node
 
-    def _begin(self) -> None:
+    def _start_anew(self) -> None:
         """Take a new process id, and forget the map of slots and all connections."""
         self.process = secrets.token_hex(8)
         self._has_published = False

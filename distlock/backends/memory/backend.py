@@ -67,9 +67,9 @@ class MemoryBackend(MemoryLatches):
             with _services_mutex:
                 service = _services.setdefault(url, MemoryService())
         self._sink: Sink | None = None
-        self._begin(service)
+        self._start_anew(service)
 
-    def _begin(self, service: MemoryService) -> None:
+    def _start_anew(self, service: MemoryService) -> None:
         """Become a new client of *service*."""
         self.service, self.latches = service, service.latches
         self.process = secrets.token_hex(8)
@@ -145,8 +145,8 @@ class MemoryBackend(MemoryLatches):
 
     def close(self) -> None:
         self.service.leave(self)
-        self._begin(self.service)
+        self._start_anew(self.service)
 
     def after_fork(self) -> None:
         # The child has a copy of its parent's locks, and must not use them.
-        self._begin(MemoryService())
+        self._start_anew(MemoryService())

@@ -98,7 +98,7 @@ class RedisBackend(RedisInspection, RedisLatches):
         self._credential_provider = credential_provider
         self._sink: Sink | None = None
         self._finalizer: weakref.finalize[[], RedisBackend] | None = None
-        self._begin()
+        self._start_anew()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._address.shown}>"
@@ -109,7 +109,7 @@ class RedisBackend(RedisInspection, RedisLatches):
 
     def open(self, sink: Sink) -> None:
         self._sink = sink
-        self._begin()
+        self._start_anew()
 
     def close(self) -> None:
         deadline = self._by(math.inf)
@@ -128,11 +128,11 @@ class RedisBackend(RedisInspection, RedisLatches):
             self.withdraw_status(deadline)
         self._tasks.retire()
         self._pool.clear()
-        self._begin()
+        self._start_anew()
 
     def after_fork(self) -> None:
         self._tasks.forget()
-        self._begin()
+        self._start_anew()
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         deadline = self._by(deadline)
@@ -203,7 +203,7 @@ class RedisBackend(RedisInspection, RedisLatches):
             some = requests[start : start + _BATCH]
             replies = self._caller.call(scripts.RENEW, some, self._by(math.inf))
             answers += [bool(reply[1]) for reply in replies]
-            self._note_wanted(some, replies)
+            self._note_release_requested(some, replies)
         return answers
 
     def acknowledge(
@@ -284,7 +284,7 @@ class RedisBackend(RedisInspection, RedisLatches):
                 raise unavailable(self._address, reply)
         return replies
 
-    def _begin(self) -> None:
+    def _start_anew(self) -> None:
         """Take a new process id, and forget connections, subscription and queue entries."""
         self.process = secrets.token_hex(8)
         self._has_published = False

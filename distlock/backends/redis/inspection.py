@@ -40,7 +40,7 @@ T = TypeVar("T")
 #: A token begins with the name of its process, which has this many characters.
 PROCESS_LENGTH = 16
 #: The answer of ``renew.lua`` for a hold whose release was requested.
-_WANTED = 2
+_RELEASE_REQUESTED = 2
 
 PROCESSES = f"{FORMAT}:processes".encode()
 _DAY_MS = 24 * 3600 * 1000
@@ -256,10 +256,12 @@ class RedisInspection(RedisStatus):
         (reply,) = self._caller.call(script, [nobody], deadline, more)
         return bool(reply[1])
 
-    def _note_wanted(self, requests: Sequence[LockRequest], replies: Sequence[Sequence[Any]]) -> None:
+    def _note_release_requested(
+        self, requests: Sequence[LockRequest], replies: Sequence[Sequence[Any]]
+    ) -> None:
         """Notify the engine of those *requests* whose renewal says that a release was requested."""
         for request, reply in zip(requests, replies, strict=True):
-            if reply[1] == _WANTED and self._sink is not None:
+            if reply[1] == _RELEASE_REQUESTED and self._sink is not None:
                 self._sink.release_requested(request.key, request.token)
 
 

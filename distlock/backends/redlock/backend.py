@@ -152,7 +152,7 @@ class RedlockBackend(RedlockInspection):
             )
             self._servers.append(Server(one, address.shown))
         self._quorum = len(self._servers) // 2 + 1
-        self._begin()
+        self._start_anew()
         # Ends the threads of a backend that is dropped without close(): they don't refer to the backend.
         weakref.finalize(self, _dismiss, self._servers).atexit = False
 
@@ -165,7 +165,7 @@ class RedlockBackend(RedlockInspection):
         self._attempts = AttemptSink(sink)
         for server in self._servers:
             server.backend.open(self._attempts)
-        self._begin()
+        self._start_anew()
 
     # -- holds -------------------------------------------------------------------------------------
 
@@ -290,14 +290,14 @@ class RedlockBackend(RedlockInspection):
             thread.join(max(0.0, deadline - clock.now()))
         for server in self._servers:
             server.backend.close()
-        self._begin()
+        self._start_anew()
 
     def after_fork(self) -> None:
         for server in self._servers:
             server.after_fork()
-        self._begin()
+        self._start_anew()
 
-    def _begin(self) -> None:
+    def _start_anew(self) -> None:
         """Take a new process id, the same at all servers, and forget pauses and missed status."""
         self.process = secrets.token_hex(PROCESS_LENGTH // 2)
         for server in self._servers:

@@ -66,7 +66,7 @@ class SQLBackend:
         check_count("max_connections", max_connections)
         self._dialect = self.dialect(url, pools_sessions)
         self._max_connections = max_connections
-        self._begin()
+        self._start_anew()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._dialect.shown}>"
@@ -209,11 +209,11 @@ class SQLBackend:
     def after_fork(self) -> None:
         inherited = self._pool
         self._finalizer.detach()
-        self._begin()
+        self._start_anew()
         self._pool.sink = inherited.sink
         inherited.forget()
 
-    def _begin(self) -> None:
+    def _start_anew(self) -> None:
         self.process = secrets.token_hex(8)
         self._pool = SessionPool(self._dialect, self._max_connections, self._io_timeout, self._ack_window)
         # This closes the sessions of a backend that is dropped without close(). At exit, the operating system

@@ -72,7 +72,7 @@ class ZooKeeperBackend:
         self._under_way: dict[str, TaskCall] = {}
         #: The contenders whose session has our published status; None: nothing was published yet.
         self._publishing: Contenders | None = None
-        self._begin()
+        self._start_anew()
 
     def __repr__(self) -> str:
         return f"<ZooKeeperBackend {self._address.shown}>"
@@ -84,14 +84,14 @@ class ZooKeeperBackend:
     def close(self) -> None:
         self.settle()
         janitors = self._sessions.take_out()
-        self._begin()
+        self._start_anew()
         for janitor in janitors:
             janitor.close()
 
     def after_fork(self) -> None:
         self._under_way = {}
         self._sessions.after_fork()
-        self._begin()
+        self._start_anew()
 
     def begin(self, call: MethodType, *arguments: Any) -> Begun | None:
         made = _BEGUN.get(call.__func__)
@@ -108,7 +108,7 @@ class ZooKeeperBackend:
             return TaskCall(ends, made(contenders.latches, *given, ends)).begin()
         if made is Contenders.post:
             return _sent(ends) if contenders.post(*given) else None
-        self._drop(request)
+        self._end_hung_call(request)
         over = partial(self._under_way.pop, request.token, None)
         asked = self._under_way[request.token] = TaskCall(ends, made(contenders, *given, ends), over)
         return asked.begin()
@@ -116,14 +116,14 @@ class ZooKeeperBackend:
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
         contenders = self._contenders(request.ttl)
         self._finish(request.key, contenders)
-        self._drop(request)
+        self._end_hung_call(request)
         return run(contenders.request(request, self._deadline(deadline)))
 
     def cancel(self, request: LockRequest, deadline: float = math.inf) -> bool:
         # After close(), a cancellation would open a session that nobody closes.
         if self._sessions.closed:
             return False
-        self._drop(request)
+        self._end_hung_call(request)
         return run(self._contenders(request.ttl).cancel(request, self._deadline(deadline)))
 
     def renew(self, requests: Sequence[LockRequest]) -> list[bool | None]:
@@ -278,12 +278,12 @@ class ZooKeeperBackend:
         else:
             yield Finding("ok", "session", said)
 
-    def _begin(self) -> None:
+    def _start_anew(self) -> None:
         """Take a new process id, without a published status. A closed backend can be used again."""
         self.process = secrets.token_hex(8)
         self._publishing = None
 
-    def _drop(self, request: LockRequest) -> None:
+    def _end_hung_call(self, request: LockRequest) -> None:
         """End an earlier call for *request* whose event loop hangs, so that it sends nothing any more."""
         if (asked := self._under_way.get(request.token)) is not None:
             asked.drop()

@@ -32,7 +32,7 @@ _MOST_REQUESTS = 2**31 - 1
 _STEPS = 8
 
 #: What a non-blocking socket raises, plain or with TLS, instead of blocking.
-NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class TlsSocket:
@@ -119,7 +119,7 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
                 sent = self._socket.send(packet)
                 if sent < len(packet):
                     self._hand_off(packet[sent:])
-            except NOT_NOW:
+            except _WOULD_BLOCK:
                 self._hand_off(packet)
             except BaseException as error:
                 # The connection broke, or an interrupt came and it is unknown what was sent. kazoo's thread
@@ -202,7 +202,7 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
         while len(received) < length:
             try:
                 piece = self._socket.recv(_PIECE)
-            except NOT_NOW:
+            except _WOULD_BLOCK:
                 if not self.handler.select([self._socket], [], [], timeout)[0]:
                     raise self.handler.timeout_exception("it does not answer") from None
                 continue

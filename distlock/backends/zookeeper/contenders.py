@@ -49,6 +49,13 @@ class Contenders:
         self.inspector = QueueInspector(session, base, self.status)
         self.latches = ZooKeeperLatches(session, base, sink)
 
+    def current(self, token: str) -> Node | None:
+        """Return the node of *token*; None if there is none, its session has ended, or it has lapsed."""
+        node = self.nodes.get(token)
+        if node is None or node.owner != self.session.id or node.lapsed(clock.now()):
+            return None
+        return node
+
     # -- the calls of the engine -----------------------------------------------------------------
 
     def request(self, request: LockRequest, deadline: Deadline) -> Exchanges[Acquired | Queued | Busy]:
@@ -83,7 +90,7 @@ class Contenders:
         except Foreign:
             # The next request raises the error. A cancellation only deletes the node.
             enters = False
-        if enters and (yield from self._take(node, deadline)):
+        if enters and (yield from self._acknowledge(node, deadline)):
             node.held = True
             return True
         yield from self._leave(node, deadline)
@@ -107,7 +114,7 @@ class Contenders:
                 self._drop(node)
             else:
                 answers[number] = self._keep(node, began)
-                self._note_wanted(node.request, answer[0])
+                self._note_release_requested(node.request, answer[0])
         return answers
 
     def release(self, request: LockRequest, deadline: Deadline) -> bool:
@@ -140,13 +147,6 @@ class Contenders:
         return node.held
 
     # -- nodes that have ended -------------------------------------------------------------------
-
-    def current(self, token: str) -> Node | None:
-        """Return the node of *token*; None if there is none, its session has ended, or it has lapsed."""
-        node = self.nodes.get(token)
-        if node is None or node.owner != self.session.id or node.lapsed(clock.now()):
-            return None
-        return node
 
     def give_up(self) -> None:
         """Forget the nodes that are not `current`. Those of our session become leftovers."""
@@ -193,9 +193,9 @@ class Contenders:
             names, taken = None, node.held
         if names is None:
             try:
-                if node.called and node.watch is not None:
+                if node.may_enter and node.watch is not None:
                     # The watch says that we may enter, so acknowledge and read in one round trip.
-                    names, taken = (yield from self._take(node, deadline, look=True)), True
+                    names, taken = (yield from self._acknowledge(node, deadline, look=True)), True
                 else:
                     names = yield from self.inspector.queue(request.key, deadline, fresh=node.held)
             except Foreign:
@@ -205,9 +205,9 @@ class Contenders:
             self._drop(node)
             return None
         place = names.index(node.name)
-        if rivals := self._rivals(node, names[:place]):
+        if rivals := self._rivals_of(node, names[:place]):
             return (yield from self._wait_or_leave(node, names[:place], rivals, deadline))
-        if not taken and not (yield from self._take(node, deadline)):
+        if not taken and not (yield from self._acknowledge(node, deadline)):
             self._drop(node)
             return None
         self._waiters.forget(node)
@@ -222,23 +222,23 @@ class Contenders:
 
     def _read(self, request: LockRequest, answer: ZooKeeperReply) -> None:
         if answer.error is None:
-            self._note_wanted(request, answer.get()[0])
+            self._note_release_requested(request, answer.get()[0])
 
-    def _note_wanted(self, request: LockRequest, data: bytes) -> None:
-        if inspection.is_wanted(data):
+    def _note_release_requested(self, request: LockRequest, data: bytes) -> None:
+        if inspection.is_release_requested(data):
             self._sink.release_requested(request.key, request.token)
 
-    def _rivals(self, node: Node, before: Sequence[str]) -> Sequence[str]:
-        """Return those of *before* that keep *node* out; none if the only one is `Node.opened`."""
-        rivals = nodes.in_the_way(before, node.name)
-        return () if rivals == [node.opened] else rivals
+    def _rivals_of(self, node: Node, before: Sequence[str]) -> Sequence[str]:
+        """Return those of *before* that keep *node* out; none if the only one is `Node.harmless_writer`."""
+        rivals = nodes.rivals_of(before, node.name)
+        return () if rivals == [node.harmless_writer] else rivals
 
     def _may_enter(self, node: Node, deadline: Deadline) -> Exchanges[bool]:
         names = yield from self.inspector.queue(node.request.key, deadline)
         if node.name not in names:
             return False
-        rivals = self._rivals(node, names[: names.index(node.name)])
-        return not rivals or (yield from self._waiters.lets_in(node, rivals, deadline))
+        rivals = self._rivals_of(node, names[: names.index(node.name)])
+        return not rivals or (yield from self._waiters.finds_downgraded_rival(node, rivals, deadline))
 
     def _wait_or_leave(
         self, node: Node, before: Sequence[str], rivals: Sequence[str], deadline: Deadline
@@ -250,7 +250,7 @@ class Contenders:
         try:
             if node.request.wait:
                 return (yield from self._waiters.wait(node, before, rivals, deadline))
-            if (yield from self._waiters.lets_in(node, rivals, deadline)):
+            if (yield from self._waiters.finds_downgraded_rival(node, rivals, deadline)):
                 return None
             yield from waiting.refuse_foreign_head(self.session, node, before[0], deadline)
         except Foreign:
@@ -259,7 +259,7 @@ class Contenders:
         yield from self._leave(node, deadline)
         return Busy()
 
-    def _take(self, node: Node, deadline: Deadline, look: bool = False) -> Exchanges[list[str]]:
+    def _acknowledge(self, node: Node, deadline: Deadline, look: bool = False) -> Exchanges[list[str]]:
         """Acknowledge the lock for *node*, or read the replies to an acknowledgement that was sent before.
 
         *look*: read the queue, too. Return the queue if it was read, else only the name of *node*; [] if the
@@ -268,7 +268,7 @@ class Contenders:
         pending, node.acknowledgement = node.acknowledgement, None
         answers = None if pending is None else pending.answers()
         if answers is None:
-            requests = waiting.to_take(node, self.session.client, look)
+            requests = waiting.acknowledgement_requests(node, self.session.client, look)
             answers = yield from self.session.asking(requests, deadline, NoNodeError, BadVersionError)
         answer, *seen = answers
         if isinstance(answer, NoNodeError):
@@ -285,19 +285,19 @@ class Contenders:
 
         Return the node, and the queue up to the node; None for the queue if it is unknown.
         """
-        stray = self.leftovers.claim(request.token)
-        if stray is not None:
-            found = yield from self._find_again(request, stray, began, deadline)
+        was_new = self.leftovers.claim(request.token)
+        if was_new is not None:
+            found = yield from self._find_again(request, was_new, began, deadline)
             if found is not None:
                 return found, None
         parent = nodes.lock_path(self._base, request.key)
         there = self.lock_nodes.take(parent)
         while True:
             yield from self.session.connecting(deadline)
-            wire, owner = self.session.client, self.session.id
-            requests = [GetChildren2(parent, None), wire.contender(parent, nodes.contender_prefix(request))]
+            client, owner = self.session.client, self.session.id
+            requests = [GetChildren2(parent, None), client.contender(parent, nodes.contender_prefix(request))]
             if not there:
-                requests.insert(0, wire.container(parent))
+                requests.insert(0, client.container(parent))
             try:
                 answers = yield from self.session.exchanging(requests, deadline, KazooException)
             except BaseException:

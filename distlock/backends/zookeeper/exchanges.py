@@ -44,11 +44,11 @@ def run(exchanges: Exchanges[T]) -> T:
         step = next(exchanges)
         while True:
             try:
-                said = step.answer.wait(step.seconds) if isinstance(step, Await) else bool(step.function())
+                came = step.answer.wait(step.seconds) if isinstance(step, Await) else bool(step.function())
             except BaseException as error:  # the generator cleans up, and raises it again
                 step = exchanges.throw(error)
             else:
-                step = exchanges.send(said)
+                step = exchanges.send(came)
     except StopIteration as stop:
         value: T = stop.value
         return value
@@ -191,25 +191,25 @@ class TaskCall(Begun):
             if not self._over:
                 self._go_on(self._awaited is not None and self._awaited.ready())
 
-    def _heard(self, answer: ZooKeeperReply) -> None:
+    def _reply_came(self, answer: ZooKeeperReply) -> None:
         """Continue with *answer*. kazoo's thread calls this."""
         with self._mutex:
             if answer is self._awaited and not self._over:
                 self._go_on(clock.now() < self.ends)
 
-    def _go_on(self, said: bool | None) -> None:
-        """Continue until the next wait. *said*: whether the awaited answer came in time; None: begin."""
+    def _go_on(self, came: bool | None) -> None:
+        """Continue until the next wait. *came*: whether the awaited answer came in time; None: begin."""
         try:
             while True:
-                step = next(self._exchanges) if said is None else self._exchanges.send(said)
+                step = next(self._exchanges) if came is None else self._exchanges.send(came)
                 if isinstance(step, Block):
                     self._exchanges.close()
                     self._end(self.set_result, REPEAT)
                     return
                 self._awaited = step.answer
-                step.answer.on_ready(self._heard)
-                said = step.answer.ready()
-                if not said and step.seconds > 0:
+                step.answer.on_ready(self._reply_came)
+                came = step.answer.ready()
+                if not came and step.seconds > 0:
                     return
         except StopIteration as stop:
             self._end(self.set_result, stop.value)
@@ -224,11 +224,11 @@ class TaskCall(Begun):
         self._over, self._awaited = True, None
         self._when_over()
         if self._is_in_its_loop():
-            self._tell(end, answer)
+            self._set_outcome(end, answer)
             return
         # A closed loop can't be notified.
         with suppress(RuntimeError):
-            self.get_loop().call_soon_threadsafe(self._tell, end, answer)
+            self.get_loop().call_soon_threadsafe(self._set_outcome, end, answer)
 
     def _is_in_its_loop(self) -> bool:
         try:
@@ -236,7 +236,7 @@ class TaskCall(Begun):
         except RuntimeError:
             return False
 
-    def _tell(self, end: Callable[[Any], None], answer: Any) -> None:
+    def _set_outcome(self, end: Callable[[Any], None], answer: Any) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if not self.done():

@@ -83,8 +83,8 @@ class QueueInspector:
         stat, first = self._session.ask(
             [Exists(paths[0], None), GetData(paths[1], None)], deadline, KazooException
         )
-        opened = names[0] if not isinstance(first, KazooException) and says_that_it_reads(first) else ""
-        if mine not in names[: nodes.entered(names, opened)]:
+        downgraded = names[0] if not isinstance(first, KazooException) and says_that_it_reads(first) else ""
+        if mine not in names[: nodes.entered(names, downgraded)]:
             return False
         # A node of our own session that we don't know was given up, and is about to be deleted.
         return self._session.checked(stat) is not None and stat.ephemeralOwner != self._session.id
@@ -134,7 +134,7 @@ class QueueInspector:
         for name in state.names[: state.holders]:
             # The write counts as an acknowledgement, too: a contender that hangs keeps the lock until its
             # session ends.
-            change = _wanted if nodes.is_ours(name) else _revoked
+            change = _with_request if nodes.is_ours(name) else _revoked
             told.append(run(rewrite(self._session, f"{parent}/{name}", change, deadline)))
         return any(told)
 
@@ -165,7 +165,7 @@ def _state_of(names: Sequence[str], said: tuple[bytes, Any]) -> QueueState:
     mode: Mode = (
         READ if reads or nodes.is_reader(first) else PERMIT if nodes.wants_permits(first) else EXCLUSIVE
     )
-    holders = nodes.entered(names, opened=first if reads else "")
+    holders = nodes.entered(names, downgraded=first if reads else "")
     return QueueState(names, holders, _number(first, said), mode, _lifetime(said[0]))
 
 
@@ -186,12 +186,12 @@ def _lifetime(data: bytes) -> float:
 
 
 #: The marks of a requested release, in a node of distlock and in a node of Curator.
-_WANTED, _REVOKED = b" wanted", b"__REVOKE__"
+_REQUESTED, _REVOKED = b" wanted", b"__REVOKE__"
 
 
-def is_wanted(data: bytes) -> bool:
+def is_release_requested(data: bytes) -> bool:
     """Return whether *data* of a node of ours requests its release."""
-    return _WANTED in data or data.startswith(_REVOKED)
+    return _REQUESTED in data or data.startswith(_REVOKED)
 
 
 def rewrite(
@@ -218,12 +218,12 @@ def reading(data: bytes) -> bytes:
     return data if data.endswith(nodes.READING) else data + nodes.READING
 
 
-def _wanted(data: bytes) -> bytes:
-    if is_wanted(data):
+def _with_request(data: bytes) -> bytes:
+    if is_release_requested(data):
         return data
     if data.endswith(nodes.READING):
-        return data.removesuffix(nodes.READING) + _WANTED + nodes.READING
-    return data + _WANTED
+        return data.removesuffix(nodes.READING) + _REQUESTED + nodes.READING
+    return data + _REQUESTED
 
 
 def _revoked(_: bytes) -> bytes:

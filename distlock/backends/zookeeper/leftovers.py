@@ -133,7 +133,7 @@ class ZooKeeperReleases:
     def post(self, path: str, request: LockRequest, notify: Callable[[bool | None], None]) -> None:
         """Send the deletion of the node at *path*. *notify*: see `distlock.backends.optional.Posts`."""
         for before in self._answered(request.key):
-            self._look_at(before)
+            self._handle_reply(before)
         (answer,) = self._session.client.submit([Delete(path, -1)])
         with self._mutex:
             self._posted[request.key] = (
@@ -144,7 +144,7 @@ class ZooKeeperReleases:
     def lost(self, key: str) -> LockRequest | None:
         """Return a request for *key* whose node may still exist after its release; None: there is none."""
         for posted in self._answered(key):
-            if self._look_at(posted) is None:
+            if self._handle_reply(posted) is None:
                 return posted.request
         return None
 
@@ -162,13 +162,13 @@ class ZooKeeperReleases:
         for key in list(self._posted):
             self.finish(key, deadline)
             for posted in self._answered(key):
-                self._look_at(posted)
+                self._handle_reply(posted)
         return not self._posted
 
     def _answered(self, key: str) -> list[ZooKeeperRelease]:
         return [posted for posted in self._posted.get(key, ()) if posted.answer.ready()]
 
-    def _look_at(self, posted: ZooKeeperRelease) -> bool | None:
+    def _handle_reply(self, posted: ZooKeeperRelease) -> bool | None:
         """Read the reply, and forget *posted*. Unless the node was deleted, call *notify*.
 
         Return True if the node was deleted, False if it was gone, and None if that is unknown: then the node

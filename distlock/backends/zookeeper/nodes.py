@@ -151,22 +151,22 @@ def wants_permits(name: str) -> bool:
     return name[_KIND] == "-plock-"
 
 
-def entered(names: Sequence[str], opened: str = "") -> int:
+def entered(names: Sequence[str], downgraded: str = "") -> int:
     """Return how many of the first *names* of a queue have the lock, or are being handed it.
 
-    *opened* is a writer that was downgraded.
+    *downgraded*: the first writer, if it was downgraded.
     """
     if not names:
         return 0
     if wants_permits(names[0]):
         return _with_permits(names)
     readers = 0
-    while readers < len(names) and (is_reader(names[readers]) or names[readers] == opened):
+    while readers < len(names) and (is_reader(names[readers]) or names[readers] == downgraded):
         readers += 1
     return max(readers, 1)
 
 
-def in_the_way(before: Sequence[str], name: str) -> Sequence[str]:
+def rivals_of(before: Sequence[str], name: str) -> Sequence[str]:
     """Return those of *before*, the contenders before *name*, that keep it out. If empty, it may enter."""
     if is_reader(name):
         return [one for one in before if not is_reader(one)]

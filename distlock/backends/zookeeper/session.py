@@ -250,7 +250,7 @@ class ZooKeeperSession:
                 self._sink.reconnected()
             self._again = True
             if self.connections == 1:
-                self._compare()
+                self._warn_of_long_timeout()
                 return
         elif self._away_since == math.inf:
             self._away_since = clock.now()
@@ -258,7 +258,7 @@ class ZooKeeperSession:
             # While the connection is suspended, the engine could not look at anything.
             self._sink.missed_notifications()
 
-    def _compare(self) -> None:
+    def _warn_of_long_timeout(self) -> None:
         granted, wanted = self.client.session_timeout, max(_SHORTEST, _SLACK * self.ttl)
         if granted > 1.5 * wanted:
             logger.warning(

@@ -59,18 +59,18 @@ class Node:
     held: bool = False
     #: The queue just before the node was made.
     earlier: Sequence[str] = ()
-    #: Contenders before us that need not acknowledge the lock any more; None until we wait.
-    clear: set[str] | None = None
+    #: Contenders before us that need not acknowledge the lock (any more); None until we wait.
+    exempt: set[str] | None = None
     #: Contenders that were handed the lock and have not acknowledged it, and when we first saw that.
-    suspects: dict[str, float] = field(default_factory=dict)
+    unacknowledged_since: dict[str, float] = field(default_factory=dict)
     #: The latest watch.
     watch: NodeWatch | None = None
     #: The number of the connection that has the watch; 0: none has it.
     watched: int = 0
     #: Whether the watch said that we may enter.
-    called: bool = False
+    may_enter: bool = False
     #: A writer before us that keeps no readers out, because it is gone or was downgraded; "": none is known.
-    opened: str = ""
+    harmless_writer: str = ""
     #: The acknowledgement that was sent before the waiter's next request, if any.
     acknowledgement: Acknowledgement | None = None
 
@@ -110,8 +110,8 @@ def remove_unresponsive(
     Returns:
         In how many seconds to look again; 0: the queue has changed; None: no acknowledgement is missing.
     """
-    assert node.clear is not None
-    looks = [name for name in names if name not in node.clear and nodes.is_ours(name)]
+    assert node.exempt is not None
+    looks = [name for name in names if name not in node.exempt and nodes.is_ours(name)]
     if not looks:
         return None
     now, pause, hanging = clock.now(), math.inf, []
@@ -120,8 +120,8 @@ def remove_unresponsive(
         if stat is None:
             pause = 0.0
         elif stat.version:
-            node.clear.add(name)
-        elif (left := node.suspects.setdefault(name, now) + window - now) > 0:
+            node.exempt.add(name)
+        elif (left := node.unacknowledged_since.setdefault(name, now) + window - now) > 0:
             pause = min(pause, left)
         else:
             hanging.append(Delete(f"{node.parent}/{name}", 0))
@@ -188,10 +188,10 @@ class Waiters:
         *before*: the nodes before it. *rivals*: those of *before* that keep it out. Return None if *node* may
         enter by now, or the queue has changed. Raises `Foreign` if the first or the watched node never goes.
         """
-        node.called, node.acknowledgement = False, None
-        if node.clear is None:
+        node.may_enter, node.acknowledgement = False, None
+        if node.exempt is None:
             # Contenders that were made behind others have to acknowledge the lock.
-            node.clear, node.earlier = nodes.silent(node.earlier, before), ()
+            node.exempt, node.earlier = nodes.silent(node.earlier, before), ()
         heads = before[: nodes.entered(before)]
         pause = yield from remove_unresponsive(self._session, node, heads, self._ack_window, deadline)
         if pause == 0.0:
@@ -202,7 +202,7 @@ class Waiters:
             self._nodes[node.request.key] = node
             if not (yield from self._watch(node, watch, deadline)):
                 return None
-        elif (yield from self.lets_in(node, rivals, deadline)):
+        elif (yield from self.finds_downgraded_rival(node, rivals, deadline)):
             # This poll has found what the watch has not reported.
             return None
         else:
@@ -211,15 +211,20 @@ class Waiters:
             pause = nodes.POLL * (0.75 + 0.25 * random.random())  # noqa: S311 - spreads clients, hides nothing
         return Queued(pause)
 
-    def lets_in(self, node: Node, rivals: Sequence[str], deadline: Deadline) -> Exchanges[bool]:
-        """Return whether *node* reads, and its only rival is a downgraded writer: then `opened` names it."""
+    def finds_downgraded_rival(
+        self, node: Node, rivals: Sequence[str], deadline: Deadline
+    ) -> Exchanges[bool]:
+        """Return whether *node* reads, and its only rival is a downgraded writer.
+
+        Then the rival becomes `Node.harmless_writer`.
+        """
         if len(rivals) != 1 or not nodes.is_reader(node.name):
             return False
         asked = [GetData(f"{node.parent}/{rivals[0]}", None)]
         (answer,) = yield from self._session.asking(asked, deadline, KazooException)
         if isinstance(answer, KazooException) or not says_that_it_reads(answer):
             return False
-        node.opened = rivals[0]
+        node.harmless_writer = rivals[0]
         return True
 
     def _watch(self, node: Node, watch: NodeWatch, deadline: Deadline) -> Exchanges[bool]:
@@ -231,7 +236,7 @@ class Waiters:
         request = [self._request(node, watch)]
         (answer,) = yield from self._session.exchanging(request, deadline, NoNodeError)
         if isinstance(answer, NoNodeError):
-            node.watched, node.called = 0, True
+            node.watched, node.may_enter = 0, True
             return False
         if watch.path != node.parent:
             refuse_foreign(self._session.address, node, watch.path.rpartition("/")[2], answer[1])
@@ -245,7 +250,7 @@ class Waiters:
 
     def forget(self, node: Node) -> None:
         """Note that *node* no longer waits."""
-        node.called, node.acknowledgement = False, None
+        node.may_enter, node.acknowledgement = False, None
         # A node that is given up late must not remove its successor.
         if self._nodes.get(node.request.key) is node:
             self._nodes.pop(node.request.key, None)
@@ -254,7 +259,7 @@ class Waiters:
 
     def moved(self, key: str, path: str) -> None:
         """Handle the end of a watched node."""
-        self._let_in(key, self._watching(key, path))
+        self._watch_fired(key, self._watching(key, path))
 
     def changed(self, key: str, path: str) -> None:
         """Handle a change of a watched node: set the watch again. The answer tells what has changed."""
@@ -276,9 +281,9 @@ class Waiters:
         if isinstance(answer.error, NoNodeError) or (answer.error is None and watch.opens(answer.get())):
             # *node* may have left meanwhile, and another node of ours may wait with another watch.
             current = self._nodes.get(node.request.key) is node and node.watch is watch
-            self._let_in(node.request.key, node if current else None)
+            self._watch_fired(node.request.key, node if current else None)
 
-    def _let_in(self, key: str, node: Node | None) -> None:
+    def _watch_fired(self, key: str, node: Node | None) -> None:
         """Set the next watch of *node*, whose watch has fired, or acknowledge the lock, or notify the sink.
 
         None: no node of ours has that watch any more, so only notify.
@@ -291,22 +296,22 @@ class Waiters:
         else:
             if watch.takes:
                 self._note(node, watch)
-            if node.called and node.request.prompt and node.request.mode != READ:
-                self._take(node, watch)
+            if node.may_enter and node.request.prompt and node.request.mode != READ:
+                self._acknowledge_early(node, watch)
             else:
                 self._sink.notified(key)
 
     def _note(self, node: Node, watch: NodeWatch) -> None:
         """Note that *node* may enter by *watch*."""
-        node.called = True
+        node.may_enter = True
         if nodes.is_reader(node.name):
             # Most likely the watched writer is gone. If it is still there, it was downgraded.
-            node.opened = watch.path.rpartition("/")[2]
+            node.harmless_writer = watch.path.rpartition("/")[2]
 
-    def _take(self, node: Node, watch: NodeWatch) -> None:
+    def _acknowledge_early(self, node: Node, watch: NodeWatch) -> None:
         """Acknowledge the lock for a waiter before it wakes up, and wake it when the answer comes."""
         client, key, sent = self._session.client, node.request.key, clock.now()
-        answers = client.submit(to_take(node, client), lambda _: self._sink.notified(key))
+        answers = client.submit(acknowledgement_requests(node, client), lambda _: self._sink.notified(key))
         node.acknowledgement = Acknowledgement(sent, answers)
 
 
@@ -356,7 +361,7 @@ def _has_entered(answer: Any) -> bool:
 def _has_room(answer: Any, name: str) -> bool:
     names = nodes.in_order(answer[0])
     # If the node was deleted, its waiter has to be notified, too.
-    return name not in names or not nodes.in_the_way(names[: names.index(name)], name)
+    return name not in names or not nodes.rivals_of(names[: names.index(name)], name)
 
 
 #: Seconds after which an acknowledgement that was sent early is sent again. The ttl of a hold begins with the
@@ -371,7 +376,7 @@ class Acknowledgement(NamedTuple):
     pending: list[ZooKeeperReply]
 
     def answers(self) -> list[Any] | None:
-        """Return the answers to `to_take`. None: they are missing or too old, so repeat the requests."""
+        """Return the answers. None: they are missing or too old, so send the requests again."""
         if clock.now() > self.sent + _FRESH or not self.pending[-1].ready():
             return None
         found = []
@@ -385,7 +390,7 @@ class Acknowledgement(NamedTuple):
         return found
 
 
-def to_take(node: Node, client: ZooKeeperClient, look: bool = True) -> list[Any]:
+def acknowledgement_requests(node: Node, client: ZooKeeperClient, look: bool = True) -> list[Any]:
     """Return the requests that acknowledge the lock for *node* and, with *look*, read the queue.
 
     To acknowledge a node that is not first does no harm. A node with another version than 0 has been

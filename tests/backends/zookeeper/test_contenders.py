@@ -63,7 +63,7 @@ def test_who_is_second_takes_a_released_lock_in_one_round_trip(
     one.release(first)
     assert two.sink.wait_for_hint(key)
     node = two.line().nodes[second.token]
-    assert node.called
+    assert node.may_enter
     two.hold(second)
     assert zookeeper_server.admin.exists(node.path).version == 1
 

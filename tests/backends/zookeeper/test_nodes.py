@@ -14,8 +14,8 @@ from distlock.backends.zookeeper.nodes import (
     first_number_of,
     followed,
     in_order,
-    in_the_way,
     lock_path,
+    rivals_of,
     silent,
 )
 from distlock.errors import BackendUnavailable, ConfigurationError
@@ -187,7 +187,7 @@ def test_behind_a_writer_that_reads_by_now_readers_have_it_up_to_the_next_writer
 )
 def test_what_keeps_the_last_one_out(text: str, rivals: str) -> None:
     *before, name = line(text)
-    assert list(in_the_way(before, name)) == [before[int(number)] for number in rivals.split()]
+    assert list(rivals_of(before, name)) == [before[int(number)] for number in rivals.split()]
 
 
 @pytest.mark.parametrize(
