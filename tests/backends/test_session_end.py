@@ -16,7 +16,7 @@ class UnreadConnection:
     """A connection whose incoming bytes nobody reads."""
 
     def __init__(self, end: socket.socket) -> None:
-        self.since: float | None = None
+        self.sent_at: float | None = None
         self.fileno = end.fileno()
 
 
@@ -51,7 +51,7 @@ def test_an_answer_to_a_call_that_is_under_way_is_no_end(ends: tuple[socket.sock
     """Or a busy process would give back every tenth lock that the next of its own callers waits for."""
     ours, servers = ends
     session = session_on(ours)
-    session.connection.since = now()
+    session.connection.sent_at = now()
     servers.sendall(b"an answer")
     assert not session.has_ended()
 
@@ -61,7 +61,7 @@ def test_the_end_of_the_connection_ends_it_whatever_is_under_way(
 ) -> None:
     ours, servers = ends
     session = session_on(ours)
-    session.connection.since = now()
+    session.connection.sent_at = now()
     servers.close()
     assert session.has_ended()
 
@@ -72,7 +72,7 @@ def test_a_session_that_was_lost_during_a_call_stays_closed_when_the_call_times_
     session = session_on(ends[0])
 
     def time_out() -> None:
-        session.connection.since = now()
+        session.connection.sent_at = now()
         # What SessionPool.lose does before it has the mutex.
         session.closed = True
         raise TimeoutError

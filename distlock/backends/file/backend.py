@@ -96,7 +96,7 @@ class FileBackend:
         return self._during(lambda presence: self._raise_fence(presence, request, number))
 
     def locked(self, key: str) -> bool:
-        return self._look(lambda presence: presence.inspector.locked(key, self._patience), False)
+        return self._if_made(lambda presence: presence.inspector.locked(key, self._patience), False)
 
     def unmade(self) -> Finding | None:
         """See `distlock.backends.inspectable.MadeByUse`."""
@@ -119,17 +119,17 @@ class FileBackend:
 
         The first contender counts as the holder, even before it has taken the lock.
         """
-        return self._look(
+        return self._if_made(
             lambda presence: presence.inspector.key_state(key, self._left(deadline)), KeyState()
         )
 
     def request_release(self, key: str, deadline: float = math.inf) -> bool:
-        return self._look(
+        return self._if_made(
             lambda presence: presence.inspector.request_release(key, self._left(deadline)), False
         )
 
     def break_hold(self, key: str, number: int, deadline: float = math.inf) -> bool:
-        return self._look(lambda presence: presence.break_hold(key, number, self._left(deadline)), False)
+        return self._if_made(lambda presence: presence.break_hold(key, number, self._left(deadline)), False)
 
     def announce(
         self,
@@ -145,7 +145,7 @@ class FileBackend:
         return self._during(lambda presence: presence.publish((host, pid), rows, gone, life))
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
-        publishers: list[int] = self._look(lambda presence: presence.inspector.publishers(), [])
+        publishers: list[int] = self._if_made(lambda presence: presence.inspector.publishers(), [])
         for contender in publishers:
             yield from self._during(partial(_said_by, contender, before))
 
@@ -159,12 +159,12 @@ class FileBackend:
     def count_latch_down(
         self, key: str, by: int, part: str, life: str = "", deadline: float = math.inf
     ) -> LatchState | None:
-        return self._look(
+        return self._if_made(
             lambda presence: presence.latches.count(key, by, part, life, self._left(deadline)), None
         )
 
     def delete_latch(self, key: str, life: str = "", deadline: float = math.inf) -> bool:
-        return self._look(lambda presence: presence.latches.delete(key, life, self._left(deadline)), False)
+        return self._if_made(lambda presence: presence.latches.delete(key, life, self._left(deadline)), False)
 
     def look_at_latches(
         self, keys: Sequence[str], watch: bool = False, deadline: float = math.inf
@@ -174,7 +174,7 @@ class FileBackend:
                 return [presence.watch_latch(key, self._left(deadline)) for key in keys]
             return [presence.latches.look(key) for key in keys]
 
-        return self._look(look, [None] * len(keys))
+        return self._if_made(look, [None] * len(keys))
 
     def close(self) -> None:
         with self._mutex:
@@ -205,9 +205,9 @@ class FileBackend:
 
         If the client is closed meanwhile, the descriptors stay open until *call* is over.
         """
-        return self._finished(self._begun(), call)
+        return self._finish_call(self._begin_call(), call)
 
-    def _look(self, call: Callable[[Presence], T], nothing: T) -> T:
+    def _if_made(self, call: Callable[[Presence], T], nothing: T) -> T:
         """As `_during`, but return *nothing*, and make no directory, if nothing was ever locked there."""
         return nothing if self.unmade() else self._during(call)
 
@@ -218,22 +218,22 @@ class FileBackend:
         entries stay while this process lives, and rights that were taken away may be given back.
         """
         try:
-            presence = self._begun()
+            presence = self._begin_call()
         except ConfigurationError:
             return nothing
         try:
-            return self._finished(presence, call)
+            return self._finish_call(presence, call)
         except ConfigurationError as error:
             raise BackendUnavailable(str(error)) from error
 
-    def _begun(self) -> Presence:
+    def _begin_call(self) -> Presence:
         try:
-            return self._connected()
+            return self._connect()
         except OSError as error:
             raise self._directory.explain(error) from error
 
-    def _finished(self, presence: Presence, call: Callable[[Presence], T]) -> T:
-        """Return the result of *call*. End the presence's call, which `_begun` has begun."""
+    def _finish_call(self, presence: Presence, call: Callable[[Presence], T]) -> T:
+        """Return the result of *call*. End the presence's call, which `_begin_call` has begun."""
         try:
             try:
                 presence.locks.heal()
@@ -248,8 +248,8 @@ class FileBackend:
         except OSError as error:
             raise self._directory.explain(error) from error
 
-    def _connected(self) -> Presence:
-        """Return the presence in the directory that exists now, and begin a call for `_finished`."""
+    def _connect(self) -> Presence:
+        """Return the presence in the directory that exists now, and begin a call for `_finish_call`."""
         presence = self._presence
         if presence is not None and presence.begin():
             if presence.current():

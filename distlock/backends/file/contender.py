@@ -14,7 +14,7 @@ from distlock.backends.file.directory import Directory, Distrusted
 from distlock.backends.file.entries import QueueEntry, Spot, front, proof_of, spot_of, spot_of_entry
 from distlock.backends.file.inspection import PROCESSES, WANTED, Inspector, ReleaseRequests, StatusFile
 from distlock.backends.file.latches import LatchFiles
-from distlock.backends.file.queues import SUFFIX, FileQueues, Holds, Unresponsive
+from distlock.backends.file.queues import LINK_SOURCE_SUFFIX, FileQueues, Holds, Unresponsive
 from distlock.backends.file.trusted_directories import NEW, WAKE, Tree
 from distlock.backends.inspectable import StatusRow
 from distlock.backends.latches import LatchState
@@ -297,10 +297,10 @@ _BUDGET = 0.002
 class Sweeper:
     """Deletes the files of crashed contenders, such as entries and FIFOs: a few with each `Presence.join`."""
 
-    def __init__(self, tree: Tree, locks: record_locks.RecordLocks, line: FileQueues) -> None:
+    def __init__(self, tree: Tree, locks: record_locks.RecordLocks, queues: FileQueues) -> None:
         self._tree = tree
         self._locks = locks
-        self._queues = line
+        self._queues = queues
         self._steps: Iterator[None] | None = None
         self._turn = threading.Lock()
 
@@ -326,7 +326,13 @@ class Sweeper:
 
     def _round(self) -> Iterator[None]:
         known: dict[int, bool] = {}
-        for folder, suffix in ((WAKE, ""), (".", SUFFIX), (PROCESSES, ""), (PROCESSES, NEW), (WANTED, "")):
+        for folder, suffix in (
+            (WAKE, ""),
+            (".", LINK_SOURCE_SUFFIX),
+            (PROCESSES, ""),
+            (PROCESSES, NEW),
+            (WANTED, ""),
+        ):
             for name in self._tree.listed(folder):
                 with suppress(ValueError):
                     whose = name.removesuffix(suffix).partition("~")[0]

@@ -24,10 +24,10 @@ from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, Sta
 class Inspector:
     """The operators' view of the queues. Thread-safe."""
 
-    def __init__(self, tree: Tree, locks: RecordLocks, line: FileQueues) -> None:
+    def __init__(self, tree: Tree, locks: RecordLocks, queues: FileQueues) -> None:
         self._tree = tree
         self._locks = locks
-        self._queues = line
+        self._queues = queues
 
     def key_state(self, key: str, patience: float) -> KeyState:
         """Return the state of *key*: its living contenders, with what their processes publish."""
@@ -65,7 +65,7 @@ class Inspector:
         """
         broken = self._queues.break_hold(spot_of(key), number, patience)
         if broken is not None:
-            notifications.send(self._tree, broken.contender, notifications.BROKEN)
+            notifications.send(self._tree, broken.contender, notifications.CHECK_HOLDS)
         return broken is not None
 
     def request_release(self, key: str, patience: float) -> bool:
@@ -74,8 +74,8 @@ class Inspector:
         for entry in have:
             with self._tree.opened(WANTED, make=True) as folder, suppress(FileExistsError):
                 create(f"{name_of(entry.contender)}~{entry.proof}", folder)
-            # `BROKEN` makes a listening process look for requested releases, too.
-            notifications.send(self._tree, entry.contender, notifications.BROKEN)
+            # `CHECK_HOLDS` makes a listening process look for requested releases, too.
+            notifications.send(self._tree, entry.contender, notifications.CHECK_HOLDS)
         return bool(have)
 
     def publishers(self) -> list[int]:

@@ -21,7 +21,7 @@ from distlock.backends.file.trusted_directories import WAKE, Tree
 from distlock.reentrance import backend_thread, no_thread
 
 #: Sent to a holder instead of a proof: one of its holds was broken, or its release was requested.
-BROKEN = "broken"
+CHECK_HOLDS = "broken"
 #: Nearly as many bytes as a pipe holds on Linux. If so many are read at once, more may have been lost.
 _NEARLY_FULL = 60_000
 
@@ -29,7 +29,8 @@ _NEARLY_FULL = 60_000
 def send(tree: Tree, contender: int, proof: str) -> None:
     """Send *proof* to *contender*, without waiting and without errors.
 
-    *proof*: the `QueueEntry.sign` of an entry that may take the lock, `proof_of` a latch's key, or `BROKEN`.
+    *proof*: the `QueueEntry.sign` of an entry that may take the lock, `proof_of` a latch's key, or
+    `CHECK_HOLDS`.
     """
     try:
         descriptor = _open(tree, name_of(contender), os.O_WRONLY)
@@ -189,7 +190,7 @@ class FileListener:
         for key in keys:
             if key is not None:
                 self._sink.notified(key)
-        if len(heard) >= _NEARLY_FULL or BROKEN in lines:
+        if len(heard) >= _NEARLY_FULL or CHECK_HOLDS in lines:
             self._sink.missed_notifications()
 
     def _report_deaths(self, dead: list[int]) -> None:

@@ -295,7 +295,7 @@ class FileQueues:
 
 
 #: The name of a `LinkSource`'s file ends with this, behind the contender.
-SUFFIX = ".seed"
+LINK_SOURCE_SUFFIX = ".seed"
 #: Seconds after which a `LinkSource` replaces its file, because cleaners delete old files.
 _LIFETIME = 3600.0
 
@@ -318,7 +318,7 @@ class LinkSource:
         try:
             if clock.now() >= self._expires:
                 self.remove()
-                self._name = f"{name_of(contender)}{SUFFIX}"
+                self._name = f"{name_of(contender)}{LINK_SOURCE_SUFFIX}"
                 create(self._name, root)
                 self._expires = clock.now() + _LIFETIME
             # If a symbolic link has replaced the file, do not follow it.
@@ -378,8 +378,8 @@ class Unresponsive:
 class Holds:
     """The entries and holds of one contender. Thread-safe."""
 
-    def __init__(self, line: FileQueues, contender: int) -> None:
-        self._queues = line
+    def __init__(self, queues: FileQueues, contender: int) -> None:
+        self._queues = queues
         self._contender = contender
         #: Our entries, and our entries that have the lock, by token.
         self.entries: dict[str, QueueEntry] = {}

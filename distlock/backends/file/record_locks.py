@@ -56,7 +56,7 @@ class RecordLocks:
     def __init__(self, directory: Directory, descriptor: int) -> None:
         self.descriptor = descriptor
         #: Whether this descriptor was closed. Another file may have its number.
-        self.replaced = False
+        self.closed = False
         self._identity = _identity(os.fstat(descriptor))
         self.users = 0
         self._directory = directory
@@ -84,7 +84,7 @@ class RecordLocks:
             status = os.fstat(self.descriptor)
         except OSError:
             return False
-        return _identity(status) == self._identity and not self.replaced
+        return _identity(status) == self._identity and not self.closed
 
     def enter(self) -> int:
         """Return a new contender, which is alive until `leave` or the death of this process."""
@@ -108,7 +108,7 @@ class RecordLocks:
             # Try a shared lock: two processes that look at once would see each other's exclusive lock.
             fcntl.lockf(self.descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, byte)
         except OSError as error:
-            if error.errno in HELD_BY_OTHERS:
+            if error.errno in _HELD_BY_OTHERS:
                 return True
             raise
         fcntl.lockf(self.descriptor, fcntl.LOCK_UN, 1, byte)
@@ -177,7 +177,7 @@ def attach(directory: Directory, tree: Tree) -> RecordLocks:
             locks = None
         if locks is None or not locks.intact():
             if locks is not None:
-                locks.replaced = True
+                locks.closed = True
             descriptor = _open(tree)
             locks = RecordLocks(directory, descriptor)
             _attached[_identity(os.fstat(descriptor))] = locks
@@ -227,7 +227,7 @@ def _forget_after_fork() -> None:
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-HELD_BY_OTHERS = {errno.EACCES, errno.EAGAIN}
+_HELD_BY_OTHERS = {errno.EACCES, errno.EAGAIN}
 
 
 class Writing:
@@ -291,7 +291,7 @@ class Writing:
         try:
             fcntl.lockf(self._locks.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self.shard)
         except OSError as error:
-            if error.errno not in HELD_BY_OTHERS:
+            if error.errno not in _HELD_BY_OTHERS:
                 raise
             return False
         return True

@@ -57,7 +57,7 @@ class MemoryHold:
     acknowledged: bool
     release_requested: bool = False
 
-    def notify_wanted(self) -> None:
+    def notify_release_requested(self) -> None:
         """Notify the backend if a release was requested. Called at that moment, and at each renewal."""
         if self.release_requested:
             request = self.entry.request
@@ -284,7 +284,7 @@ class MemoryService:
             hold = record.hold(request.token)
             if hold is not None:
                 hold.ends = self.now() + request.ttl
-                hold.notify_wanted()
+                hold.notify_release_requested()
             return hold is not None
 
     def acknowledge(self, request: LockRequest, number: int) -> bool:
@@ -365,7 +365,7 @@ class MemoryService:
         with self._record(key) as record:
             for hold in record.holds:
                 hold.release_requested = True
-                hold.notify_wanted()
+                hold.notify_release_requested()
             return bool(record.holds)
 
     def leave(self, backend: Contender) -> None:

@@ -227,7 +227,7 @@ class SQLBackend:
         The caller is in a block of `_using`.
         """
         assert session.waiting is not None
-        if session.connection.since is None:
+        if session.connection.sent_at is None:
             session.start_waiting()
         while not session.connection.is_answered():
             # The server may have granted the lock, and not answered yet. Ask, so that this request gets the

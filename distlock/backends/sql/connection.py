@@ -11,7 +11,7 @@ from typing import Protocol
 Rows = list[list[str | None]]
 #: The poll event of a socket whose peer has closed its side; 0 on systems without it, such as macOS. There,
 #: only a reset is noticed at once; the next renewal notices any other end.
-ENDED = getattr(select, "POLLRDHUP", 0)
+PEER_CLOSED = getattr(select, "POLLRDHUP", 0)
 
 
 def poll(fileno: int, events: int, seconds: float) -> int:
@@ -43,7 +43,7 @@ class ServerConnection(Protocol):
     """
 
     #: When the unanswered statements were sent; None: no answer is pending.
-    since: float | None = None
+    sent_at: float | None = None
     #: The descriptor of the socket. It keeps its number after a close.
     fileno: int
 
@@ -53,7 +53,7 @@ class ServerConnection(Protocol):
 
     def call(self, statements: str, deadline: float) -> list[Rows]:
         """Send *statements*, and return the rows of each."""
-        if self.since is not None:
+        if self.sent_at is not None:
             # Read and drop the answer to an earlier call that timed out. That call's caller knows that the
             # outcome is unknown.
             with suppress(ServerError):

@@ -66,7 +66,7 @@ class Dialect(Protocol):
     A method that takes *execute* runs statements with it, and raises what `ServerConnection` does. For
     `take`, `accept`, `release` and `raise_fence` that has to be in the session that has, or takes, the lock.
 
-    *pools*: whether the site says that a proxy before the server pools whole sessions.
+    *pools_sessions*: whether the site says that a proxy before the server pools whole sessions.
     """
 
     #: The name of the database, for errors.
@@ -82,10 +82,10 @@ class Dialect(Protocol):
     TABLES: ClassVar[tuple[str, str]] = ("what locks need", _PREPARE)
     #: The server and the database, as shown to people, without a password.
     shown: str
-    pools: bool
+    pools_sessions: bool
 
-    def __init__(self, url: str, pools: bool) -> None:
-        self.pools = pools
+    def __init__(self, url: str, pools_sessions: bool) -> None:
+        self.pools_sessions = pools_sessions
 
     def open(self, deadline: float, patience: float, waits: bool) -> tuple[ServerConnection, int]:
         """Open a session. Return its connection, and the id that the server has for it.
@@ -204,7 +204,7 @@ class Dialect(Protocol):
     def unfit(self, why: str) -> ConfigurationError:
         return ConfigurationError(f"The {self.database} server at {self.shown} {why}")
 
-    def pooled(self) -> ConfigurationError:
+    def proxy_error(self) -> ConfigurationError:
         """Return the error for a proxy that may give the session of a lock to other clients."""
         return ConfigurationError(
             f"Between this process and the {self.database} server at {self.shown} stands a proxy: the server "

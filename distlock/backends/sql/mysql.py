@@ -99,8 +99,8 @@ class MySQLDialect(Dialect):
         ("Check unix_socket in the URL.", "No such file"),
     )
 
-    def __init__(self, url: str, pools: bool) -> None:
-        super().__init__(url, pools)
+    def __init__(self, url: str, pools_sessions: bool) -> None:
+        super().__init__(url, pools_sessions)
         self._address = MySQLAddress(url)
         self.shown = self._address.shown
 
@@ -116,8 +116,8 @@ class MySQLDialect(Dialect):
                     f"is version {version}, in which a session can't hold several locks. Use MariaDB 10.11 "
                     "or MySQL 8, or name another lock service, such as redis://."
                 )
-            if number % _HANDSHAKE_IDS != connection.number % _HANDSHAKE_IDS and not self.pools:
-                raise self.pooled()
+            if number % _HANDSHAKE_IDS != connection.number % _HANDSHAKE_IDS and not self.pools_sessions:
+                raise self.proxy_error()
             if read_only not in ("0", "OFF"):
                 why = "it is read only, as replicas are, whose locks the others don't see"
                 raise self.unavailable(why, "Put the primary in the URL.")

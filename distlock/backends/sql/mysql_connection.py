@@ -12,7 +12,14 @@ from pymysql.connections import Connection
 from pymysql.constants import CLIENT, COMMAND
 from pymysql.err import InterfaceError, MySQLError
 
-from distlock.backends.sql.connection import ENDED, Rows, ServerConnection, ServerError, SessionLost, poll
+from distlock.backends.sql.connection import (
+    PEER_CLOSED,
+    Rows,
+    ServerConnection,
+    ServerError,
+    SessionLost,
+    poll,
+)
 from distlock.clock import now
 from distlock.errors import ConfigurationError
 
@@ -154,7 +161,7 @@ class MySQLConnection(ServerConnection):
         return not self._connection.open
 
     def send(self, statements: str) -> None:
-        self.since = now()
+        self.sent_at = now()
         try:
             self._connection._execute_command(COMMAND.COM_QUERY, statements)
         except MySQLError as error:
@@ -162,7 +169,7 @@ class MySQLConnection(ServerConnection):
 
     def is_answered(self) -> bool:
         happened = self._poll(0.0)
-        if happened & (ENDED | select.POLLHUP | select.POLLERR) or (happened and self.since is None):
+        if happened & (PEER_CLOSED | select.POLLHUP | select.POLLERR) or (happened and self.sent_at is None):
             raise SessionLost("the server has ended the session")
         return bool(happened)
 
@@ -180,23 +187,23 @@ class MySQLConnection(ServerConnection):
         except MySQLError as error:
             failure = _failure(error)
             if isinstance(failure, ServerError):
-                self.since = None
+                self.sent_at = None
             raise failure from error
         except BaseException:
             # After an interrupt the next call would read the rest of this answer as its own.
             self._connection._force_close()
             raise
-        self.since = None
+        self.sent_at = None
         return found
 
     def _poll(self, seconds: float) -> int:
         if self.is_closed:
             # The descriptor may belong to another file by now.
             raise SessionLost("the session was interrupted")
-        return poll(self.fileno, select.POLLIN | ENDED, seconds)
+        return poll(self.fileno, select.POLLIN | PEER_CLOSED, seconds)
 
     def close(self) -> None:
-        if self.since is not None:
+        if self.sent_at is not None:
             # A session that waits for a lock does not read COM_QUIT: close the socket.
             self._connection._force_close()
             return

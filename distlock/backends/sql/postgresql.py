@@ -101,8 +101,8 @@ class PostgreSQLDialect(Dialect):
         ("Check the name of the host in the URL, and the resolver.", "could not translate"),
     )
 
-    def __init__(self, url: str, pools: bool) -> None:
-        super().__init__(url, pools)
+    def __init__(self, url: str, pools_sessions: bool) -> None:
+        super().__init__(url, pools_sessions)
         self._address = PostgreSQLAddress(url)
         self.shown = self._address.shown
         #: Known locks, by key.
@@ -128,8 +128,8 @@ class PostgreSQLDialect(Dialect):
                 deadline,
             )
             number = int(pid or 0)
-            if number != connection.pid and not self.pools:
-                raise self.pooled()
+            if number != connection.pid and not self.pools_sessions:
+                raise self.proxy_error()
             if standing_by == "t":
                 raise self.unavailable(
                     "it is a standby, whose locks the others don't see",

@@ -103,7 +103,7 @@ class PostgreSQLConnection(ServerConnection):
         return self._connection.status == ConnStatus.BAD
 
     def send(self, statements: str) -> None:
-        self.since = now()
+        self.sent_at = now()
         try:
             self._connection.send_query(statements.encode())
             self._connection.flush()
@@ -114,7 +114,7 @@ class PostgreSQLConnection(ServerConnection):
         try:
             self._connection.flush()
             self._connection.consume_input()
-            return self.since is not None and not self._connection.is_busy()
+            return self.sent_at is not None and not self._connection.is_busy()
         except OperationalError as error:
             raise SessionLost(str(error)) from error
 
@@ -144,7 +144,7 @@ class PostgreSQLConnection(ServerConnection):
                 connection.consume_input()
             result = connection.get_result()
             if result is None:
-                self.since = None
+                self.sent_at = None
                 return found
             found.append(result)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from distlock.backends.base import Acquired, LockRequest
-from distlock.backends.sql.connection import ENDED, ServerConnection, ServerError, SessionLost, poll
+from distlock.backends.sql.connection import PEER_CLOSED, ServerConnection, ServerError, SessionLost, poll
 from distlock.backends.sql.dialect import Dialect, Execute, RowMissing, ServerLock
 from distlock.clock import now
 
@@ -82,7 +82,7 @@ class SQLSession:
             # Keep a session with holds for as long as the lease: if the server answers before its end, the
             # holds still exist.
             patience = self.ttl if self.holds else self.patience
-            since = self.connection.since
+            since = self.connection.sent_at
             self.closed = self.closed or (since is not None and now() - since > patience)
             raise
         except BaseException:
@@ -211,8 +211,8 @@ class SQLSession:
             return True
         # Bytes that arrive during a call may be its answer. Bytes without a call are the server's reason
         # for ending the session.
-        readable = select.POLLIN if self.connection.since is None else 0
-        return poll(self.connection.fileno, ENDED | readable, 0) != 0
+        readable = select.POLLIN if self.connection.sent_at is None else 0
+        return poll(self.connection.fileno, PEER_CLOSED | readable, 0) != 0
 
     def has(self, request: LockRequest) -> bool:
         """Return whether *request* holds its lock, or waits for it, in this session."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from distlock.backends.base import LockRequest, Sink, WeakSink
-from distlock.backends.sql.connection import ENDED, ServerError, SessionLost
+from distlock.backends.sql.connection import PEER_CLOSED, ServerError, SessionLost
 from distlock.backends.sql.dialect import Dialect, ServerLock
 from distlock.backends.sql.session import SQLSession
 from distlock.clock import now
@@ -303,7 +303,7 @@ class SessionListener:
         poller.register(self._wakes, select.POLLIN)
         for fileno, session in sessions.items():
             pending = session.waiting is not None and not session.notified
-            poller.register(fileno, ENDED | (select.POLLIN if pending else 0))
+            poller.register(fileno, PEER_CLOSED | (select.POLLIN if pending else 0))
         for fileno, _ in poller.poll(KEPT * 1000 / 2):
             if fileno == self._wakes:
                 with suppress(BlockingIOError):

@@ -29,4 +29,4 @@ def test_the_error_of_the_call_counts(
 
     monkeypatch.setattr(Presence, "end", end)
     with pytest.raises(type(error)):
-        backend._finished(backend._begun(), fail)
+        backend._finish_call(backend._begin_call(), fail)
