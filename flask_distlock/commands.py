@@ -16,7 +16,7 @@ from distlock.cli.main import COMMANDS, HELP_OPTIONS
 from distlock.cli.output import exits_for_errors
 from distlock.cli.site import Settings
 from distlock.fence.prune import DAYS
-from distlock.fence.prune import told as pruned
+from distlock.fence.prune import summary as prune_summary
 from flask_distlock.binds import DEFAULT_BIND, bind_of, engine_of, shown
 from flask_distlock.clients import inspection_connection
 from flask_distlock.guarding.state import current_state
@@ -101,7 +101,7 @@ def prune(older_than: float, bind: str, dry_run: bool) -> None:
 
     with exits_for_errors():
         rows = fence_row.prune(engine, bind, older_than, dry_run)
-    click.echo(pruned(rows, older_than, dry_run))
+    click.echo(prune_summary(rows, older_than, dry_run))
 
 
 def _engine_of(bind: str) -> Any:

@@ -43,7 +43,7 @@ _OLD = (
 _LIVING = f"SELECT MIN(epoch) FROM {TABLE} WHERE namespace = %s AND passed_at >= %s AND name <> ''"  # noqa: S608
 
 
-def told(rows: int, days: float, dry_run: bool) -> str:
+def summary(rows: int, days: float, dry_run: bool) -> str:
     """Return a command's sentence about *rows* that it has pruned or, in a dry run, would prune."""
     which = f"{rows} {'row' if rows == 1 else 'rows'} of names that nobody has locked for {days:g} days"
     return f"{which} would be taken away." if dry_run else f"{which} taken away."
@@ -69,7 +69,7 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
                 pruned += len(rows)
                 continue
             delete = partial(_prune, connection, namespace, rows, before)
-            pruned += _patiently(begin, delete)
+            pruned += _retried(begin, delete)
     except Exception as error:
         refuse_table(error, make_table)
         raise
@@ -89,7 +89,7 @@ def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[st
     last = ""
     while True:
         # Under SERIALIZABLE even a plain SELECT locks rows, and may have to wait.
-        rows, living = _patiently(begin, lambda _: batch())
+        rows, living = _retried(begin, lambda _: batch())
         if not rows:
             return
         last = rows[-1][0]
@@ -100,7 +100,7 @@ def _old(begin: Begin, connection: Connection, before: int) -> Iterator[tuple[st
             yield namespace, [key for _, key in group]
 
 
-def _patiently(begin: Begin, do: Callable[[float], R]) -> R:
+def _retried(begin: Begin, do: Callable[[float], R]) -> R:
     """Call *do* in a transaction, with the seconds left of `PATIENCE`, and return its result.
 
     Try again while other transactions hinder it. Raises `LockTimeout` when no time is left.

@@ -173,7 +173,7 @@ def _held(connection: Connection, row: str) -> Rows:
     return found
 
 
-def _nested(connection: Connection, row: str) -> str:
+def _released_savepoint(connection: Connection, row: str) -> str:
     """Return the xmax of *row* if that is the id of a savepoint that was released; else "".
 
     xmax is the id of a transaction or of a savepoint. pg_locks lists an id before a row gets it as xmax. So
@@ -191,9 +191,9 @@ def _held_nested(connection: Connection, row: str) -> Rows:
     They are the transactions that are older than the savepoint and have locked fence rows. If others wait for
     one of them because of *row*, return only that one.
     """
-    nested = _nested(connection, row)
+    savepoint = _released_savepoint(connection, row)
     # If there is no such savepoint any more, the row was locked or unlocked meanwhile.
-    found = connection.execute(_HELD_NESTED, [nested, row]) if nested else _held(connection, row)
+    found = connection.execute(_HELD_NESTED, [savepoint, row]) if savepoint else _held(connection, row)
     return found[:1] if found and found[0][0] else found
 
 
@@ -211,9 +211,9 @@ def end(connection: Connection, namespace: str, name: str, transaction: str) -> 
     if len(found) != 1 or found[0][2] != transaction:
         # The holder has ended, or it is unknown which of several transactions it is.
         return False
-    nested = _nested(connection, row)
+    savepoint = _released_savepoint(connection, row)
     return bool(
-        nested and connection.execute(f"{_END} {_NESTED_HOLDER} AND {_OF}", [nested, row, transaction])
+        savepoint and connection.execute(f"{_END} {_NESTED_HOLDER} AND {_OF}", [savepoint, row, transaction])
     )
 
 

@@ -63,9 +63,9 @@ class Statements(Protocol):
         to be rolled back.
         """
         # The lock service lets one caller in at a time, so the row is nearly always free.
-        return self.lock_free(connection, row) or self._await(connection, row, seconds)
+        return self.lock_free(connection, row) or self._lock_waiting(connection, row, seconds)
 
-    def _await(self, connection: Connection, row: str, seconds: float) -> Rows:
+    def _lock_waiting(self, connection: Connection, row: str, seconds: float) -> Rows:
         """Do the same as `lock`, for a row that `lock_free` has not returned. Unused on SQLite."""
         return ()
 
@@ -172,7 +172,7 @@ class _PostgreSQL(Statements):
     def lock_free(self, connection: Connection, row: str) -> Rows:
         return connection.execute(f"{SELECT_MARKED} FOR UPDATE SKIP LOCKED", [row])
 
-    def _await(self, connection: Connection, row: str, seconds: float) -> Rows:
+    def _lock_waiting(self, connection: Connection, row: str, seconds: float) -> Rows:
         return _queue_for(connection, _TAKE, f"{SELECT_MARKED} FOR UPDATE", row, seconds)
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
@@ -235,7 +235,7 @@ class _MariaDB(Statements):
     def lock_free(self, connection: Connection, row: str) -> Rows:
         return connection.execute(f"{SELECT} FOR UPDATE SKIP LOCKED", [row])
 
-    def _await(self, connection: Connection, row: str, seconds: float) -> Rows:
+    def _lock_waiting(self, connection: Connection, row: str, seconds: float) -> Rows:
         # WAIT takes whole seconds.
         return connection.execute(f"{SELECT} FOR UPDATE WAIT {_whole(seconds)}", [row])
 
@@ -266,7 +266,7 @@ def _waiting(connection: Connection, seconds: float) -> Iterator[None]:
 
 
 class _MySQL(_MariaDB):
-    def _await(self, connection: Connection, row: str, seconds: float) -> Rows:
+    def _lock_waiting(self, connection: Connection, row: str, seconds: float) -> Rows:
         with _waiting(connection, seconds):
             return connection.execute(f"{SELECT} FOR UPDATE", [row])
 
@@ -279,7 +279,7 @@ class _MySQL(_MariaDB):
             return connection.execute(f"{SELECT} FOR SHARE", [row])
 
 
-def _patiently(connection: Connection, statement: str, values: Sequence[object], seconds: float) -> Rows:
+def _with_retries(connection: Connection, statement: str, values: Sequence[object], seconds: float) -> Rows:
     """Execute *statement* on SQLite, waiting *seconds* at most for others that have its database locked."""
     deadline = now() + seconds
     [(before,)] = connection.execute("PRAGMA busy_timeout")
@@ -307,7 +307,7 @@ class _SQLite(Statements):
 
     def lock(self, connection: Connection, row: str, seconds: float) -> Rows:
         # Write first: after a SELECT, the transaction would keep a snapshot that others may outdate.
-        _patiently(connection, _TOUCH, [row], seconds)
+        _with_retries(connection, _TOUCH, [row], seconds)
         return connection.execute(SELECT, [row])
 
     def lock_free(self, connection: Connection, row: str) -> Rows:
@@ -315,12 +315,12 @@ class _SQLite(Statements):
         return connection.execute(SELECT, [row])
 
     def insert(self, connection: Connection, values: Sequence[object], seconds: float) -> None:
-        _patiently(connection, self._insert, values, seconds)
+        _with_retries(connection, self._insert, values, seconds)
 
     def share(self, connection: Connection, row: str, seconds: float) -> Rows:
         # Python's driver begins a transaction only for a write. The savepoint begins one if none is open.
         connection.execute("SAVEPOINT distlock_read")
-        return _patiently(connection, SELECT, [row], seconds)
+        return _with_retries(connection, SELECT, [row], seconds)
 
     def is_made(self, connection: Connection, values: Sequence[object], seconds: float) -> bool:
         return False

@@ -17,7 +17,7 @@ from distlock.fence.commit_mark import TRANSACTION_ID, Mark, of_savepoint, of_tr
 from distlock.fence.issuing import RowGrant
 from distlock.fence.stamps import Overtaken, ReadStamp, Stamp, floor_of, stamps_of
 from distlock.fence.statements import Connection, Rows, Statements, refuse_shared_rows, statements_for
-from distlock.fence.trouble import has_failed, limit, refuse_table, trouble
+from distlock.fence.trouble import is_after_failure, limit, refuse_table, trouble
 from distlock.grants.current import was_asked_for
 from distlock.grants.grant import Fence, Grant
 from distlock.grants.joint import JointGrant
@@ -60,14 +60,14 @@ def begin_fenced(
     make_table: str,
     *,
     again: bool = False,
-    looks_again: bool = True,
+    checks_absent: bool = True,
 ) -> ExitStack:
     """Begin a transaction that is committed only if no later grant's was. Close the returned stack to end it.
 
     *begin*: opens the outermost transaction of *connection*, with nothing read in it, and rolls it back on
     errors. *left*: returns the seconds that may be waited. *make_table*: the remedy for a missing table.
-    *again*: whether *grant* has committed a transaction before. *looks_again*: whether the stack calls
-    `look_again` before COMMIT.
+    *again*: whether *grant* has committed a transaction before. *checks_absent*: whether the stack calls
+    `check_absent_rows` before COMMIT.
 
     Raises `Overtaken` or `OldEpoch`; `LockTimeout` if the transaction of an earlier grant does not end in
     time; `ConfigurationError` if the table is missing or the database is a replica; `BackendUnavailable` if
@@ -82,8 +82,8 @@ def begin_fenced(
                 _open(stack, begin)
                 # For some databases, `kind` is a query, which may fail.
                 pass_fence(connection, statements_for(connection.kind), grant, left, missing)
-                if looks_again:
-                    stack.enter_context(_looking_again(connection, grant, left))
+                if checks_absent:
+                    stack.enter_context(_absent_rows_checked(connection, grant, left))
                 return stack.pop_all()
         except Again as error:
             if isinstance(error, NoRow) and error.row not in missing:
@@ -112,9 +112,9 @@ def begin_fenced(
 
 
 @contextmanager
-def _looking_again(connection: Connection, grant: Grant, left: Callable[[], float]) -> Iterator[None]:
+def _absent_rows_checked(connection: Connection, grant: Grant, left: Callable[[], float]) -> Iterator[None]:
     yield
-    look_again(connection, grant, left)
+    check_absent_rows(connection, grant, left)
 
 
 def _open(stack: ExitStack, begin: Begin) -> None:
@@ -154,7 +154,7 @@ def pass_fence(
     for stamp, known in found:
         if known is None:
             if grant.held_by_transaction:
-                # A reader found no row, so its fence is the floor's. `look_again` looks for later writers.
+                # A reader found no row, so its fence is the floor's. `check_absent_rows` finds later writers.
                 floor = connection.execute(sql.FLOOR, floor_of(stamp.namespace)[:1])
                 stamp.next(Fence(*floor[0]) if floor else Fence(0, 0), "")
             continue
@@ -174,7 +174,7 @@ def pass_fence(
             # if the lock service says that the lock is still ours.
             if row in passed:
                 raise
-            fence = _lifted(grant, stamp, stored, overtaken)
+            fence = _lift(grant, stamp, stored, overtaken)
         if isinstance(stamp, ReadStamp):
             passed.add(row)
             continue
@@ -232,7 +232,7 @@ def _lock_row(
                 statements.insert(connection, stamp.values, seconds)
             rows = statements.lock(connection, stamp.row, max(0.0, left()))
     except Exception as error:
-        _raise_meant(error, stamp, seconds)
+        _raise_if_timeout_or_conflict(error, stamp, seconds)
         raise
     if not rows:
         raise NoRow(stamp.row)
@@ -256,12 +256,12 @@ def _floor(connection: Connection, statements: Statements, stamp: Stamp, left: C
     try:
         rows = statements.floor(connection, floor_of(stamp.namespace), seconds)
     except Exception as error:
-        _raise_meant(error, stamp, seconds)
+        _raise_if_timeout_or_conflict(error, stamp, seconds)
         raise
     return Fence(*rows[0]) if rows else Fence(0, 0)
 
 
-def _raise_meant(error: Exception, stamp: Stamp, seconds: float) -> None:
+def _raise_if_timeout_or_conflict(error: Exception, stamp: Stamp, seconds: float) -> None:
     """Raise `LockTimeout` if *error* says that a wait took too long, `Again` if it is a conflict."""
     match trouble(error):
         case "busy" if (setting := limit(error)) is not None:
@@ -275,8 +275,8 @@ def _raise_meant(error: Exception, stamp: Stamp, seconds: float) -> None:
             raise Again from error
 
 
-def _lifted(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> Fence:
-    """Return a raised fence of *grant*, above *stored*, if it still has the lock. Else raise *overtaken*."""
+def _lift(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> Fence:
+    """Lift the fence of *grant* above *stored*, and return it. Raise *overtaken* if the lock was lost."""
     if isinstance(grant, JointGrant):
         grant = grant.of(stamp.namespace, stamp.name)
     try:
@@ -318,7 +318,7 @@ def absent_for(grant: Grant, database: object) -> list[str]:
     return [stamp.row for stamp in _absent.get(grant, {}).get(database, ())]
 
 
-def look_again(connection: Connection, grant: Grant, left: Callable[[], float]) -> None:
+def check_absent_rows(connection: Connection, grant: Grant, left: Callable[[], float]) -> None:
     """Raise `OvertakenReader` if a writer has inserted a row that *grant*, a reader's, did not find.
 
     Call this last before COMMIT, and roll back if it raises. *left*: returns the seconds that may be waited.
@@ -374,7 +374,7 @@ def unless_unused(connection: Connection, grant: Grant, goes_on: Callable[[], bo
     except Exception as error:
         # PostgreSQL refuses the query after a failed statement, even if the view has caught that error. Then
         # the transaction is rolled back anyway, and the new rows with it.
-        if not has_failed(error):
+        if not is_after_failure(error):
             raise
 
 

@@ -39,7 +39,7 @@ _LIMITS: dict[object, str] = {
 }
 
 
-def is_failed(driver: object) -> bool:
+def is_in_failed_transaction(driver: object) -> bool:
     """Return whether the next COMMIT on *driver*, a psycopg connection, would silently roll back.
 
     PostgreSQL does so after an error, even a caught one. Other drivers don't tell: return False.
@@ -62,7 +62,7 @@ def ends_transaction(error: BaseException) -> bool:
     return any(one.args[:1] in [(1020,), (1213,)] for one in _causes(error))
 
 
-def has_failed(error: BaseException) -> bool:
+def is_after_failure(error: BaseException) -> bool:
     """Return whether *error* says that PostgreSQL refused a statement because an earlier one had failed."""
     return any(
         "25P02" in (getattr(one, "sqlstate", None), getattr(one, "pgcode", None)) for one in _causes(error)
@@ -106,11 +106,11 @@ def says_not_committed(error: BaseException) -> bool:
     if any(isinstance(one, LockError) or type(one).__name__ == "IntegrityError" for one in _causes(error)):
         return True
     return trouble(error) in {"busy", "again"} or any(
-        _is_an_answer(code) for one in _causes(error) for code in _codes(one)
+        _is_refusal(code) for one in _causes(error) for code in _codes(one)
     )
 
 
-def _is_an_answer(code: str | int) -> bool:
+def _is_refusal(code: str | int) -> bool:
     """Return whether *code* is from a server that has refused the statement, and runs on."""
     if isinstance(code, int):
         # Numbers from 2000 on are errors of the driver. The three mean that somebody has stopped the server,

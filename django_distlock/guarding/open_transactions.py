@@ -15,7 +15,7 @@ from weakref import WeakSet
 from django.db import DEFAULT_DB_ALIAS, connections
 
 from distlock.errors import ConfigurationError
-from distlock.fence.trouble import is_failed
+from distlock.fence.trouble import is_in_failed_transaction
 from distlock.web.decorator import this_code
 from distlock.web.stack import STACK
 from django_distlock import private
@@ -199,7 +199,7 @@ def accept_rollbacks(raised: bool = False) -> None:
 
 
 def _has_failed(connection: Any) -> bool:
-    return bool(connection.in_atomic_block and is_failed(connection.connection))
+    return bool(connection.in_atomic_block and is_in_failed_transaction(connection.connection))
 
 
 def roll_back(but: object = None) -> str | None:

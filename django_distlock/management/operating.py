@@ -12,7 +12,7 @@ from distlock.cli.main import COMMANDS, HELP_OPTIONS
 from distlock.cli.output import exits_for_errors
 from distlock.cli.site import Settings
 from distlock.fence.prune import DAYS
-from distlock.fence.prune import told as pruned
+from distlock.fence.prune import summary as prune_summary
 from django_distlock.conf import clients
 from django_distlock.guarding.fence import database_of, examine, looking
 from django_distlock.guarding.fence import prune as prune_rows
@@ -55,7 +55,7 @@ def prune(older_than: float, database: str, dry_run: bool) -> None:
     """Delete the fence rows of names that nobody locks any more."""
     with exits_for_errors():
         rows = prune_rows(database, older_than, dry_run)
-    click.echo(pruned(rows, older_than, dry_run))
+    click.echo(prune_summary(rows, older_than, dry_run))
 
 
 for command in COMMANDS:

@@ -23,7 +23,7 @@ from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.stamps import RolledBack
 from distlock.fence.statements import statements_for
-from distlock.fence.trouble import ends_transaction, is_failed
+from distlock.fence.trouble import ends_transaction, is_in_failed_transaction
 from distlock.grants.grant import Grant
 from distlock.terms import READ
 from flask_distlock.binds import DEFAULT_BIND
@@ -70,16 +70,16 @@ def fenced(
         finally:
             row.open = None
 
-    # looks_again=False: `look_again_in` looks again before each COMMIT in the block.
-    return fenced_transaction.begin_fenced(begin, row, grant, left, make_table(bind), looks_again=False)
+    # checks_absent=False: `check_absent_rows_in` is called before each COMMIT in the block.
+    return fenced_transaction.begin_fenced(begin, row, grant, left, make_table(bind), checks_absent=False)
 
 
-def look_again_in(session: Session, engine: Engine, grant: Grant, left: Callable[[], float]) -> None:
+def check_absent_rows_in(session: Session, engine: Engine, grant: Grant, left: Callable[[], float]) -> None:
     """Before COMMIT, raise `OvertakenReader` if a writer has inserted a fence row that *grant* missed."""
     row = FenceConnection(engine, session)
     if fenced_transaction.absent_for(grant, row.database):
         row.open = session.connection(bind_arguments={"bind": engine})
-        fenced_transaction.look_again(row, grant, left)
+        fenced_transaction.check_absent_rows(row, grant, left)
 
 
 def fence_again(session: Session, connection: Connection, grant: Grant, left: Callable[[], float]) -> None:
@@ -333,7 +333,7 @@ class Fences:
                 raise LockLost(
                     f"A transaction under the lock {names} did not pass the fence: {fenced.refused}"
                 ) from fenced.refused
-        self.look_again(session)
+        self.check_absent_rows(session)
         # Only the innermost guard counts: its lock protects the changes, even if an outer one was released.
         if fences and fences[-1].row_unlocked and has_changes(session):
             names = ", ".join(map(repr, fences[-1].grant.names))
@@ -342,12 +342,12 @@ class Fences:
                 "database and was released by the first commit: write everything before one commit."
             )
 
-    def look_again(self, session: Session) -> None:
+    def check_absent_rows(self, session: Session) -> None:
         """Raise `LockLost` if a reader was overtaken. Called before the transaction of *session* ends."""
         for fenced in self.of(session):
             # If the lock was a row, the first COMMIT has looked and then unlocked it.
             if not fenced.row_unlocked:
-                look_again_in(session, fenced.engine, fenced.grant, fenced.left)
+                check_absent_rows_in(session, fenced.engine, fenced.grant, fenced.left)
 
     def refuse_ended(self, session: Session) -> None:
         """Raise `EndedEarly` if the open transaction of *session* is not the one that has passed the fences.
@@ -438,7 +438,8 @@ def transaction(
         grant.check()
         if ended:
             raise RolledBack(grant.names) from ended[0]
-        if connection.open is not None and is_failed(connection.open.connection.dbapi_connection):
+        driver = None if connection.open is None else connection.open.connection.dbapi_connection
+        if is_in_failed_transaction(driver):
             raise ConfigurationError(
                 f"transaction() on {names}: the block has caught an error of the database, which rolls "
                 "back all of the transaction then: nothing of it is written. Write 'with "

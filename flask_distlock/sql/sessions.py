@@ -265,7 +265,7 @@ class SessionTransactions:
                 session = self._session = self.sessions.current()
                 # Look even if nothing will be committed: the response of a reader depends on the lock, too.
                 if fenced_in is not None and session is not None:
-                    self._look_again(session)
+                    self._check_fences(session)
                 if grant in self.sessions.dropped:
                     self._refuse_dropped()
             except BaseException:
@@ -337,9 +337,9 @@ class SessionTransactions:
         stack.callback(session.rollback)
         stack.enter_context(self.sessions.fences.passing(session, Fenced(engine, grant, left)))
 
-    def _look_again(self, session: Session) -> None:
+    def _check_fences(self, session: Session) -> None:
         if session.in_transaction():
-            self.sessions.fences.look_again(session)
+            self.sessions.fences.check_absent_rows(session)
             if not self._refuses():
                 # The view has not called session.commit(). If it called the driver's commit() instead, it may
                 # have committed more than the fenced transaction.

@@ -25,7 +25,7 @@ from distlock.grants.grant import Grant
 from distlock.locks.client import Locks
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import make_rows
-from flask_distlock.sql.fence_row import fence_again, fenced, look_again_in
+from flask_distlock.sql.fence_row import check_absent_rows_in, fence_again, fenced
 from tests.databases import on
 from tests.fence.conftest import write_row
 from tests.fence.test_passing import grant, passes
@@ -45,7 +45,7 @@ def holding(engine: Engine, word: str, seconds: float = 60.0, *names: str) -> It
     lock = getattr(process(), word)(*(names or ("product_1",)))
     with lock as held, Session(engine) as session, fenced(session, engine, held, lambda: seconds):
         yield session, held
-        look_again_in(session, engine, held, lambda: seconds)
+        check_absent_rows_in(session, engine, held, lambda: seconds)
         session.commit()
 
 
