@@ -331,8 +331,20 @@ def send_commit_by(connection: Any, send: Callable[[Function], None]) -> Callabl
 
     Return a function that restores the previous behaviour.
     """
-    commit, undo = connection._commit, _undoing(connection, "_commit")
-    connection._commit = lambda: send(commit)
+    return _send_by(connection, "_commit", send)
+
+
+def send_rollback_by(connection: Any, send: Callable[[Function], None]) -> Callable[[], None]:
+    """Let *connection* call *send* instead of sending ROLLBACK. *send* gets the function that sends it.
+
+    Return a function that restores the previous behaviour.
+    """
+    return _send_by(connection, "_rollback", send)
+
+
+def _send_by(connection: Any, name: str, send: Callable[[Function], None]) -> Callable[[], None]:
+    before, undo = getattr(connection, name), _undoing(connection, name)
+    setattr(connection, name, lambda: send(before))
     return undo
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,7 +24,7 @@ from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.stamps import RolledBack
 from distlock.fence.statements import Connection
-from distlock.fence.transaction import Begin, begin_fenced, unless_unused
+from distlock.fence.transaction import Begin, OvertakenReader, begin_fenced, look_again, unless_unused
 from distlock.fence.trouble import ends_transaction
 from distlock.grants.grant import Grant
 from django_distlock import private
@@ -249,10 +249,7 @@ class _MarkedConnection(_Connection):
             mark.look(self._send, at_once, partial(private.commit_hook_names, connection))
         except EndedEarly:
             # If COMMIT fails, Django itself rolls back for database errors only.
-            try:
-                connection.rollback()
-            except Error:
-                connection.close()
+            _roll_back(connection)
             raise
         if not several:
             commit()
@@ -281,6 +278,8 @@ class LaterTransactions:
         self._set_autocommit: Callable[..., None] = self._connection.set_autocommit
         #: Ends the watch; None before the first transaction is about to be committed.
         self._end_watch: Callable[[], None] | None = None
+        #: Returns the seconds left for the open transaction, which has passed the fence; None: none is open.
+        self._left: Callable[[], float] | None = None
         self._passing = False
         self._looked = False
         self._ended: Exception | None = None
@@ -297,15 +296,45 @@ class LaterTransactions:
 
     def watch(self) -> None:
         """Fence the transactions that begin from now on. Called before the COMMIT of the first one."""
-        self._end_watch = private.begin_and_end_by(self._connection, self._begin_or_end)
+        stack, connection = ExitStack(), self._connection
+        stack.callback(private.begin_and_end_by(connection, self._begin_or_end))
+        stack.callback(private.send_commit_by(connection, self._commit))
+        stack.callback(private.send_rollback_by(connection, self._rollback))
+        self._end_watch = stack.close
 
     def _begin_or_end(self, autocommit: bool, *arguments: Any, **words: Any) -> None:
-        if autocommit:
-            self._set_autocommit(autocommit, *arguments, **words)
-            self._refuse_ended()
-        else:
-            begin = partial(self._set_autocommit, autocommit, *arguments, **words)
-            self._pass(partial(_Begun, begin, self._connection, self._set_autocommit))
+        change = partial(self._set_autocommit, autocommit, *arguments, **words)
+        if not autocommit:
+            self._pass(partial(_Begun, change, self._connection, self._set_autocommit))
+            return
+        try:
+            # MariaDB and MySQL commit a transaction that is open still.
+            self._look_again()
+        finally:
+            change()
+        self._refuse_ended()
+
+    def _commit(self, commit: Callable[[], None]) -> None:
+        self._look_again()
+        commit()
+
+    def _rollback(self, rollback: Callable[[], None]) -> None:
+        self._left = None
+        rollback()
+
+    def _look_again(self) -> None:
+        """Raise `LockLost`, and roll back, if a writer has overtaken a reader in the open transaction."""
+        left, self._left = self._left, None
+        if left is None:
+            return
+        self._passing = True
+        try:
+            look_again(self._fenced, self._grant, left)
+        except OvertakenReader as error:
+            _roll_back(self._connection)
+            raise self._lost() from error
+        finally:
+            self._passing = False
 
     def _pass(self, begin: Begin) -> None:
         timeout = self._grant.timeout
@@ -314,7 +343,9 @@ class LaterTransactions:
         try:
             self._grant.check()
             left, table = lambda: deadline - now(), make_table(self._using)
-            begin_fenced(begin, self._fenced, self._grant, left, table, again=True)
+            # looks_again=False: the stack is dropped, and `_look_again` looks before COMMIT.
+            begin_fenced(begin, self._fenced, self._grant, left, table, again=True, looks_again=False)
+            self._left = left
         except ConfigurationError:
             raise
         except LockError as error:
@@ -389,8 +420,13 @@ class _Begun(AbstractContextManager[None]):
     def __exit__(self, kind: object, *exc_info: object) -> None:
         if kind is None:
             return
-        try:
-            self._connection.rollback()
-        except Error:
-            self._connection.close()
+        _roll_back(self._connection)
         self._set_autocommit(True)
+
+
+def _roll_back(connection: Any) -> None:
+    """Roll the open transaction of *connection* back, or close *connection* if that fails."""
+    try:
+        connection.rollback()
+    except Error:
+        connection.close()

@@ -171,6 +171,30 @@ def test_what_sends_commit_is_replaced() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_what_sends_rollback_is_replaced() -> None:
+    with leaning_on("_rollback", WRAPPER):
+        seen: list[str] = []
+
+        def send(rollback: Any) -> None:
+            seen.append("ROLLBACK")
+            rollback()
+
+        def fail() -> None:
+            with transaction.atomic():
+                Group.objects.create(name="sold")
+                raise ZeroDivisionError
+
+        undo = private.send_rollback_by(connection, send)
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        undo()
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        assert seen == ["ROLLBACK"]
+        assert not Group.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
 def test_hooks_have_names() -> None:
     def send_mail() -> None: ...
 

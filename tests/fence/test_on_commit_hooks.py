@@ -14,7 +14,7 @@ from sqlalchemy import Engine, text
 from distlock.errors import BackendUnavailable, LockError, LockLost, LockTimeout, TooManyWaiters
 from django_distlock import atomic, distributed_lock, locks
 from tests.databases import Databases, on
-from tests.fence.conftest import ALIAS
+from tests.fence.conftest import ALIAS, write_row
 from tests.fence.instance import HOOKS, Order
 from tests.fence.instances import Instance, Stock, started
 from tests.fence.shops import Answered, DjangoShop, open_shop
@@ -127,6 +127,17 @@ def in_a_savepoint(shop: DjangoShop) -> None:
         shop.write(3)
 
 
+def by_autocommit_that_is_set_again(shop: DjangoShop) -> None:
+    """MariaDB commits a transaction that is open still; PostgreSQL's driver refuses to set it."""
+    transaction.set_autocommit(False, using=shop.using)
+    try:
+        shop.write(3)
+        if connections[ALIAS].vendor == "postgresql":
+            transaction.commit(using=shop.using)
+    finally:
+        transaction.set_autocommit(True, using=shop.using)
+
+
 def behind_another_guard(shop: DjangoShop) -> None:
     @distributed_lock("other", fence=shop.using)
     def other() -> None:
@@ -145,6 +156,7 @@ KINDS = [
     by_a_manual_transaction,
     by_the_second_manual_transaction,
     in_a_savepoint,
+    by_autocommit_that_is_set_again,
     behind_another_guard,
     after_closing,
 ]
@@ -169,6 +181,44 @@ def test_whatever_transaction_a_hook_begins_passes_the_fence_again(
     shop.serve(view)
     assert shop.post() == Answered(200)
     assert (len(told), stock_of(engine)) == (1, 7)
+
+
+@on("postgresql", "mariadb")  # On SQLite, a reader's transaction that writes keeps all writers out.
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reader_that_a_first_writer_overtakes_in_a_hook_commits_nothing(
+    shop: DjangoShop, engine: Engine, monkeypatch: pytest.MonkeyPatch, kind: Callable[[DjangoShop], None]
+) -> None:
+    write, errors = shop.write, list[LockLost]()
+
+    def write_and_be_overtaken(qty: int) -> None:
+        write(qty)
+        # The row is still missing: the reader has passed without one.
+        write_row(engine, 2**60)
+
+    def hook() -> None:
+        monkeypatch.setattr(shop, "write", write_and_be_overtaken)
+        with pytest.raises(LockLost, match="the hook is stopped") as caught:
+            kind(shop)
+        errors.append(caught.value)
+
+    def view() -> None:
+        shop.write(7)
+        shop.after_commit(hook)
+
+    shop.serve(view, mode="shared", methods=["POST"])
+    assert shop.post() == Answered(200)
+    assert (len(errors), stock_of(engine)) == (1, 7)
+    assert not {"set_autocommit", "_commit"} & set(vars(connections[ALIAS]))
+
+
+@on("postgresql", "mariadb")  # SQLite refuses shared rows.
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hook_of_a_reader_that_is_not_overtaken_writes(
+    shop: DjangoShop, engine: Engine, kind: Callable[[DjangoShop], None]
+) -> None:
+    shop.serve(lambda: shop.after_commit(lambda: kind(shop)), mode="shared", methods=["POST"])
+    assert shop.post() == Answered(200)
+    assert stock_of(engine) == 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
