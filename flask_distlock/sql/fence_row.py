@@ -434,7 +434,7 @@ def transaction(
                 connection.open = None
 
     def check(_session: Session) -> None:
-        # This runs just before COMMIT, so an error here means that nothing is written.
+        # This runs just before each COMMIT, so an error here means that nothing is written.
         grant.check()
         if ended:
             raise RolledBack(grant.names) from ended[0]
@@ -445,16 +445,20 @@ def transaction(
                 "back all of the transaction then: nothing of it is written. Write 'with "
                 "session.begin_nested():' inside the try, around what may fail, or let the error out."
             )
+        fenced_transaction.look_again(connection, grant, left)
 
-    with fenced_transaction.begin_fenced(begin, connection, grant, left, make_table(DEFAULT_BIND)):
+    table = make_table(DEFAULT_BIND)
+    # looks_again=False: `check` looks again, also before a commit() in the block.
+    with fenced_transaction.begin_fenced(begin, connection, grant, left, table, looks_again=False):
         # The loaded objects may have been read before the lock.
         found.expire_all()
         event.listen(found, "before_commit", check)
         try:
             yield
             # Flush and check here, because the end of begin_fenced() commits what the block has left.
-            found.flush()
-            check(found)
+            if found.in_transaction():
+                found.flush()
+                check(found)
         finally:
             event.remove(found, "before_commit", check)
     grant._vouch()

@@ -57,6 +57,14 @@ def test_it_is_committed_at_the_end_of_the_block(engine: Engine, session: Sessio
     assert not session.in_transaction()
 
 
+def test_the_block_may_end_with_a_commit(engine: Engine, session: Session, locks: Locks) -> None:
+    with locks.lock("product_1") as grant, transaction(grant, session):
+        session.get_one(Stock, 1).qty -= 1
+        session.commit()
+    assert left(engine) == STOCK - 1
+    assert not session.in_transaction()
+
+
 @pytest.mark.parametrize("nested", [False, True])
 @on("postgresql")  # It makes a silent ROLLBACK of COMMIT then.
 def test_an_error_that_the_block_has_caught_is_told(

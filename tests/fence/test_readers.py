@@ -154,6 +154,20 @@ def test_a_writer_that_comes_first_overtakes_a_reader_without_a_row(engine: Engi
         read()
 
 
+@on("postgresql", "mariadb")
+def test_a_reader_that_commits_early_is_overtaken_before_its_commit(engine: Engine) -> None:
+    def read() -> None:
+        with reading(engine, reader(1)) as session:
+            session.execute(text("UPDATE stock SET qty = 7"))
+            write_row(engine, 2)
+            session.commit()
+
+    with pytest.raises(OvertakenReader):
+        read()
+    with Session(engine) as session:
+        assert qty(session) == STOCK
+
+
 @on("sqlite")
 def test_what_a_reader_sees_is_of_one_moment_though_the_driver_begins_nothing_for_it(engine: Engine) -> None:
     """Python's begins a transaction with the first write, unless it was told otherwise."""
