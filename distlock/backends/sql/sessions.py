@@ -230,11 +230,11 @@ class SessionPool:
                     self._listener = SessionListener(self)
                 self._all.append(made)
                 self._listener.wake()
-                again, self._broken = self._broken, False
+                is_reconnect, self._broken = self._broken, False
         except BaseException:
             connection.close()
             raise
-        if again and self.sink is not None:
+        if is_reconnect and self.sink is not None:
             self.sink.reconnected()
         return made
 

@@ -36,18 +36,18 @@ _SHORTEST = 2.0
 class ZooKeeperSession:
     """A session that connects when it is first used. Thread-safe.
 
-    *sink* is notified, in kazoo's thread, when a connection comes back or the session ends. *again*: whether
-    this session replaces one that was given up.
+    *sink* is notified, in kazoo's thread, when a connection comes back or the session ends. *is_reconnect*:
+    whether this session replaces one that was given up.
     """
 
     def __init__(
-        self, address: ZooKeeperAddress, ttl: float, io_timeout: float, sink: Sink, again: bool = False
+        self, address: ZooKeeperAddress, ttl: float, io_timeout: float, sink: Sink, is_reconnect: bool = False
     ) -> None:
         self.address = address
         self.ttl = ttl
         self.io_timeout = io_timeout
         self._sink = sink
-        self._again = again
+        self._is_reconnect = is_reconnect
         #: Whether another session has replaced this one, which may still come back before it is closed.
         self.replaced = False
         self.client = ZooKeeperClient(address, max(_SHORTEST, _SLACK * ttl), io_timeout)
@@ -246,9 +246,9 @@ class ZooKeeperSession:
         if state == KazooState.CONNECTED:
             self._away_since = math.inf
             self.connections += 1
-            if self._again and not self.replaced:
+            if self._is_reconnect and not self.replaced:
                 self._sink.reconnected()
-            self._again = True
+            self._is_reconnect = True
             if self.connections == 1:
                 self._warn_of_long_timeout()
                 return

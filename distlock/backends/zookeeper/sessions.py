@@ -147,8 +147,8 @@ class ZooKeeperSessions(dict[float, Janitor]):
                     f"More than {_MOST_SESSIONS} different ttls are in use. ZooKeeper needs a session for "
                     "each: use fewer."
                 )
-            again = found is not None
-            session = ZooKeeperSession(self._address, ttl, self._io_timeout, sink, again)
+            is_reconnect = found is not None
+            session = ZooKeeperSession(self._address, ttl, self._io_timeout, sink, is_reconnect)
             base = f"{self._address.chroot}/{FOLDER}"
             janitor = Janitor(Contenders(session, base, self._ack_window, sink))
             janitor.start()
