@@ -32,51 +32,52 @@ class RecordingSink:
     """A sink that records the events of its backend, and lets a test wait for a notification."""
 
     def __init__(self) -> None:
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         #: The key of each notification.
-        self.hints: list[str] = []
+        self.notified_keys: list[str] = []
         #: Key, token and number of each pushed hold, and the moment after which it was granted.
         self.hand_offs: list[tuple[str, str, int, float]] = []
         self.losses: list[tuple[str, str]] = []
         #: Key and token of each request to release.
         self.requests: list[tuple[str, str]] = []
-        self.doubts = 0
+        #: How often notifications may have been missed.
+        self.missed = 0
         self.reconnects = 0
 
     def notified(self, key: str) -> None:
-        with self._told:
-            self.hints.append(key)
-            self._told.notify_all()
+        with self._changed:
+            self.notified_keys.append(key)
+            self._changed.notify_all()
 
     def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
-        with self._told:
+        with self._changed:
             self.hand_offs.append((key, token, number, sent))
         self.notified(key)
 
     def lost(self, key: str, token: str) -> None:
-        with self._told:
+        with self._changed:
             self.losses.append((key, token))
-            self._told.notify_all()
+            self._changed.notify_all()
 
     def release_requested(self, key: str, token: str) -> None:
-        with self._told:
+        with self._changed:
             self.requests.append((key, token))
-            self._told.notify_all()
+            self._changed.notify_all()
 
     def missed_notifications(self) -> None:
-        with self._told:
-            self.doubts += 1
-            self._told.notify_all()
+        with self._changed:
+            self.missed += 1
+            self._changed.notify_all()
 
     def reconnected(self) -> None:
-        with self._told:
+        with self._changed:
             self.reconnects += 1
-            self._told.notify_all()
+            self._changed.notify_all()
 
-    def wait_for_hint(self, key: str, timeout: float = 5.0) -> bool:
+    def wait_for_notification(self, key: str, timeout: float = 5.0) -> bool:
         """Return whether a notification for *key* has come, or comes within *timeout* seconds."""
-        with self._told:
-            return self._told.wait_for(lambda: key in self.hints, timeout)
+        with self._changed:
+            return self._changed.wait_for(lambda: key in self.notified_keys, timeout)
 
 
 class Contender:
@@ -97,7 +98,7 @@ class Contender:
         assert isinstance(answer, Queued), f"expected Queued, got {answer}"
         return answer
 
-    def in_line(self, ask: LockRequest) -> LockRequest:
+    def queue_and_listen(self, ask: LockRequest) -> LockRequest:
         """Queue *ask*, and return it.
 
         Send it twice: a lock service may learn only by the second request where to send notifications.

@@ -180,7 +180,8 @@ def plant(monkeypatch):
     for module in (fixtures, waits, locks, release_requests, shared_locks, troubles):
         monkeypatch.setattr(module, "PATIENCE", 2.0)
     monkeypatch.setattr(release_requests, "TTL", 1.0)
-    for owner, wait in ((contenders.Contender, "until_held"), (contenders.RecordingSink, "wait_for_hint")):
+    sink = contenders.RecordingSink
+    for owner, wait in ((contenders.Contender, "until_held"), (sink, "wait_for_notification")):
         monkeypatch.setattr(owner, wait, at_most(1.0, getattr(owner, wait)))
     for bug in {bugs}:
         getattr(planted_in_engine, bug)(monkeypatch)

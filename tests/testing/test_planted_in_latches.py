@@ -78,7 +78,7 @@ def plant(monkeypatch):
     # Broken latches make callers wait: not for long.
     for module in (fixtures, latches, protocol_latches, waits):
         monkeypatch.setattr(module, "PATIENCE", 2.0)
-    monkeypatch.setattr(contenders.RecordingSink.wait_for_hint, "__defaults__", (1.0,))
+    monkeypatch.setattr(contenders.RecordingSink.wait_for_notification, "__defaults__", (1.0,))
     for bug in {bugs}:
         getattr(planted_in_latches, bug)(monkeypatch)
 

@@ -149,7 +149,7 @@ class CloseConformance(ProtocolFixtures):
         one.backend.release(first)
         if two.backend.capabilities.fair:
             # The backend still has the sink that it was opened with.
-            assert two.sink.wait_for_hint(key)
+            assert two.sink.wait_for_notification(key)
         two.held(second)
         assert two.backend.release(second)
         assert not one.backend.locked(key)

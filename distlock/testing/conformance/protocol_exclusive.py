@@ -169,7 +169,7 @@ class ProtocolConformance(UnfairProtocolConformance):
         # A lock service may learn only by the second request where to send notifications.
         two.queued(second)
         one.backend.release(first)
-        assert two.sink.wait_for_hint(key)
+        assert two.sink.wait_for_notification(key)
         two.held(second)
 
     def test_asking_again_while_queued_takes_no_second_place(

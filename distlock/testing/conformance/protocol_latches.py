@@ -275,7 +275,7 @@ class LatchProtocolConformance(ProtocolFixtures):
             assert one.look(key, watch=True)
         assert watching[0].latches.delete_latch(key)
         for one in watching:
-            assert one.sink.wait_for_hint(key)
+            assert one.sink.wait_for_notification(key)
 
     # -- notifications ---------------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class LatchProtocolConformance(ProtocolFixtures):
         watching[0].count(key)
         watching[0].count(key)
         for one in watching:
-            assert one.sink.wait_for_hint(key)
+            assert one.sink.wait_for_notification(key)
 
     def test_a_watch_is_set_anew_for_a_new_one(
         self, one_of: LatchContender, other: LatchContender, key: str
@@ -297,10 +297,10 @@ class LatchProtocolConformance(ProtocolFixtures):
         one_of.make(key, 1, ttl=SHORT)
         other.look(key, watch=True)
         one_of.count(key)
-        assert other.sink.wait_for_hint(key)
+        assert other.sink.wait_for_notification(key)
         other.wait_until_gone(key)
         one_of.make(key, 1)
-        other.sink.hints.clear()
+        other.sink.notified_keys.clear()
         other.look(key, watch=True)
         one_of.count(key)
-        assert other.sink.wait_for_hint(key)
+        assert other.sink.wait_for_notification(key)

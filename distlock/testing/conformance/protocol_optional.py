@@ -30,7 +30,7 @@ class HandingConformance(ProtocolFixtures):
         # A lock service may learn only by the second request where to send pushes.
         two.queued(mine)
         one.backend.release(first)
-        assert two.sink.wait_for_hint(mine.key)
+        assert two.sink.wait_for_notification(mine.key)
         [(key, token, number, sent)] = two.sink.hand_offs
         assert (key, token) == (mine.key, mine.token)
         return number, sent
@@ -107,7 +107,7 @@ class PostingConformance(ProtocolFixtures):
         two.queued(second)
         two.queued(second)
         self.post(one, first)
-        assert two.sink.wait_for_hint(key)
+        assert two.sink.wait_for_notification(key)
         two.held(second)
 
     def test_when_all_is_settled_everybody_sees_it(self, one: Contender, two: Contender, key: str) -> None:

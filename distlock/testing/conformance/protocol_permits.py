@@ -108,17 +108,17 @@ class PermitConformance(ProtocolFixtures):
         inside = [permit(key, 2), permit(key, 2)]
         for mine in inside:
             one.held(mine)
-        first, second = two.in_line(permit(key, 2)), three.in_line(permit(key, 2))
+        first, second = two.queue_and_listen(permit(key, 2)), three.queue_and_listen(permit(key, 2))
         assert one.backend.release(inside[1])
-        assert two.sink.wait_for_hint(key)
+        assert two.sink.wait_for_notification(key)
         number = two.held(first).number
         # A backend may push the hold with the notification.
         for _, token, told, _ in two.sink.hand_offs:
             assert (token, told) == (first.token, number)
         three.queued(second)
-        assert three.sink.hints == []
+        assert three.sink.notified_keys == []
         assert one.backend.release(inside[0])
-        assert three.sink.wait_for_hint(key)
+        assert three.sink.wait_for_notification(key)
         three.held(second)
 
     def test_several_freed_permits_let_in_as_many_as_fit(
@@ -126,12 +126,12 @@ class PermitConformance(ProtocolFixtures):
     ) -> None:
         large = permit(key, 2, 2)
         one.held(large)
-        waiting = [(who, who.in_line(permit(key, 2))) for who in (two, three)]
+        waiting = [(who, who.queue_and_listen(permit(key, 2))) for who in (two, three)]
         last = permit(key, 2)
         one.queued(last)
         assert one.backend.release(large)
         for who, mine in waiting:
-            assert who.sink.wait_for_hint(key)
+            assert who.sink.wait_for_notification(key)
             who.held(mine)
         one.queued(last)
 
@@ -141,10 +141,10 @@ class PermitConformance(ProtocolFixtures):
         large = permit(key, 3, 3)
         one.held(permit(key, 3))
         two.queued(large)
-        small = three.in_line(permit(key, 3))
+        small = three.queue_and_listen(permit(key, 3))
         assert two.backend.cancel(large) is False
         assert two.backend.cancel(large) is False
-        assert three.sink.wait_for_hint(key)
+        assert three.sink.wait_for_notification(key)
         three.held(small)
 
     def test_who_cancels_too_late_is_told_and_keeps_the_permit(

@@ -45,11 +45,11 @@ class DowngradeConformance(ProtocolFixtures):
     ) -> None:
         first, second, later = ask(key), ask(key), read(key)
         one.held(first)
-        reader = two.in_line(read(key))
+        reader = two.queue_and_listen(read(key))
         three.queued(second)
         four.queued(later)
         assert downgrade(one, first)
-        assert two.sink.wait_for_hint(key)
+        assert two.sink.wait_for_notification(key)
         two.held(reader)
         three.queued(second)
         four.queued(later)
@@ -189,7 +189,7 @@ class ReadConformance(DowngradeConformance):
     ) -> None:
         writer = ask(key)
         one.held(writer)
-        run = [(who, who.in_line(read(key))) for who in [contender() for _ in range(20)]]
+        run = [(who, who.queue_and_listen(read(key))) for who in [contender() for _ in range(20)]]
         one.backend.release(writer)
         for who, reader in run:
             who.until_held(reader, patience=5.0)
@@ -201,11 +201,11 @@ class ReadConformance(DowngradeConformance):
         first, second, writer = read(key), read(key), ask(key)
         one.held(first)
         two.held(second)
-        three.in_line(writer)
+        three.queue_and_listen(writer)
         assert one.backend.release(first)
         three.queued(writer)
         assert two.backend.release(second)
-        assert three.sink.wait_for_hint(key)
+        assert three.sink.wait_for_notification(key)
         three.held(writer)
 
     def test_each_reader_that_is_next_is_given_a_hint(
@@ -213,10 +213,10 @@ class ReadConformance(DowngradeConformance):
     ) -> None:
         writer = ask(key)
         one.held(writer)
-        waiting = [(who, who.in_line(read(key))) for who in (two, three)]
+        waiting = [(who, who.queue_and_listen(read(key))) for who in (two, three)]
         one.backend.release(writer)
         for who, reader in waiting:
-            assert who.sink.wait_for_hint(key)
+            assert who.sink.wait_for_notification(key)
             number = who.held(reader).number
             # A backend may push the hold with the notification.
             for _, token, told, _ in who.sink.hand_offs:
@@ -259,9 +259,9 @@ class ReadConformance(DowngradeConformance):
         writer = ask(key)
         one.held(read(key))
         two.queued(writer)
-        reader = three.in_line(read(key))
+        reader = three.queue_and_listen(read(key))
         assert two.backend.cancel(writer) is False
-        assert three.sink.wait_for_hint(key)
+        assert three.sink.wait_for_notification(key)
         three.held(reader)
 
     def test_nobody_waits_behind_a_reader_of_a_closed_backend(

@@ -31,9 +31,9 @@ def test_a_part_that_was_deleted_between_two_uses_is_made_again(
     third, fourth = ask(key), ask(key)
     one.held(third)
     two.queued(fourth)
-    hints = len(two.sink.hints)
+    hints = len(two.sink.notified_keys)
     assert one.backend.release(third)
-    wait_until(lambda: len(two.sink.hints) > hints, "it is hinted")
+    wait_until(lambda: len(two.sink.notified_keys) > hints, "it is hinted")
     two.held(fourth)
 
 
@@ -50,7 +50,7 @@ def test_a_waiter_whose_fifo_was_deleted_has_another_with_its_next_look(
     assert isinstance(two.backend.request(second), Queued)
     assert one.backend.renew([first]) == [True]
     assert one.backend.release(first)
-    assert two.sink.wait_for_hint(key, CEILING)
+    assert two.sink.wait_for_notification(key, CEILING)
     two.held(second)
 
 

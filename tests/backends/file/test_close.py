@@ -139,7 +139,7 @@ def test_who_joined_the_line_of_a_closed_client_leaves_it_and_tells_the_next(
     hold.abandon()
     with pytest.raises(BackendUnavailable, match="closed"):
         answer.result(PATIENCE)
-    assert two.sink.wait_for_hint(key, PATIENCE)
+    assert two.sink.wait_for_notification(key, PATIENCE)
     two.held(mine)
 
 

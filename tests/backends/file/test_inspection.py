@@ -49,13 +49,13 @@ def test_a_broken_holder_that_never_waited_is_told_with_its_next_announcement(
     mine = ask(key)
     held = one.held(mine)
     say(one, key)
-    assert one.sink.doubts == 0
+    assert one.sink.missed == 0
     assert backend(two).break_hold(key, held.number)
     say(one)
-    assert one.sink.doubts == 1
+    assert one.sink.missed == 1
     assert one.backend.renew([mine]) == [False]
     say(one)
-    assert one.sink.doubts == 1, "it is told once"
+    assert one.sink.missed == 1, "it is told once"
 
 
 def test_a_broken_holder_that_has_waited_is_told_at_once(one: Contender, two: Contender, key: str) -> None:
@@ -64,7 +64,7 @@ def test_a_broken_holder_that_has_waited_is_told_at_once(one: Contender, two: Co
     held = two.held(other)
     two.queued(second)
     assert backend(one).break_hold(other.key, held.number)
-    wait_until(lambda: two.sink.doubts > 0, "it is told")
+    wait_until(lambda: two.sink.missed > 0, "it is told")
     assert two.backend.renew([other]) == [False]
 
 

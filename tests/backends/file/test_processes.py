@@ -214,9 +214,9 @@ def test_the_death_of_a_process_in_another_pid_namespace_is_noticed_by_asking(
     outsider.kill()
     assert insider.do("request", key) == "Acquired"
     one.queued(mine)
-    one.sink.hints.clear()
+    one.sink.notified_keys.clear()
     insider.process.kill()
-    assert one.sink.wait_for_hint(key, AT_ONCE)
+    assert one.sink.wait_for_notification(key, AT_ONCE)
     one.until_held(mine)
 
 
@@ -248,7 +248,7 @@ def test_a_closed_client_gives_up_what_it_holds_and_tells_who_waits(
     second = ask(key)
     two.queued(second)
     one.backend.close()
-    assert two.sink.wait_for_hint(key, AT_ONCE)
+    assert two.sink.wait_for_notification(key, AT_ONCE)
     two.held(second)
 
 

@@ -89,10 +89,10 @@ def test_what_was_told_is_no_news(tmp_path: Path, key: str) -> None:
     assert two.backend.request_release(key)
     for doubts in (1, 2):
         one.backend.announce("web1", 1, [], [], 60.0)
-        assert one.sink.doubts == doubts, "until it is told"
+        assert one.sink.missed == doubts, "until it is told"
     one.backend.renew([mine])
     assert one.sink.requests == [(key, mine.token)]
     one.backend.announce("web1", 1, [], [], 60.0)
-    assert one.sink.doubts == 2
+    assert one.sink.missed == 2
     one.backend.close()
     two.backend.close()

@@ -86,7 +86,7 @@ def test_who_came_meanwhile_is_told_of_the_release(one: Contender, two: Contende
     one.held(mine)
     two.queued(other)
     one.backend.release(mine)
-    assert two.sink.wait_for_hint(key, timeout=30)
+    assert two.sink.wait_for_notification(key, timeout=30)
     two.held(other)
 
 

@@ -219,7 +219,7 @@ def test_the_users_of_a_group_share_a_directory(
     mine = ask(key)
     one.queued(mine)
     member.do("release", key)
-    assert one.sink.wait_for_hint(key, 30.0)
+    assert one.sink.wait_for_notification(key, 30.0)
     one.held(mine)
     assert member.do("request", key) == "Queued"
     assert {path.stat().st_gid for path in directory.rglob("*")} == {directory.stat().st_gid}

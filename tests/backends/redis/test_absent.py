@@ -29,7 +29,7 @@ def test_a_waiter_whose_process_was_killed_is_skipped_at_once(
         lambda: redis_server.client.pubsub_numsub(dead.channel)[0][1] == 0, "the server knows that it is dead"
     )
     one.release(first)
-    assert three.sink.wait_for_hint(key)
+    assert three.sink.wait_for_notification(key)
     three.hold(third)
 
 
@@ -53,7 +53,7 @@ def test_a_waiter_that_hangs_costs_one_window_once(
     one.queue(again)
     three.release(third)
     # The second time it is not in the way any more.
-    assert one.sink.wait_for_hint(key)
+    assert one.sink.wait_for_notification(key)
     one.hold(again)
 
 
@@ -132,15 +132,15 @@ def test_the_next_in_line_asks_soon_although_it_was_far_behind_before(
     redis_server.client.ltrim(queue, len(others), -1)
     hangs.stop()
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     assert two.sink.hand_offs == []
     assert two.queue(second).poll <= 0.3 + 0.05
     two.poll(second)
     # Having asked again does not end that: the rests of those behind are as long as before.
     three.queue(third)
     two.release(second)
-    assert three.sink.wait_for_hint(key)
-    assert four.sink.wait_for_hint(key)
+    assert three.sink.wait_for_notification(key)
+    assert four.sink.wait_for_notification(key)
     assert four.sink.hand_offs == []
 
 
@@ -163,7 +163,7 @@ def test_two_neighbours_that_hang_in_a_long_and_fast_line_cost_a_window_each(
     one.release(mine)
     # The second that hangs is told to ask, in vain; and so is one that is eight places behind it.
     told, its = behind[7]
-    assert told.sink.wait_for_hint(key)
+    assert told.sink.wait_for_notification(key)
     assert told.queue(its).poll <= 1.0
     tokens = [its.token.encode() for _, its in behind]
 
@@ -187,7 +187,7 @@ def test_a_waiter_that_stopped_asking_is_forgotten(
     redis_server.client.lset(f"{hold_key(key)}:queue", 0, f"{two.process} 0 1 1 {second.token}")
     three.queue(third)
     one.release(first)
-    assert three.sink.wait_for_hint(key)
+    assert three.sink.wait_for_notification(key)
     three.hold(third)
     two.queue(second)
 
@@ -231,7 +231,7 @@ def test_a_queue_that_nobody_needs_to_ask_in_stays(
             requests[place] = ask(key)
             one.queue(requests[place])
             following = (place + 1) % 3
-            assert crowd[following].sink.wait_for_hint(key)
+            assert crowd[following].sink.wait_for_notification(key)
             crowd[following].hold(requests[following])
         return bool(redis_server.client.pttl(queue) > 50_000)
 

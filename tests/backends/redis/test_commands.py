@@ -106,7 +106,7 @@ def test_queueing_is_four_the_hand_over_six_and_to_take_it_three(
         own_server.client.config_resetstat()
         assert crowd[place].release(requests[place])
         released = commands(own_server)
-        assert crowd[following].sink.wait_for_hint(key)
+        assert crowd[following].sink.wait_for_notification(key)
         crowd[following].hold(requests[following])
         taken = commands(own_server)
         requests[place] = ask(key)
@@ -129,7 +129,7 @@ def test_who_begins_on_the_push_needs_ten(own_server: RedisServer, contender: Ma
         place, following = turn % 4, (turn + 1) % 4
         own_server.client.config_resetstat()
         assert crowd[place].release(requests[place])
-        assert crowd[following].sink.wait_for_hint(key)
+        assert crowd[following].sink.wait_for_notification(key)
         requests[place] = ask(key)
         crowd[place].queue(requests[place])
         costs.append(commands(own_server))

@@ -31,7 +31,7 @@ def test_a_process_that_cannot_hear_is_passed_over_and_keeps_its_place(
     two.queue(second)
     three.queue(third)
     one.release(first)
-    assert three.sink.wait_for_hint(key)
+    assert three.sink.wait_for_notification(key)
     three.hold(third)
     (waits,) = own_server.client.lrange(f"{hold_key(key)}:queue", 0, -1)
     assert waits.split()[0] == two.process.encode()
@@ -50,7 +50,7 @@ def test_those_that_cannot_hear_keep_their_order(
         two.queue(ask(key))
     last.queue(third)
     one.release(first)
-    assert last.sink.wait_for_hint(key)
+    assert last.sink.wait_for_notification(key)
     last.hold(third)
     queue = f"{hold_key(key)}:queue"
     waiting = [entry.split()[0].decode() for entry in own_server.client.lrange(queue, 0, -1)]
@@ -74,5 +74,5 @@ def test_who_passes_those_that_cannot_hear_hands_over_to_them_when_they_can(
     channel = f"{FORMAT}:ch:{two.process}"
     eventually(lambda: own_server.client.pubsub_numsub(channel)[0][1], "it hears")
     assert three.release(third)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)

@@ -114,7 +114,7 @@ def test_a_full_server_refuses_locks_and_takes_them_back(
     # What is held can be renewed, handed off, acknowledged, cancelled and released.
     assert one.renew([first]) == [True]
     assert one.release(first) is True
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     assert isinstance(two.request(second), Acquired)
     assert two.cancel(second) is True
     assert two.release(second) is True
@@ -140,7 +140,7 @@ def test_who_waits_keeps_its_place_while_the_server_is_full(
         late.request(ask(key))
     assert own_server.client.llen(f"{hold_key(key)}:queue") == 2
     assert one.release(first) is True
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
     three.queue(third)
     # A holder that dies costs its ttl: the hold ends by itself, and who asks is next.

@@ -95,7 +95,7 @@ def test_who_is_in_line_keeps_its_place_behind_a_counter_of_somebody_else(
         three.request(third)
     client.delete(f"{hold}:fence")
     three.queue(third)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
 
 

@@ -27,7 +27,7 @@ def test_the_lock_goes_round_in_the_order_of_the_asks(
         one.queue(mine)
     for (one, mine), (following, its) in pairwise(requests):
         assert one.release(mine)
-        assert following.sink.wait_for_hint(key)
+        assert following.sink.wait_for_notification(key)
         following.hold(its)
 
 
@@ -41,8 +41,8 @@ def test_a_hand_over_tells_its_process_and_no_other(
     two.queue(ask(key))
     three.queue(ask(key))
     one.release(first)
-    assert two.sink.wait_for_hint(key)
-    assert three.sink.hints == []
+    assert two.sink.wait_for_notification(key)
+    assert three.sink.notified_keys == []
 
 
 def test_a_hint_names_the_lock_as_the_engine_does(
@@ -54,7 +54,7 @@ def test_a_hint_names_the_lock_as_the_engine_does(
     one.hold(first)
     two.queue(second)
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
 
 
 def test_who_polls_a_free_lock_hands_it_to_the_one_before_him(
@@ -68,7 +68,7 @@ def test_who_polls_a_free_lock_hands_it_to_the_one_before_him(
     three.queue(third)
     end_lease(redis_server, key)
     three.queue(third)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
 
 
@@ -82,7 +82,7 @@ def test_who_does_not_wait_does_not_pass_who_does(
     two.queue(second)
     end_lease(redis_server, key)
     assert three.request(ask(key, wait=False)) == Busy()
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
 
 
@@ -125,7 +125,7 @@ def test_who_gives_up_a_free_lock_hands_it_to_the_next(
     three.queue(third)
     end_lease(redis_server, key)
     assert two.cancel(second) is False
-    assert three.sink.wait_for_hint(key)
+    assert three.sink.wait_for_notification(key)
     three.hold(third)
 
 
@@ -140,7 +140,7 @@ def test_a_late_cancel_does_not_take_its_successor_along(
     two.queue(second)
     assert two.cancel(given_up) is False
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
 
 

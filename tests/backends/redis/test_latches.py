@@ -156,7 +156,7 @@ def test_a_user_with_the_documented_permissions_has_latches(
     one.make_latch(key, 1, 30.0, "maker")
     assert one.look_at_latches([key], True)
     one.count_latch_down(key, 1, "part")
-    assert one.sink.wait_for_hint(key)
+    assert one.sink.wait_for_notification(key)
     own_server.client.persist(f"{hold_key(key)}:latch")
     assert one.look_at_latches([key], True)
     assert own_server.client.acl_log() == []

@@ -34,7 +34,7 @@ def test_a_user_with_the_documented_permissions_can_do_everything(
     two.queue(second)
     assert one.renew([first]) == [True]
     assert one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     assert two.cancel(second) is True
     assert two.locked(key)
 

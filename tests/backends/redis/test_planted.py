@@ -27,7 +27,7 @@ def url():
 def _plant(monkeypatch):
     # Broken locks make callers wait: not for long.
     monkeypatch.setattr(contenders.Contender.until_held, "__defaults__", (2.0,))
-    monkeypatch.setattr(contenders.RecordingSink.wait_for_hint, "__defaults__", (2.0,))
+    monkeypatch.setattr(contenders.RecordingSink.wait_for_notification, "__defaults__", (2.0,))
     plant(monkeypatch, {bug!r})
 
 class TestScripts(

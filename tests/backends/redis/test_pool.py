@@ -235,7 +235,7 @@ def test_a_forked_child_is_another_contender_with_connections_of_its_own(
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     # The parent's connections, subscription and place are as they were.
     assert one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
     assert two.release(second)
 

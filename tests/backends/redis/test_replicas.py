@@ -129,7 +129,7 @@ def handed_off(
     one.hold(first)
     two.queue(second)
     one.release(first)
-    assert two.sink.wait_for_hint(first.key)
+    assert two.sink.wait_for_notification(first.key)
     ((_, _, number, _),) = two.sink.hand_offs
     return two, second, number
 

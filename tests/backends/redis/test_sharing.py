@@ -167,7 +167,7 @@ def test_a_version_without_readers_hands_over_to_one_as_to_a_writer(
     number = int(client.get(place).split()[1])
     client.set(place, f"{number} {number} + {token}", px=500)
     client.publish(f"dl:2:ch:{process}", f"{poll} {number} 500 {key}")
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     assert two.sink.hand_offs == []
     assert two.hold(reader).number == number
     assert two.renew([reader]) == [True]
@@ -175,5 +175,5 @@ def test_a_version_without_readers_hands_over_to_one_as_to_a_writer(
     three.queue(other)
     assert two.cancel(reader) is True
     assert two.release(reader)
-    assert three.sink.wait_for_hint(key)
+    assert three.sink.wait_for_notification(key)
     three.hold(other)

@@ -24,16 +24,16 @@ def test_a_run_enters_in_parts_and_each_that_asks_lets_in_more(
     assert one.release(writer)
     # The first of the run, and sixteen behind it: the others wait until one of them asks.
     assert redis_server.client.zcard(holders) == 17
-    assert crowd[0][0].sink.wait_for_hint(key)
+    assert crowd[0][0].sink.wait_for_notification(key)
     assert crowd[0][0].hold(crowd[0][1]).followed
     assert redis_server.client.zcard(holders) == 20
     for who, mine in crowd:
-        assert who.sink.wait_for_hint(key)
+        assert who.sink.wait_for_notification(key)
         who.hold(mine)
-    assert last[0].sink.hints == []
+    assert last[0].sink.notified_keys == []
     for who, mine in crowd:
         assert who.release(mine)
-    assert last[0].sink.wait_for_hint(key)
+    assert last[0].sink.wait_for_notification(key)
 
 
 def test_a_reader_that_was_killed_in_line_lets_the_others_pass(
@@ -51,7 +51,7 @@ def test_a_reader_that_was_killed_in_line_lets_the_others_pass(
         redis_server.client.lindex(f"{hold_key(key)}:queue", 0).replace(two.process.encode(), b"0" * 16),
     )
     assert one.release(first)
-    assert three.sink.wait_for_hint(key)
+    assert three.sink.wait_for_notification(key)
     three.hold(third)
 
 
@@ -96,7 +96,7 @@ def test_a_reader_that_asks_whether_it_may_go_on_keeps_the_place_of_who_waits_in
     assert one.release(mine)
     two.hold(writer)
     assert two.release(writer)
-    assert one.sink.wait_for_hint(key)
+    assert one.sink.wait_for_notification(key)
     one.hold(next_one)
     assert keys(redis_server, key) == {"", ":holders"}
 
@@ -112,7 +112,7 @@ def test_who_wants_something_else_takes_the_place_of_its_process_in_line(
     two.queue(reader)
     assert two.cancel(given_up) is False
     assert one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(reader)
     three.queue(later)
 

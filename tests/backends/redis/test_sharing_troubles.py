@@ -39,7 +39,7 @@ def test_a_full_server_refuses_newcomers_and_nothing_else(
     two.queue(waiter)
     assert one.release(first)
     assert one.release(second)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(waiter)
     assert two.release(waiter)
 
@@ -55,7 +55,7 @@ def test_a_full_server_lets_a_writer_read_and_a_run_enter(
     own_server.client.config_set("maxmemory", 1)
     assert one.downgrade(writer)
     for who, mine in ((two, reader), (three, last)):
-        assert who.sink.wait_for_hint(key)
+        assert who.sink.wait_for_notification(key)
         who.hold(mine)
     assert own_server.client.zcard(f"{hold_key(key)}:holders") == 3
 
@@ -136,9 +136,9 @@ def test_a_thousand_readers(redis_server: RedisServer, contender: MakeContender)
     assert (sight.mode, sight.others, sight.waiting) == (READ, 999, 1)
     for mine in readers[:-1]:
         assert one.release(mine)
-    assert two.sink.hints == []
+    assert two.sink.notified_keys == []
     assert one.release(readers[-1])
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(writer)
 
 

@@ -38,7 +38,7 @@ def test_only_who_has_to_wait_listens(redis_server: RedisServer, contender: Make
     assert not listens(redis_server, two)
     two.queue(ask(key))
     assert listens(redis_server, two)
-    assert two.sink.doubts == 0
+    assert two.sink.missed == 0
 
 
 def test_who_waits_can_be_handed_the_lock_from_the_first_answer_on(
@@ -50,7 +50,7 @@ def test_who_waits_can_be_handed_the_lock_from_the_first_answer_on(
         one.hold(first)
         two.queue(second)
         one.release(first)
-        assert two.sink.wait_for_hint(key)
+        assert two.sink.wait_for_notification(key)
         two.hold(second)
         two.release(second)
 
@@ -68,7 +68,7 @@ def test_all_locks_of_a_process_share_one_listener(
     assert len(set(threading.enumerate()) - before) == 1
     for first in held:
         one.release(first)
-        assert two.sink.wait_for_hint(first.key)
+        assert two.sink.wait_for_notification(first.key)
 
 
 def test_a_lost_subscription_is_doubted_and_taken_up_again(
@@ -79,11 +79,11 @@ def test_a_lost_subscription_is_doubted_and_taken_up_again(
     one.hold(first)
     two.queue(second)
     own_server.client.client_kill_filter(_type="pubsub", skipme=True)
-    eventually(lambda: two.sink.doubts == 2, "it doubted when the connection broke and when it was back")
+    eventually(lambda: two.sink.missed == 2, "it doubted when the connection broke and when it was back")
     assert listens(own_server, two)
     two.queue(second)
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
 
 
@@ -94,7 +94,7 @@ def test_who_cannot_hear_asks_more_often(own_server: RedisServer, contender: Mak
     assert two.queue(second).poll > 0.3
     # The server ends a subscription that is not allowed any more.
     own_server.tell("ACL", "SETUSER", "default", "resetchannels")
-    eventually(lambda: two.sink.doubts == 1, "it doubted")
+    eventually(lambda: two.sink.missed == 1, "it doubted")
     assert two.queue(second).poll <= 0.1
 
 
@@ -104,9 +104,9 @@ def test_the_listener_comes_back_with_the_server(own_server: RedisServer, conten
     one.hold(first)
     two.queue(ask(first.key))
     own_server.kill()
-    eventually(lambda: two.sink.doubts == 1, "it doubted when the server died")
+    eventually(lambda: two.sink.missed == 1, "it doubted when the server died")
     own_server.start()
-    eventually(lambda: two.sink.doubts == 2, "it doubted when the server was back")
+    eventually(lambda: two.sink.missed == 2, "it doubted when the server was back")
     assert listens(own_server, two)
 
 
@@ -120,11 +120,11 @@ def test_a_server_that_fell_silent_is_noticed(
     two.queue(ask(first.key))
     # Answered questions are no reason to doubt. That nothing happens can only be seen by waiting.
     threading.Event().wait(0.5)
-    assert two.sink.doubts == 0
+    assert two.sink.missed == 0
     own_server.pause()
-    eventually(lambda: two.sink.doubts == 1, "it doubted when nothing came back")
+    eventually(lambda: two.sink.missed == 1, "it doubted when nothing came back")
     own_server.resume()
-    eventually(lambda: two.sink.doubts == 2, "it doubted when the server was back")
+    eventually(lambda: two.sink.missed == 2, "it doubted when the server was back")
 
 
 def test_a_sink_that_was_told_nothing_has_nothing_to_fear_from_close(
@@ -135,7 +135,7 @@ def test_a_sink_that_was_told_nothing_has_nothing_to_fear_from_close(
     one.hold(first)
     two.queue(ask(first.key))
     two.close()
-    assert two.sink.doubts == 0
+    assert two.sink.missed == 0
     assert not any(thread.name == "distlock-redis-listener" for thread in threading.enumerate())
 
 
@@ -221,7 +221,7 @@ def test_a_push_names_the_hold_and_the_poll_that_it_answers(
     before = clock.now()
     two.queue(second)
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     [(where, token, number, sent)] = two.sink.hand_offs
     assert (where, token) == (key, second.token)
     assert before <= sent <= clock.now()
@@ -251,7 +251,7 @@ def test_an_older_push_that_arrives_after_a_newer_poll_is_only_a_hint(
     entries.poll(mine)
     entries.receive(f"{older} 42 500 shop:product_1".encode())
     assert told.hand_offs == []
-    assert told.hints == ["shop:product_1"]
+    assert told.notified_keys == ["shop:product_1"]
 
 
 def test_a_push_that_was_under_way_for_half_of_its_window_is_only_a_hint(
@@ -261,7 +261,7 @@ def test_a_push_that_was_under_way_for_half_of_its_window_is_only_a_hint(
     time[0] += WINDOW / 2
     entries.receive(f"{number} 42 500 shop:product_1".encode())
     assert told.hand_offs == []
-    assert told.hints == ["shop:product_1"]
+    assert told.notified_keys == ["shop:product_1"]
 
 
 def test_a_push_of_a_process_with_a_shorter_window_is_only_a_hint(
@@ -271,7 +271,7 @@ def test_a_push_of_a_process_with_a_shorter_window_is_only_a_hint(
     number = entries.poll(ask("shop:product_1"))[0]
     entries.receive(f"{number} 42 499 shop:product_1".encode())
     assert told.hand_offs == []
-    assert told.hints == ["shop:product_1"]
+    assert told.notified_keys == ["shop:product_1"]
 
 
 def test_a_push_for_what_nobody_waits_for_any_more_is_only_a_hint(
@@ -282,7 +282,7 @@ def test_a_push_for_what_nobody_waits_for_any_more_is_only_a_hint(
     entries.forget(mine)
     entries.receive(f"{number} 42 500 shop:product_1".encode())
     assert told.hand_offs == []
-    assert told.hints == ["shop:product_1"]
+    assert told.notified_keys == ["shop:product_1"]
 
 
 #: More digits than Python makes a number of.
@@ -305,7 +305,7 @@ def test_what_is_no_push_of_ours_is_a_hint(entries: QueueEntries, told: Recordin
     entries.poll(ask("shop:product_1"))
     entries.receive(payload.encode())
     assert told.hand_offs == []
-    assert told.hints == [payload]
+    assert told.notified_keys == [payload]
 
 
 def test_who_gives_up_late_does_not_take_its_successor_along(
@@ -328,7 +328,7 @@ def test_what_was_acknowledged_or_lost_waits_no_more(
     one.hold(first)
     two.queue(second)
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     [(_, _, number, _)] = two.sink.hand_offs
     if passed_on:
         redis_server.client.delete(hold_key(key))

@@ -174,7 +174,7 @@ def test_when_nobody_waits_the_listener_reads_again(one: Contender, two: Hearing
     first = held(one)
     two.queue(ask(first.key))
     one.release(first)
-    assert two.sink.wait_for_hint(first.key)
+    assert two.sink.wait_for_notification(first.key)
     assert two.heard_by[first.key].name == "distlock-redis-listener"
 
 
@@ -206,7 +206,7 @@ def test_while_no_thread_waits_the_listener_does_not_nap(
         first = held(one)
         two.queue(ask(first.key))
         one.release(first)
-        assert two.sink.wait_for_hint(first.key)
+        assert two.sink.wait_for_notification(first.key)
 
 
 def test_while_a_task_waits_the_listener_does_not_nap(deep_sleep: None) -> None:
@@ -239,7 +239,7 @@ def test_who_has_read_leaves_a_task_a_reader(
     eventually(lambda: not hearing._was_led and hearing._called.locked(), "it has looked")
     for first in firsts:
         one.release(first)
-        assert two.sink.wait_for_hint(first.key)
+        assert two.sink.wait_for_notification(first.key)
     assert thread.woke()
 
 
@@ -258,7 +258,7 @@ def test_an_error_in_the_reader_has_the_listener_subscribe_anew(one: Contender, 
     connection = two._subscription._reader.connection
     assert connection is not None
     connection.disconnect()
-    eventually(lambda: two.sink.doubts >= 2, "it doubted when the connection broke and when it was back")
+    eventually(lambda: two.sink.missed >= 2, "it doubted when the connection broke and when it was back")
     assert waiter.thread.is_alive()
     two.queue(waiter.mine)
     one.release(first)
@@ -272,7 +272,7 @@ def test_what_the_reader_has_met_is_in_the_log(
     one, two = contender(own_server.url), Hearing(own_server.url)
     _, waiter = reader(one, two)
     own_server.tell("CLIENT", "KILL", "TYPE", "pubsub")
-    eventually(lambda: two.sink.doubts >= 2, "it doubted when the connection broke and when it was back")
+    eventually(lambda: two.sink.missed >= 2, "it doubted when the connection broke and when it was back")
     assert "it closed the connection" in caplog.text
     assert "descriptor" not in caplog.text
     two.close()
@@ -291,7 +291,7 @@ def test_an_interrupt_in_the_middle_of_a_message_is_raised_and_costs_a_subscript
     one.release(first)
     assert waiter.woke()
     assert isinstance(waiter.failure, Interrupt)
-    eventually(lambda: two.sink.doubts >= 2, "it doubted when the connection broke and when it was back")
+    eventually(lambda: two.sink.missed >= 2, "it doubted when the connection broke and when it was back")
     warm_up(one, two)
 
 

@@ -59,7 +59,7 @@ def test_a_lock_goes_from_hand_to_hand_under_tls(
     one.hold(first)
     two.queue(second)
     assert one.release(first)
-    assert two.sink.wait_for_hint(first.key)
+    assert two.sink.wait_for_notification(first.key)
     two.hold(second)
 
 

@@ -28,7 +28,7 @@ def test_who_finds_others_before_it_goes_on_waiting(
     three.queue(third)
     # The one before it gives up.
     assert two.cancel(second) is False
-    assert three.sink.wait_for_hint(key)
+    assert three.sink.wait_for_notification(key)
     three.queue(third)
     assert one.renew([first]) == [True]
     assert one.release(first)
@@ -43,7 +43,7 @@ def test_who_is_given_it_and_gives_up_in_the_same_moment_has_it(
     one.hold(first)
     two.queue(second)
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     assert two.cancel(second) is True
     assert two.release(second)
 

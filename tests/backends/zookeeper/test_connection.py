@@ -259,7 +259,7 @@ def test_the_next_one_has_it_before_it_asks_unless_that_is_long_ago(
     three.queue(third)
     sent = sent_by(two, monkeypatch)
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     path = two.line().nodes[second.token].path
     assert zookeeper_server.admin.exists(path).version == 1
     # It is not sent away.

@@ -30,11 +30,11 @@ def test_one_watcher_is_woken_by_a_release(
     watches = zookeeper_server.watches()
     for number in range(5):
         assert contenders[number].release(requests[number])
-        assert contenders[number + 1].sink.wait_for_hint(key)
+        assert contenders[number + 1].sink.wait_for_notification(key)
         contenders[number + 1].hold(requests[number + 1])
         # Its watch is used up, and nobody has another one.
         assert zookeeper_server.watches() == watches - number - 1
-    assert [len(one.sink.hints) for one in contenders] == [0, 1, 1, 1, 1, 1]
+    assert [len(one.sink.notified_keys) for one in contenders] == [0, 1, 1, 1, 1, 1]
 
 
 def test_who_asks_again_does_not_watch_again(
@@ -61,7 +61,7 @@ def test_who_is_second_takes_a_released_lock_in_one_round_trip(
     one.hold(first)
     two.queue(second)
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     node = two.line().nodes[second.token]
     assert node.may_enter
     two.hold(second)

@@ -51,7 +51,7 @@ def test_it_waits_for_writers_and_for_readers_and_they_wait_for_it(
     one.queue(reads := reader(key))
     two.queue(writer := ask(key))
     curator.release()
-    assert one.sink.wait_for_hint(key)
+    assert one.sink.wait_for_notification(key)
     assert one.hold(reads).followed
     two.queue(writer)
     assert one.release(reads)

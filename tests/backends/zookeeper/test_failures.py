@@ -154,7 +154,7 @@ def test_with_a_login_nobody_else_can_touch_the_locks(
     two, second = contender(f"zookeeper://shop:{SECRET}@{hosts}/logins"), ask(key)
     two.queue(second)
     assert one.release(mine)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
 
 

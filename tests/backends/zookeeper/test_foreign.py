@@ -107,7 +107,7 @@ def test_who_waited_before_it_came_is_told_and_does_not_enter_beside_it(
     # kazoo sees none of our nodes.
     assert theirs.acquire(blocking=False)
     assert one.release(has)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     with refused(path, theirs.node):
         two.request(waits)
     assert kazoo.get_children(path) == [theirs.node]

@@ -39,7 +39,7 @@ def test_a_place_in_the_line_whose_reply_was_lost_is_kept(
     three.queue(third)
     assert len(zookeeper_server.children(key)) == 3
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
 
 
@@ -62,7 +62,7 @@ def test_a_taking_whose_reply_was_lost_has_taken(
     one.hold(first)
     two.queue(second)
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     proxy.lose_reply()
     two.hold(second)
     assert proxy.lost.is_set()

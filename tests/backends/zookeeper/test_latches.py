@@ -253,7 +253,7 @@ def test_one_that_opened_under_a_process_that_died_is_said_to_be_open_by_the_nex
         dying.setattr(ZooKeeperLatches, "_say_that_it_is_open", lambda *_: iter(()))
         assert latches.count(key) == 0
     assert latches.count(key) == 0
-    assert other.sink.wait_for_hint(key)
+    assert other.sink.wait_for_notification(key)
 
 
 def test_what_is_no_latch_is_named(zookeeper_server: ZooKeeperServer, latches: LatchContender) -> None:

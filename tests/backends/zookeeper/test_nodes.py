@@ -70,7 +70,7 @@ def test_the_hold_waits_for_a_curator_before_it_and_does_not_send_it_away(
     for _ in range(5):
         assert one.queue(second).poll > 0.5
     zookeeper_server.admin.delete(path)
-    assert one.sink.wait_for_hint(key)
+    assert one.sink.wait_for_notification(key)
     one.hold(second)
 
 

@@ -30,12 +30,12 @@ def test_a_permit_that_comes_back_wakes_one_process_and_a_newcomer_wakes_nobody(
     assert [after(who) for who in waiting] == [0, 0, 0, 0]
     # Not the first one that was given out.
     assert one.release(out[1])
-    assert waiting[0].sink.wait_for_hint(key)
+    assert waiting[0].sink.wait_for_notification(key)
     waiting[0].hold(requests[0])
     waiting[1].queue(requests[1])
     assert [after(who) for who in waiting] == [1, 0, 0, 0]
     assert one.release(out[0])
-    assert waiting[1].sink.wait_for_hint(key)
+    assert waiting[1].sink.wait_for_notification(key)
     waiting[1].hold(requests[1])
     assert [after(who) for who in waiting] == [1, 1, 0, 0]
 
@@ -51,7 +51,7 @@ def test_permits_that_come_back_together_let_in_as_many_one_after_the_other(
         who.queue(mine)
     assert one.release(all_of_them)
     for who, mine in zip(waiting[:3], requests, strict=False):
-        assert who.sink.wait_for_hint(key)
+        assert who.sink.wait_for_notification(key)
         who.hold(mine)
     waiting[3].queue(requests[3])
     assert after(waiting[3]) == 0
@@ -117,7 +117,7 @@ def test_a_permit_is_taken_for_a_thread_before_it_is_awake(
     one.hold(first := permit(key, 1))
     two.queue(second := replace(permit(key, 1), prompt=True))
     assert one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     path = two.line().nodes[second.token].path
     assert zookeeper_server.admin.exists(path).version == 1
     two.hold(second)

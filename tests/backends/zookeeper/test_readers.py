@@ -16,9 +16,9 @@ from tests.zookeeper_server import ZooKeeperServer
 
 
 def after(one: Contender) -> int:
-    """How many hints it has had when all that happened before this is told."""
+    """How many notifications it has had when all that happened before this is told."""
     one.locked("test:nobody")
-    return len(one.sink.hints)
+    return len(one.sink.notified_keys)
 
 
 def test_the_end_of_a_writer_wakes_the_readers_up_to_the_next_writer_and_nobody_else(
@@ -32,12 +32,12 @@ def test_the_end_of_a_writer_wakes_the_readers_up_to_the_next_writer_and_nobody_
         one.queue(theirs)
     writer, one, two, following, late = others
     assert first.release(mine)
-    assert writer.sink.wait_for_hint(key)
+    assert writer.sink.wait_for_notification(key)
     writer.hold(asks[0])
     assert [after(each) for each in others] == [1, 0, 0, 0, 0], "to acknowledge wakes no reader"
     assert writer.release(asks[0])
     for each, theirs in ((one, asks[1]), (two, asks[2])):
-        assert each.sink.wait_for_hint(key)
+        assert each.sink.wait_for_notification(key)
         assert each.hold(theirs).followed
     assert [after(each) for each in others] == [1, 1, 1, 0, 0]
     assert one.release(asks[1])
@@ -46,7 +46,7 @@ def test_the_end_of_a_writer_wakes_the_readers_up_to_the_next_writer_and_nobody_
     following.until_held(asks[3])
     assert after(late) == 0
     assert following.release(asks[3])
-    assert late.sink.wait_for_hint(key)
+    assert late.sink.wait_for_notification(key)
     assert not late.hold(asks[4]).followed
 
 
@@ -62,7 +62,7 @@ def test_a_waiting_reader_leaves_no_watch_behind(
         two.queue(second)
         assert zookeeper_server.watches() == watches + 1
         one.release(first)
-        assert two.sink.wait_for_hint(key)
+        assert two.sink.wait_for_notification(key)
         two.hold(second)
         assert two.release(second)
     assert zookeeper_server.watches() == watches
@@ -128,11 +128,11 @@ def test_a_reader_says_that_it_reads_when_it_does_and_when_its_waiter_is_awake(
     two.queue(mine := replace(reader(key), prompt=True))
     path = two.line().nodes[mine.token].path
     assert one.cancel(writer) is False
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.queue(mine)
     assert zookeeper_server.admin.exists(path).version == 0, "there was another writer before it"
     one.release(first)
-    eventually(lambda: len(two.sink.hints) == 2, "it is told")
+    eventually(lambda: len(two.sink.notified_keys) == 2, "it is told")
     two.locked(key)
     assert zookeeper_server.admin.exists(path).version == 0
     two.hold(mine)
@@ -169,7 +169,7 @@ def test_a_writer_that_reads_on_lets_in_the_readers_and_not_the_writer_that_is_n
     three.queue(third)
     four.queue(fourth)
     assert one.downgrade(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
     assert one.hold(replace(first, mode=READ)).followed
     three.queue(third)
@@ -192,7 +192,7 @@ def test_the_writer_right_behind_one_that_reads_on_is_not_told_that_it_is_first(
     two.queue(second)
     assert after(two) == 0
     assert one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
 
 
@@ -281,7 +281,7 @@ def test_turning_whose_reply_or_request_was_lost_is_repeated(
         lose()
         assert one.downgrade(first)
         assert proxy.lost.is_set()
-        assert two.sink.wait_for_hint(key)
+        assert two.sink.wait_for_notification(key)
         two.hold(second)
         assert one.renew([replace(first, mode=READ)]) == [True]
 

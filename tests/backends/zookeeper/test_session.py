@@ -31,7 +31,7 @@ def test_a_hold_of_an_ended_session_is_not_ours(
     first, second = ask(key), ask(key)
     fence = one.hold(first).number
     end_session(zookeeper_server, one)
-    assert one.sink.doubts
+    assert one.sink.missed
     assert one.renew([first]) == [False]
     assert two.hold(second).number > fence
     assert one.release(first) is False
@@ -61,7 +61,7 @@ def test_a_waiter_whose_session_ended_stands_in_line_again(
     two.queue(second)
     assert len(zookeeper_server.children(key)) == 2
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
 
 
@@ -74,11 +74,11 @@ def test_a_waiter_whose_connection_broke_watches_again(
     two.queue(second)
     proxy.part()
     proxy.join()
-    eventually(lambda: two.sink.doubts, "it is told to look again")
+    eventually(lambda: two.sink.missed, "it is told to look again")
     two.queue(second)
     assert len(zookeeper_server.children(key)) == 2
     one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(second)
 
 

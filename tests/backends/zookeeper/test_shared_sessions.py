@@ -27,11 +27,11 @@ def test_whatever_waits_is_told_also_on_the_next_connection(
     proxy.lose_reply()
     two.locked(has.key)
     assert proxy.lost.is_set()
-    eventually(lambda: two.sink.doubts, "it asks again")
-    before = len(two.sink.hints)
+    eventually(lambda: two.sink.missed, "it asks again")
+    before = len(two.sink.notified_keys)
     two.queue(waits)
     assert one.release(has)
-    eventually(lambda: len(two.sink.hints) > before, "it is told")
+    eventually(lambda: len(two.sink.notified_keys) > before, "it is told")
     two.hold(waits)
 
 
@@ -44,9 +44,9 @@ def test_with_its_session_a_hold_ends_and_those_that_wait_enter(
     one.hold(has)
     two.queue(waits)
     one.expire(f"127.0.0.1:{zookeeper_server.port}")
-    assert two.sink.wait_for_hint(has.key)
+    assert two.sink.wait_for_notification(has.key)
     two.hold(waits)
-    eventually(lambda: one.sink.doubts, "it asks whether it has it still")
+    eventually(lambda: one.sink.missed, "it asks whether it has it still")
     assert one.renew([has]) == [False]
     # What it asks for again stands at the end of the line.
     one.queue(has)
@@ -61,7 +61,7 @@ def test_readers_stay_in_when_the_session_ends_of_the_writer_that_let_them_in(
     two.queue(mine := reader(key))
     three.queue(following := ask(key))
     assert one.downgrade(writer)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     two.hold(mine)
     one.expire(f"127.0.0.1:{zookeeper_server.port}")
     eventually(lambda: len(zookeeper_server.children(key)) == 2, "the writer's node is gone")

@@ -52,7 +52,7 @@ def test_the_documented_rights_are_enough(server: ManagedServer, url: str, conte
     two.queue(second)
     assert one.renew([first]) == [True]
     assert one.release(first)
-    assert two.sink.wait_for_hint(key)
+    assert two.sink.wait_for_notification(key)
     assert two.until_held(second).number > number
     assert server.client.execute_command("ACL", "LOG") == []  # type: ignore[no-untyped-call]
 

@@ -78,15 +78,15 @@ def test_a_hand_over_is_heard_from_the_new_primary(watched: Calm, contender: Mak
     waiting = ask(held.key)
     holder.hold(held)
     waiter.queue(waiting)
-    doubts = waiter.sink.doubts
+    doubts = waiter.sink.missed
     watched.kill_primary()
     # It subscribes by itself, and then those that wait look whether they stand in the line.
-    eventually(lambda: waiter.sink.doubts > doubts and connected(watched.primary()) >= 1, "it follows")
+    eventually(lambda: waiter.sink.missed > doubts and connected(watched.primary()) >= 1, "it follows")
     eventually(lambda: subscribed(watched.primary(), waiter), "it listens")
     holder.request(held)
     waiter.request(waiting)
     assert holder.release(held)
-    assert waiter.sink.wait_for_hint(held.key)
+    assert waiter.sink.wait_for_notification(held.key)
 
 
 def subscribed(port: int, one: Contender) -> bool:
@@ -194,7 +194,7 @@ def test_a_former_primary_that_lives_is_left_by_all_at_once(
     eventually(lambda: connected(former) == 0, "all have left")
     assert "master" in tell(former, "ROLE")
     assert watched.primary() != former
-    assert one.sink.doubts
+    assert one.sink.missed
     assert one.renew([held]) == [True]
     assert connected(watched.primary()) >= 1
 

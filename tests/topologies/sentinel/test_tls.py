@@ -65,7 +65,7 @@ def test_a_lock_is_taken_under_tls(ports: Ports, certificate: Path, contender: M
     one.hold(held)
     two.queue(waiting)
     assert one.release(held)
-    assert two.sink.wait_for_hint(held.key)
+    assert two.sink.wait_for_notification(held.key)
     two.poll(waiting)
 
 
