@@ -26,15 +26,15 @@ from distlock.terms import Terms
 
 #: Called with the namespace and the names of an acquisition: returns whether the acquisition has to fail. May
 #: raise a `LockError`. Also called for `Namespace.locked`, and without names before an operator's call.
-Keeps = Callable[[Namespace, tuple[str, ...]], bool]
+Refuses = Callable[[Namespace, tuple[str, ...]], bool]
 #: Called with each grant before its caller has it.
 Granted = Callable[[Grant], None]
 
 _mutex = threading.RLock()
 #: The active fakes.
-_playing: list[Fake] = []
+_active: list[Fake] = []
 #: The replaced methods: class, name and function.
-_before: list[tuple[type[Any], str, Any]] = []
+_replaced: list[tuple[type[Any], str, Any]] = []
 
 
 def contended(*names: str) -> Fake:
@@ -52,7 +52,7 @@ def contended(*names: str) -> Fake:
             assert client.post("/products/1/reduce").status_code == 423
     """
     is_meant = _meant(names)
-    return Fake(keeps=lambda _, asked: any(map(is_meant, asked)))
+    return Fake(refuses=lambda _, asked: any(map(is_meant, asked)))
 
 
 def backend_down() -> Fake:
@@ -70,12 +70,12 @@ def backend_down() -> Fake:
             assert client.post("/products/1/reduce").status_code == 503
     """
 
-    def keeps(namespace: Namespace, asked: tuple[str, ...]) -> bool:
+    def refuses(namespace: Namespace, asked: tuple[str, ...]) -> bool:
         if namespace.may_be_unavailable:
             raise BackendUnavailable("The lock service does not answer: the test plays backend_down().")
         return False
 
-    return Fake(keeps=keeps)
+    return Fake(refuses=refuses)
 
 
 def lose(*names: str) -> Fake:
@@ -167,23 +167,23 @@ def lose_grant(grant: Grant, why: str) -> None:
 class Fake:
     """A fake that is active during its ``with`` block, for all clients and threads of this process."""
 
-    def __init__(self, *, keeps: Keeps | None = None, granted: Granted | None = None) -> None:
-        self.keeps = keeps
+    def __init__(self, *, refuses: Refuses | None = None, granted: Granted | None = None) -> None:
+        self.refuses = refuses
         self.granted = granted
 
     def __enter__(self) -> Self:
         with _mutex:
-            if not _playing:
+            if not _active:
                 _install()
-            if self not in _playing:
-                _playing.append(self)
+            if self not in _active:
+                _active.append(self)
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         with _mutex:
-            if self in _playing:
-                _playing.remove(self)
-                if not _playing:
+            if self in _active:
+                _active.remove(self)
+                if not _active:
                     _restore()
 
 
@@ -193,13 +193,13 @@ def _install() -> None:
     for one in {part for each in classes for part in each.__mro__}:
         for name, stand_in in _STAND_INS.items():
             if (real := vars(one).get(name)) is not None:
-                _before.append((one, name, real))
+                _replaced.append((one, name, real))
                 setattr(one, name, stand_in(real))
 
 
 def _restore() -> None:
-    while _before:
-        one, name, real = _before.pop()
+    while _replaced:
+        one, name, real = _replaced.pop()
         setattr(one, name, real)
 
 
@@ -211,10 +211,10 @@ def _below(one: type[Any]) -> Iterator[type[Any]]:
 
 def _stays_taken(namespace: Namespace, names: tuple[str, ...]) -> bool:
     # copy() is one step: other threads may change the list meanwhile.
-    return any(fake.keeps(namespace, names) for fake in _playing.copy() if fake.keeps is not None)
+    return any(fake.refuses(namespace, names) for fake in _active.copy() if fake.refuses is not None)
 
 
-def _acquiring(real: Callable[..., Commands[Grant | None]]) -> Callable[..., Commands[Grant | None]]:
+def _acquire_stand_in(real: Callable[..., Commands[Grant | None]]) -> Callable[..., Commands[Grant | None]]:
     @functools.wraps(real)
     def acquire(
         self: Namespace, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms
@@ -228,7 +228,7 @@ def _acquiring(real: Callable[..., Commands[Grant | None]]) -> Callable[..., Com
             return None
         grant = yield from real(self, names, parker, seconds, terms)
         if grant is not None:
-            for fake in _playing.copy():
+            for fake in _active.copy():
                 if fake.granted is not None:
                     fake.granted(grant)
         return grant
@@ -236,7 +236,7 @@ def _acquiring(real: Callable[..., Commands[Grant | None]]) -> Callable[..., Com
     return acquire
 
 
-def _looking(real: Callable[[Namespace, str], bool]) -> Callable[[Namespace, str], bool]:
+def _locked_stand_in(real: Callable[[Namespace, str], bool]) -> Callable[[Namespace, str], bool]:
     @functools.wraps(real)
     def locked(self: Namespace, name: str) -> bool:
         return _stays_taken(self, (name,)) or real(self, name)
@@ -244,7 +244,7 @@ def _looking(real: Callable[[Namespace, str], bool]) -> Callable[[Namespace, str
     return locked
 
 
-def _asking(real: Callable[..., Any]) -> Callable[..., Any]:
+def _operator_stand_in(real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
     def ask(self: Namespace, *arguments: Any) -> Any:
         # This raises while a `backend_down` is active. Without names, other fakes have no effect.
@@ -256,9 +256,9 @@ def _asking(real: Callable[..., Any]) -> Callable[..., Any]:
 
 #: Makes the replacement of a method of `Namespace`, by the method's name.
 _STAND_INS: dict[str, Callable[[Any], Any]] = {
-    "acquire": _acquiring,
-    "locked": _looking,
-    "inspect": _asking,
-    "announced": _asking,
-    "break_hold": _asking,
+    "acquire": _acquire_stand_in,
+    "locked": _locked_stand_in,
+    "inspect": _operator_stand_in,
+    "announced": _operator_stand_in,
+    "break_hold": _operator_stand_in,
 }

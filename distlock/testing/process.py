@@ -144,7 +144,7 @@ class Worker:
             self.grants.append(grant)
         return grant is not None
 
-    def wait(self, name: str, timeout: float) -> None:
+    def begin_to_acquire(self, name: str, timeout: float) -> None:
         """Begin to acquire. Return when the lock service has queued the request, or after *timeout*."""
         backend, queued = engine_of(self.locks).backend, threading.Event()
         original = backend.request
@@ -159,8 +159,8 @@ class Worker:
         self.waiting = ThreadPoolExecutor(1).submit(self.acquire, name, timeout)
         queued.wait(timeout)
 
-    def granted(self) -> dict[str, Any] | None:
-        """Return the result of the acquisition that `wait` began."""
+    def end_acquire(self) -> dict[str, Any] | None:
+        """Return the result of the acquisition that `begin_to_acquire` began, when it has ended."""
         return self.waiting.result()
 
     def release(self) -> float:

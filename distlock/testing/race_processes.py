@@ -85,14 +85,14 @@ def _run(
     """Run the *share* of the calls that one child process has, and send their result or its error."""
     frameworks.forget_connections_of_parent()
     result: object
-    alone: set[str] = set()
+    thread_only: set[str] = set()
     try:
-        with Fake(keeps=_noting(alone)):
+        with Fake(refuses=_collecting_thread_only_backends(thread_only)):
             calls, seconds = in_threads(action, share, within, start, stale_writes)
-        if alone:
+        if thread_only:
             raise ConfigurationError(
-                f"The race ran in several processes, and {', '.join(sorted(alone))} keeps the threads of one "
-                "apart: let the test have a lock service that all of them share, such as "
+                f"The race ran in several processes, and {', '.join(sorted(thread_only))} keeps the threads "
+                "of one apart: let the test have a lock service that all of them share, such as "
                 "file:///tmp/shop-test-locks, or race with processes=1."
             )
         result = [_portable(call) for call in calls], seconds
@@ -102,17 +102,17 @@ def _run(
     theirs.close()
 
 
-def _noting(alone: set[str]) -> Callable[[Namespace, tuple[str, ...]], bool]:
-    """Return a `Fake.keeps` that adds to *alone* the name of each used backend that excludes only threads."""
+def _collecting_thread_only_backends(thread_only: set[str]) -> Callable[[Namespace, tuple[str, ...]], bool]:
+    """Return a `Fake.refuses` that adds to *thread_only* each used backend that excludes only threads."""
 
-    def keeps(namespace: Namespace, asked: tuple[str, ...]) -> bool:
+    def refuses(namespace: Namespace, asked: tuple[str, ...]) -> bool:
         if isinstance(namespace, EngineNamespace) and namespace.may_be_unavailable:
             backend = namespace.engine.backend
             if not backend.capabilities.several_processes:
-                alone.add(type(backend).__name__)
+                thread_only.add(type(backend).__name__)
         return False
 
-    return keeps
+    return refuses
 
 
 def _portable(call: RaceCall) -> RaceCall:

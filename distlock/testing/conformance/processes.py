@@ -180,9 +180,9 @@ class ProcessLeaseConformance(UnfairProcessLeaseConformance):
             self.wait_for_processes(name, 1)
             # On ZooKeeper, a waiter that first looks after the release would see the stopped process hold the
             # lock.
-            waiter.do("wait", name, PATIENCE)
+            waiter.do("begin_to_acquire", name, PATIENCE)
             stopped.stop()
-        waiter.begin("granted")
+        waiter.begin("end_acquire")
         assert waiter.end(patience=LONG / 2)["fence"]
         waiter.do("release")
         stopped.go_on()
