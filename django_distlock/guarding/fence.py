@@ -24,7 +24,7 @@ from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.stamps import RolledBack
 from distlock.fence.statements import Connection
-from distlock.fence.transaction import Begin, OvertakenReader, begin_fenced, look_again, unless_unused
+from distlock.fence.transaction import Begin, OvertakenReader, begin_fenced, check_absent_rows, unless_unused
 from distlock.fence.trouble import ends_transaction
 from distlock.grants.grant import Grant
 from django_distlock import private
@@ -309,27 +309,27 @@ class LaterTransactions:
             return
         try:
             # MariaDB and MySQL commit a transaction that is open still.
-            self._look_again()
+            self._check_absent_rows()
         finally:
             change()
         self._refuse_ended()
 
     def _commit(self, commit: Callable[[], None]) -> None:
-        self._look_again()
+        self._check_absent_rows()
         commit()
 
     def _rollback(self, rollback: Callable[[], None]) -> None:
         self._left = None
         rollback()
 
-    def _look_again(self) -> None:
+    def _check_absent_rows(self) -> None:
         """Raise `LockLost`, and roll back, if a writer has overtaken a reader in the open transaction."""
         left, self._left = self._left, None
         if left is None:
             return
         self._passing = True
         try:
-            look_again(self._fenced, self._grant, left)
+            check_absent_rows(self._fenced, self._grant, left)
         except OvertakenReader as error:
             _roll_back(self._connection)
             raise self._lost() from error
@@ -343,8 +343,8 @@ class LaterTransactions:
         try:
             self._grant.check()
             left, table = lambda: deadline - now(), make_table(self._using)
-            # looks_again=False: the stack is dropped, and `_look_again` looks before COMMIT.
-            begin_fenced(begin, self._fenced, self._grant, left, table, again=True, looks_again=False)
+            # checks_absent=False: the stack is dropped, and `_check_absent_rows` runs before COMMIT.
+            begin_fenced(begin, self._fenced, self._grant, left, table, again=True, checks_absent=False)
             self._left = left
         except ConfigurationError:
             raise

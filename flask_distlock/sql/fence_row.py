@@ -445,11 +445,11 @@ def transaction(
                 "back all of the transaction then: nothing of it is written. Write 'with "
                 "session.begin_nested():' inside the try, around what may fail, or let the error out."
             )
-        fenced_transaction.look_again(connection, grant, left)
+        fenced_transaction.check_absent_rows(connection, grant, left)
 
     table = make_table(DEFAULT_BIND)
-    # looks_again=False: `check` looks again, also before a commit() in the block.
-    with fenced_transaction.begin_fenced(begin, connection, grant, left, table, looks_again=False):
+    # checks_absent=False: `check` checks the absent rows, also before a commit() in the block.
+    with fenced_transaction.begin_fenced(begin, connection, grant, left, table, checks_absent=False):
         # The loaded objects may have been read before the lock.
         found.expire_all()
         event.listen(found, "before_commit", check)
