@@ -280,6 +280,7 @@ class Refusals:
         return self._due == math.inf
 
     def tick(self, until: Callable[[], float]) -> Commands[None]:
+        """Log the refusals if that is due."""
         with self._section.mutex:
             refusals = self.take() if self._now() >= self._due else []
         log_refusals(refusals)

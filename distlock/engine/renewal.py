@@ -166,6 +166,7 @@ class Renewer:
     # -- a tick ----------------------------------------------------------------------------------
 
     def tick(self, until: Callable[[], float]) -> Commands[None]:
+        """Renew the holds that are due, and end those whose lease, max_hold or readers' max_hold is over."""
         now = self._now()
         with self._section.mutex:
             all_due, self._all_due = self._all_due, False

@@ -152,6 +152,7 @@ class StatusPublisher:
         return not self._published
 
     def tick(self, until: Callable[[], float]) -> Commands[None]:
+        """Publish the status if that is due and the lock service answers."""
         if self._backend is None:
             return
         if self._queues.renewer.failed_call_took:

@@ -168,6 +168,7 @@ class StalledWaiters:
         return not self._watched
 
     def tick(self, until: Callable[[], float]) -> Commands[None]:
+        """Remove the waiters whose event loops stand still after their deadlines."""
         with self._section.mutex:
             self._section.catch_up()
             self._remove_stalled(self._now())
