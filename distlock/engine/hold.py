@@ -385,7 +385,7 @@ class NameGrant(Grant):
         if (why := self.why_lost) is not None:
             raise LockLost(f"The lock {self.name!r} was lost: {why}. Undo what was done under it, and retry.")
 
-    def lift(self, name: str, number: int) -> bool:
+    def raise_fence(self, name: str, number: int) -> bool:
         return run(self._grantor.raise_fence(self, number))
 
     def _is_followed(self) -> bool:
@@ -412,7 +412,7 @@ class SharedGrant(NameGrant):
     def _take_along(self, batch: object) -> bool:
         return False
 
-    def lift(self, name: str, number: int) -> bool:
+    def raise_fence(self, name: str, number: int) -> bool:
         return False
 
     def _release(self, until: float = math.inf) -> Commands[None]:

@@ -117,7 +117,7 @@ class RowGrant(GrantWrapper):
         # Raise before the rows are locked: until then, other processes are not excluded.
         _ = self.fences
 
-    def lift(self, name: str, number: int) -> bool:
+    def raise_fence(self, name: str, number: int) -> bool:
         """Return False: the row itself issues the numbers, so none has to be raised."""
         return False
 

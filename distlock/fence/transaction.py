@@ -280,7 +280,7 @@ def _lift(grant: Grant, stamp: Stamp, stored: Fence, overtaken: Overtaken) -> Fe
     if isinstance(grant, JointGrant):
         grant = grant.of(stamp.namespace, stamp.name)
     try:
-        if grant.lift(stamp.name, stored.number) and (fence := grant.fences[stamp.name]) > stored:
+        if grant.raise_fence(stamp.name, stored.number) and (fence := grant.fences[stamp.name]) > stored:
             return fence
     except BackendUnavailable as error:
         raise overtaken from error

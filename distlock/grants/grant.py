@@ -115,7 +115,7 @@ class Grant(ABC):
         """
 
     @abstractmethod
-    def lift(self, name: str, number: int) -> bool:
+    def raise_fence(self, name: str, number: int) -> bool:
         """Raise the fence of *name* above *number*, if the lock service says that the lock is still yours.
 
         This is needed after the lock service has lost its data, if a fence row still has a larger *number*.
@@ -283,8 +283,8 @@ class GrantWrapper(Grant):
     def check(self) -> None:
         self._grant.check()
 
-    def lift(self, name: str, number: int) -> bool:
-        return self._grant.lift(name, number)
+    def raise_fence(self, name: str, number: int) -> bool:
+        return self._grant.raise_fence(name, number)
 
     def _downgrade(self) -> Commands[None]:
         return self._grant._downgrade()

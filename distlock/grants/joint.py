@@ -77,8 +77,8 @@ class MultiGrant(Grant):
         for grant in self._grants:
             grant.check()
 
-    def lift(self, name: str, number: int) -> bool:
-        return any(grant.lift(name, number) for grant in self._grants if name in grant.names)
+    def raise_fence(self, name: str, number: int) -> bool:
+        return any(grant.raise_fence(name, number) for grant in self._grants if name in grant.names)
 
     def _downgrade(self) -> Commands[None]:
         for grant in self._grants:

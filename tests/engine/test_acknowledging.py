@@ -334,18 +334,18 @@ def test_a_fence_is_lifted_only_under_a_confirmed_lock() -> None:
     """The script that lifts compares the token only."""
     scene = HandOff()
     grant = scene.begin()
-    assert grant.lift("a", grant.fence.number + 1000)
+    assert grant.raise_fence("a", grant.fence.number + 1000)
     assert scene.asked == ["acknowledge"]
     scene = HandOff()
     grant = scene.begin()
     scene.service.records[KEY].holds[0].number += 1
-    assert not grant.lift("a", grant.fence.number + 1000)
+    assert not grant.raise_fence("a", grant.fence.number + 1000)
     assert grant.lost
 
 
 @pytest.mark.parametrize("by", ["the keeper", "a check"])
 def test_a_confirmation_that_arrives_behind_a_lift_is_no_loss(by: str) -> None:
-    """It asks for the number that the lift has just exchanged."""
+    """It asks for the number that the raise has just exchanged."""
     scene = HandOff()
     grant = scene.begin()
     scene.now += WINDOW / 8
@@ -353,7 +353,7 @@ def test_a_confirmation_that_arrives_behind_a_lift_is_no_loss(by: str) -> None:
     steps: Any = engine.maintenance.tick() if by == "the keeper" else engine.grantor.acknowledge(grant._hold)
     late = next(steps)
     assert is_call(late)
-    assert grant.lift("a", grant.fence.number + 1000)
+    assert grant.raise_fence("a", grant.fence.number + 1000)
     answer = late.function(*late.arguments)
     assert answer == [False]
     with suppress(StopIteration):

@@ -151,7 +151,7 @@ def test_a_guard_tells_of_its_commit_and_of_no_rollback(alias: str) -> None:
 
 def test_a_lifted_fence_is_counted(alias: str) -> None:
     with connected(alias).lock("product_1") as grant:
-        assert grant.lift("product_1", grant.fence.number + 1000)
+        assert grant.raise_fence("product_1", grant.fence.number + 1000)
         assert value("distlock_lifts_total", alias=alias) == 1
 
 

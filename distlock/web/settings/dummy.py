@@ -70,7 +70,7 @@ class DummyGrant(Grant):
                 f"The lock {names} was lost: {self.why_lost}. Undo what was done under it, and retry."
             )
 
-    def lift(self, name: str, number: int) -> bool:
+    def raise_fence(self, name: str, number: int) -> bool:
         return False
 
     def _release(self, until: float = math.inf) -> Commands[None]:
