@@ -10,8 +10,8 @@ from distlock.errors import ConfigurationError
 from distlock.fence.transaction import refuse_unfit, time_left
 from distlock.grants.grant import Grant
 from distlock.locks.client import takes
-from distlock.web.decorator import explaining, options_here
-from distlock.web.guard_options import ALL_BUT_GET, USUAL, Words
+from distlock.web.decorator import options_here, refusing_as_view
+from distlock.web.guard_options import ALL_BUT_GET, USUAL, GuardKeywords
 from distlock.web.names.templates import NameSource
 from django_distlock.guarding.fence import database_of, fenced
 from django_distlock.guarding.open_transactions import find_open, noting_rollbacks, refuse_failed
@@ -23,9 +23,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@takes(Words, **USUAL)
+@takes(GuardKeywords, **USUAL)
 def distributed_lock(
-    *names: NameSource, **options: Unpack[Words]
+    *names: NameSource, **options: Unpack[GuardKeywords]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Run one call at a time, on all servers together, for each value of *names*.
 
@@ -82,7 +82,7 @@ def distributed_lock(
         # A site writes a view under @api_view as a function, so a function's default methods apply.
         return guard_view(function, checked, methods=None if is_api_view(cls) else ALL_BUT_GET)
 
-    return explaining(checked, decorate)
+    return refusing_as_view(checked, decorate)
 
 
 @contextmanager

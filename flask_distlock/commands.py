@@ -14,7 +14,7 @@ from flask.cli import AppGroup, ScriptInfo, with_appcontext
 from distlock.backends.inspectable import Finding
 from distlock.cli.main import COMMANDS, HELP_OPTIONS
 from distlock.cli.output import exits_for_errors
-from distlock.cli.site import Settings
+from distlock.cli.site import SettingsSite
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import summary as prune_summary
 from flask_distlock.binds import DEFAULT_BIND, bind_of, engine_of, shown
@@ -34,7 +34,7 @@ def _typed(app_path: str | None) -> str:
     return f"flask --app {shlex.quote(app_path)} distlock" if app_path else "flask distlock"
 
 
-class _FlaskSite(Settings):
+class _FlaskSite(SettingsSite):
     def __init__(self, app_path: str | None) -> None:
         # Hints have to repeat the --app that the user typed.
         command = _typed(app_path)

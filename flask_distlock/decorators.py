@@ -11,8 +11,8 @@ from flask.views import View
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Grant
 from distlock.locks.client import takes
-from distlock.web.decorator import Guarded, explaining, options_here
-from distlock.web.guard_options import USUAL, GuardOptions, Words
+from distlock.web.decorator import Guarded, options_here, refusing_as_view
+from distlock.web.guard_options import USUAL, GuardKeywords, GuardOptions
 from distlock.web.names.templates import NameSource
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.placement import remember, remember_class
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@takes(Words, **USUAL)
-def distributed_lock(*names: NameSource, **options: Unpack[Words]) -> Callable[[F], F]:
+@takes(GuardKeywords, **USUAL)
+def distributed_lock(*names: NameSource, **options: Unpack[GuardKeywords]) -> Callable[[F], F]:
     """Run one call at a time, on all servers together, for each value of *names*.
 
     Write it below ``@app.route``.
@@ -82,7 +82,7 @@ def distributed_lock(*names: NameSource, **options: Unpack[Words]) -> Callable[[
             guarded.where = f"{target.__module__}.{target.__name__}"
         return wrap(target, guarded)
 
-    return cast(Callable[[F], F], explaining(checked, decorate))
+    return cast(Callable[[F], F], refusing_as_view(checked, decorate))
 
 
 def _decorate_class(cls: type[Any], options: GuardOptions) -> type[Any]:

@@ -18,7 +18,7 @@ from distlock.locks.lock import Lock
 from distlock.locks.rlock import RLock
 from distlock.terms import READ
 from distlock.web.guard_options import one_database
-from distlock.web.names.templates import joined
+from distlock.web.names.templates import ambiguities
 from distlock.web.request_body import DEFAULTS, size_setting
 from distlock.web.sessions import REFRESH_SESSION
 from distlock.web.settings import aliases
@@ -253,7 +253,7 @@ def _check(app: Flask, state: State) -> dict[str, Callable[..., Any]]:
     for open_method in open_methods(app, views):
         logger.warning("%s", open_method)
     for guarded in check_placement(app, views):
-        for shared in joined(guarded.options.names.templates):
+        for shared in ambiguities(guarded.options.names.templates):
             logger.warning("%s: %s", guarded.where, shared)
         # This makes the client without connecting, and so reports a missing dependency.
         terms = state.clients.terms(guarded)

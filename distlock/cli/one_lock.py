@@ -37,12 +37,12 @@ def show(where: Where, as_json: bool, name: str, kind: Kind) -> None:
             typed = where.typed()
             first = f", put the URL into {URL}, then" if typed.hides_url else ""
             it = "the first of them" if state.kind == SEMAPHORE and state.others else "it"
-            click.echo(f"To break {it}{first}: {typed.line('break', name, *_of(state))}")
+            click.echo(f"To break {it}{first}: {typed.line('break', name, *_hold_options(state))}")
         elif state.ended_by:
             click.echo(f"To end its session on the server, and all that this holds: {state.ended_by}")
 
 
-def _of(state: LockState) -> Iterator[tuple[str, str]]:
+def _hold_options(state: LockState) -> Iterator[tuple[str, str]]:
     """Yield the options that name the hold of *state*."""
     if state.kind != LOCK:
         yield "--kind", state.kind

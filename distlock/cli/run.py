@@ -155,7 +155,7 @@ class Child:
         except OSError as error:
             raise Failed(f"The command {command[0]!r} can't be run: {error.strerror}.", NOT_RUN) from error
 
-    def tell(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """Send the command the signal *number*, as soon as it runs. Any thread may call this."""
         # Append first: if the command is not running yet, run() sends the signal when it is.
         self._unsent.append(number)
@@ -185,7 +185,7 @@ class Child:
             # This process still waits for the lock. That can be interrupted, and leaves nothing behind.
             raise SystemExit(SIGNAL + number)
         if number not in _OF_TERMINALS or not _is_in_foreground():
-            self.tell(number)
+            self.send_signal(number)
 
 
 @contextmanager
@@ -194,13 +194,13 @@ def _gate() -> Iterator[tuple[int, Callable[[], int]]]:
 
     If this process ends first, the command never runs.
     """
-    behind, before = os.pipe()
+    read_end, write_end = os.pipe()
     try:
         # This process keeps both ends open, so that it can write even if the command has ended at the gate.
-        yield behind, partial(os.write, before, b"\n")
+        yield read_end, partial(os.write, write_end, b"\n")
     finally:
-        os.close(behind)
-        os.close(before)
+        os.close(read_end)
+        os.close(write_end)
 
 
 def _refuse_unrunnable(command: str) -> None:
@@ -302,7 +302,7 @@ def run(
     def lost(grant: Grant, why: str) -> None:
         click.echo(f"The lock {name!r} was lost: {why}.", err=True)
         if on_lost is not None:
-            child.tell(on_lost)
+            child.send_signal(on_lost)
 
     if timeout is not None:
         check_timeout(timeout)

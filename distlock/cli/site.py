@@ -76,7 +76,7 @@ class Alone(Site):
 LookInto = Callable[[bool | str], AbstractContextManager[Connection]]
 
 
-class Settings(Site):
+class SettingsSite(Site):
     """The aliases of ``DISTLOCK`` in a site's settings."""
 
     def __init__(self, clients: Clients, command: str, look: LookInto) -> None:

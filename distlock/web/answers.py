@@ -154,12 +154,12 @@ def answer_for(error: LockError, *, contended_status: int, debug: bool) -> Answe
             if kind is LockTimeout:
                 status = contended_status
             elif isinstance(error, TooManyWaiters):
-                retry_after = _until_the_line_is_shorter(error)
+                retry_after = _retry_after(error)
             return Answer(status, code, title, detail, retry_after, str(error) if debug else None)
     return None
 
 
-def _until_the_line_is_shorter(refusal: TooManyWaiters) -> int:
+def _retry_after(refusal: TooManyWaiters) -> int:
     """Return after how many seconds the present queue may be served, from 1 to 30; 2 if that is unknown."""
     return min(30, max(1, math.ceil(refusal.expected_wait or 2)))
 

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from distlock.errors import ConfigurationError
-from distlock.web.guard_options import GuardOptions, Methods, Words, refuse_async
+from distlock.web.guard_options import GuardKeywords, GuardOptions, Methods, refuse_async
 from distlock.web.names.sources import HIDDEN, BoundNames, where_of
 from distlock.web.names.templates import NameSource
 
@@ -31,7 +31,7 @@ When = Callable[..., object]
 _MARK = "__distlock__"
 
 #: The attribute of the decorator itself that has its options.
-_TOLD = "__distlock_told__"
+_OPTIONS = "__distlock_options__"
 
 #: The attribute of the decorator itself that has the text of the error if it takes the place of a view.
 _UNUSED = "__distlock_unused__"
@@ -69,7 +69,7 @@ class Guarded:
         #: Whether it locks a request, by view and then by HTTP method: the cache of `flask_distlock`.
         self.locks_at: WeakKeyDictionary[Any, dict[str, bool | None]] = WeakKeyDictionary()
         #: The views whose streamed responses were logged.
-        self.streams_told: set[str] = set()
+        self.streams_logged: set[str] = set()
 
     def locks_method(self, method: str | None) -> bool:
         """Return whether requests with this HTTP method are locked."""
@@ -116,7 +116,7 @@ def _behind(wrapper: Any) -> Any:
     return call if inspect.isfunction(call) else None
 
 
-def outermost(function: Callable[..., Any]) -> Guarded | None:
+def outermost_guard(function: Callable[..., Any]) -> Guarded | None:
     """Return the outermost guard of *function*; None: there is none, or a decorator above hides it."""
     guard = getattr(function, _MARK, None)
     return guard if isinstance(guard, Guarded) else None
@@ -183,7 +183,7 @@ def passes_on(function: object) -> bool:
     return bool(flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
 
 
-def explaining(
+def refusing_as_view(
     options: GuardOptions, decorate: Callable[[Callable[P, R]], Callable[P, R]]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return *decorate*, with a clear error if it is called as a view.
@@ -197,25 +197,25 @@ def explaining(
             try:
                 return decorate(args[0])
             except ConfigurationError as error:
-                raise told_at(sys._getframe(1), error) from None
+                raise with_traceback_at(sys._getframe(1), error) from None
         raise ConfigurationError(options.unused)
 
     if not options.names.templates:
         # Flask names the endpoint after it, and would complain about two endpoints of one name.
         only_functions.__name__ = getattr(options.names.sources[0], "__name__", only_functions.__name__)
-    setattr(only_functions, _TOLD, options)
+    setattr(only_functions, _OPTIONS, options)
     setattr(only_functions, _UNUSED, options.unused)
     return only_functions
 
 
-def told_at(line: FrameType, error: Exception) -> Exception:
+def with_traceback_at(line: FrameType, error: Exception) -> Exception:
     """Return *error* with a traceback that ends at the site's own *line*, which Python then prints last."""
     return error.with_traceback(TracebackType(None, line, line.f_lasti, line.f_lineno))
 
 
 def options_of(decorator: object) -> GuardOptions | None:
     """Return the options of *decorator*, if ``distributed_lock(...)`` made it."""
-    options = getattr(decorator, _TOLD, None)
+    options = getattr(decorator, _OPTIONS, None)
     return options if isinstance(options, GuardOptions) else None
 
 
@@ -249,16 +249,16 @@ def this_code() -> str:
     return "This code" if frame is None else f"{frame.f_code.co_filename}, line {frame.f_lineno}: this code"
 
 
-def options_here(names: Sequence[NameSource], **words: Unpack[Words]) -> GuardOptions:
+def options_here(names: Sequence[NameSource], **words: Unpack[GuardKeywords]) -> GuardOptions:
     """Return the options of a decorator. Errors name the line of the caller's caller, where it is written."""
     line = sys._getframe(2)
     try:
         return GuardOptions(names, **words)
     except ConfigurationError as error:
         place = f"{line.f_globals.get('__name__', '?')}, line {line.f_lineno}"
-        raise told_at(line, ConfigurationError(f"{place}: {error}")) from None
+        raise with_traceback_at(line, ConfigurationError(f"{place}: {error}")) from None
     except TypeError as error:
-        raise told_at(line, error) from None
+        raise with_traceback_at(line, error) from None
 
 
 #: The instructions that may stand between ``super`` and the attribute that is read from it.

@@ -111,9 +111,9 @@ def run(
     Return the result of *body*. Names that an outer guard holds are not locked again. Raises `LockError`, and
     whatever *body* raises. An error rolls the transaction back, and so does the loss of a lock before COMMIT.
     """
-    with ExitStack() as rest, ExitStack() as until_released:
+    with ExitStack() as after_release, ExitStack() as until_released:
         try:
-            next(_guarded(False, rest, until_released, client, names, body, transactions, **options))
+            next(_guarded(False, after_release, until_released, client, names, body, transactions, **options))
         except StopIteration as end:
             result: R = end.value
             return result
@@ -135,9 +135,9 @@ async def arun(
     **options: Unpack[Options],
 ) -> R:
     """Do what `run` does, for an async *body*."""
-    with ExitStack() as rest:
+    with ExitStack() as after_release:
         async with AsyncExitStack() as until_released:
-            call = _guarded(True, rest, until_released, client, names, body, transactions, **options)
+            call = _guarded(True, after_release, until_released, client, names, body, transactions, **options)
             try:
                 awaited = next(call)
                 while True:
@@ -154,7 +154,7 @@ async def arun(
 
 def _guarded(
     in_task: bool,
-    rest: ExitStack,
+    after_release: ExitStack,
     until_released: Any,
     client: Locks,
     names: Sequence[str],
@@ -173,7 +173,7 @@ def _guarded(
     """Do what `run` and `arun` do. In a task (*in_task*) it yields each awaitable, which `arun` awaits.
 
     *until_released*: the stack that releases the locks when it is closed; in a task an `AsyncExitStack`.
-    *rest*: the stack that is closed after that.
+    *after_release*: the stack that is closed after that.
     """
     mode = EXCLUSIVE if terms is None else terms.mode
     namespace = client.namespace.of(mode)
@@ -198,8 +198,8 @@ def _guarded(
     enter = until_released.enter_async_context if in_task else until_released.enter_context
     held: list[CurrentGrant] = []
     if uppers:
-        held = yield from _take_above(in_task, uppers, rest, enter)
-    watch = None if observer is None else rest.enter_context(watching(observer, names))
+        held = yield from _take_above(in_task, uppers, after_release, enter)
+    watch = None if observer is None else after_release.enter_context(watching(observer, names))
     if watch is not None:
         lock.tell_waits(watch.contended)
     for upper in uppers:
@@ -245,17 +245,17 @@ def _guarded(
                 one.grant._note_commit()
     finally:
         if keep is not None and has_begun:
-            _keep_on(keep, held, mine, rest, until_released)
+            _ask_to_keep(keep, held, mine, after_release, until_released)
     return result
 
 
 def _take_above(
-    in_task: bool, uppers: Sequence[UpperGuard], rest: ExitStack, enter: Callable[[GuardLock], Any]
+    in_task: bool, uppers: Sequence[UpperGuard], after_release: ExitStack, enter: Callable[[GuardLock], Any]
 ) -> Generator[Any, Any, list[CurrentGrant]]:
     """Acquire the locks of *uppers*, the highest guard's first. Return their grants in that order."""
     held: list[CurrentGrant] = []
     for upper in uppers:
-        rest.enter_context(upper.watched())
+        after_release.enter_context(upper.watched())
         upper.lock.end_with(uppers[0].lock)
         if not in_task:
             upper.lock.refuse_awaited()
@@ -270,16 +270,16 @@ def _lost_of(held: Sequence[CurrentGrant], mine: Grant) -> Grant:
     return next((one.grant for one in held if one.grant.lost), mine)
 
 
-def _keep_on(
+def _ask_to_keep(
     keep: Keep,
     held: Sequence[CurrentGrant],
     mine: CurrentGrant,
-    rest: ExitStack,
+    after_release: ExitStack,
     until_released: ExitStack | AsyncExitStack,
 ) -> None:
     """Ask *keep* whether the locks outlive the call. If so, move their release to the stack of *keep*.
 
-    *rest* then ends there, too, and *until_released* releases nothing.
+    *after_release* then ends there, too, and *until_released* releases nothing.
     """
     # A lock that is a row ends with its transaction, so ask for another lock of the stack if there is one.
     lasting = (
@@ -288,7 +288,7 @@ def _keep_on(
     if later := keep(lasting):
         if held:
             keep_together((*held, mine), lasting)
-        later.push(rest.pop_all())
+        later.push(after_release.pop_all())
         # Not `arelease`: when the stack ends, there may be no event loop.
         for one in (*held, mine):
             later.callback(one.grant.release)

@@ -69,7 +69,7 @@ ALL_BUT_GET = AllBut({"GET"})
 READING_METHODS = frozenset({"GET", "HEAD"})
 
 
-def written(methods: Methods) -> str:
+def in_words(methods: Methods) -> str:
     """Return *methods* as part of a sentence."""
     if isinstance(methods, AllBut):
         return f"every method but {', '.join(sorted(methods.exempt))}" if methods.exempt else "every method"
@@ -230,7 +230,7 @@ _ONE_NAME = (
 ON_CONTENDED = ("respond", "raise", "skip")
 
 
-class Words(TypedDict, total=False):
+class GuardKeywords(TypedDict, total=False):
     """The options of ``@distributed_lock`` beside its names, and of a rule beside its route."""
 
     #: The lock service, a key of ``DISTLOCK``.
@@ -257,7 +257,7 @@ class Words(TypedDict, total=False):
     on_contended: Literal["respond", "raise", "skip"]
 
 
-WORDS = tuple(Words.__annotations__)
+GUARD_KEYWORDS = tuple(GuardKeywords.__annotations__)
 
 #: The options that are not None by default, with their defaults, for `help`.
 USUAL = {"alias": DEFAULT_ALIAS, "mode": "exclusive", "on_contended": "respond"}
@@ -269,8 +269,8 @@ class GuardOptions:
     Raises `ConfigurationError` for options that can never work, TypeError for unknown ones.
     """
 
-    def __init__(self, names: Sequence[NameSource], **words: Unpack[Words]) -> None:
-        refuse_unknown("distributed_lock", words.keys() - WORDS, WORDS)
+    def __init__(self, names: Sequence[NameSource], **words: Unpack[GuardKeywords]) -> None:
+        refuse_unknown("distributed_lock", words.keys() - GUARD_KEYWORDS, GUARD_KEYWORDS)
         alias, methods, fence = words.get("alias", DEFAULT_ALIAS), words.get("methods"), words.get("fence")
         on_contended = words.get("on_contended", "respond")
         for source in names:

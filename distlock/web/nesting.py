@@ -46,7 +46,7 @@ class _RequestWaiter:
 
 
 _waiters: set[_RequestWaiter] = set()
-_told: set[tuple[str, ...]] = set()
+_logged: set[tuple[str, ...]] = set()
 _books = threading.RLock()
 
 
@@ -79,7 +79,7 @@ def waiting(
         return
     against = None if in_order else _against_the_order(namespace, names, around)
     if against is not None:
-        _tell_once(namespace, names, against)
+        _log_once(namespace, names, against)
     me = _RequestWaiter(
         _keys(around),
         _keys([one for one in around if one.grant.mode == READ]),
@@ -142,14 +142,14 @@ def _against_the_order(
     return None
 
 
-def _tell_once(namespace: Namespace, names: Sequence[str], outer: CurrentGrant) -> None:
+def _log_once(namespace: Namespace, names: Sequence[str], outer: CurrentGrant) -> None:
     # Names that differ only in their numbers come from the same guards.
     kind = tuple(re.sub(r"\d+", "0", name) for name in (*outer.grant.names, "", *names))
     with _books:
-        if kind in _told or len(_told) >= _MOST:
+        if kind in _logged or len(_logged) >= _MOST:
             return
-        _told.add(kind)
-        is_last = len(_told) >= _MOST
+        _logged.add(kind)
+        is_last = len(_logged) >= _MOST
     logger.warning(
         "A guard on %s stands inside one on %s. A call that takes them the other way round would wait for "
         "this one, and this one for it: so it waits for half of its time-out only. %s",

@@ -14,14 +14,22 @@ from distlock.errors import ConfigurationError
 from distlock.suggestions import ARGUMENTS_OF_OTHER_LIBRARIES
 from distlock.terms import READ
 from distlock.web.decorator import When
-from distlock.web.guard_options import ALL_BUT_GET, WORDS, GuardOptions, Methods, Words, overlap, written
+from distlock.web.guard_options import (
+    ALL_BUT_GET,
+    GUARD_KEYWORDS,
+    GuardKeywords,
+    GuardOptions,
+    Methods,
+    in_words,
+    overlap,
+)
 from distlock.web.names.templates import NameSource
 from distlock.web.settings.problems import imported
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "lock": "product_<id>"}'
 #: A dotted path, which ``when`` may be, and ``lock`` may not.
 _DOTTED_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
-_KEYS = ("route", "lock", *WORDS, "when", "only_this_route")
+_KEYS = ("route", "lock", *GUARD_KEYWORDS, "when", "only_this_route")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +95,7 @@ def overlaps(rules: Iterable[Rule]) -> Iterator[ConfigurationError]:
             continue  # One locks GET, which includes HEAD. A HEAD request takes both locks.
         if one.route == other.route and both and not (one.when and other.when):
             yield ConfigurationError(
-                f"DISTLOCK_RULES has two rules for {one.route!r} that lock {written(both)}: name "
+                f"DISTLOCK_RULES has two rules for {one.route!r} that lock {in_words(both)}: name "
                 'all locks in one rule, "lock": ["product_<id>", "shop_<slug:shop>"], which takes all or '
                 'none, or give each its own "when".'
             )
@@ -119,7 +127,7 @@ def _rule(given: Mapping[str, Any]) -> Rule:
             raise ConfigurationError(f"{key!r} is missing. Write for example {_EXAMPLE}.")
     if not isinstance(given["route"], str):
         raise ConfigurationError(f"'route' is a {type(given['route']).__name__}, not the name of a route.")
-    words = cast(Words, {key: given[key] for key in WORDS if key in given})
+    words = cast(GuardKeywords, {key: given[key] for key in GUARD_KEYWORDS if key in given})
     options = GuardOptions(_names(given["lock"]), **words)
     if options.skips:
         raise ConfigurationError(

@@ -55,24 +55,24 @@ def _put(holder: MutableMapping[Any, Any], key: object, value: Any) -> None:
 
     A dict, list or set is changed in place if *value* has the same type.
     """
-    there = holder.get(key, _MISSING)
+    current = holder.get(key, _MISSING)
     if value is _MISSING:
         holder.pop(key, None)
-    elif _is_same(there, value):
+    elif _is_same(current, value):
         return
-    elif type(there) is not type(value) or not isinstance(value, dict | list | set):
+    elif type(current) is not type(value) or not isinstance(value, dict | list | set):
         holder[key] = deepcopy(value)
     elif isinstance(value, dict):
-        for one in {*there, *value}:
-            _put(there, one, value.get(one, _MISSING))
+        for each in {*current, *value}:
+            _put(current, each, value.get(each, _MISSING))
     elif isinstance(value, list):
-        places = dict(enumerate(there))
-        for place, one in enumerate(value):
-            _put(places, place, one)
-        there[:] = [places[place] for place in range(len(value))]
+        items = dict(enumerate(current))
+        for index, item in enumerate(value):
+            _put(items, index, item)
+        current[:] = [items[index] for index in range(len(value))]
     else:
-        there.clear()
-        there.update(deepcopy(value))
+        current.clear()
+        current.update(deepcopy(value))
 
 
 def _is_same(one: object, other: object) -> bool:

@@ -131,7 +131,7 @@ def this_read(awaiting: Awaiting | None = None) -> Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Outermost:
+class OutermostLock:
     """The outermost lock around the running code."""
 
     names: tuple[str, ...]
@@ -139,7 +139,7 @@ class Outermost:
     since: float
 
 
-def outermost() -> Outermost | None:
+def outermost_lock() -> OutermostLock | None:
     """Return the outermost lock around the running code, or around the code that started it; else None.
 
     A semaphore does not count, because several callers may be inside at once.
@@ -148,7 +148,7 @@ def outermost() -> Outermost | None:
     if not held:
         return None
     first = min(held, key=lambda grant: grant.since)
-    return Outermost(first.names, first.since)
+    return OutermostLock(first.names, first.since)
 
 
 # -- reports ----------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Write:
     #: The name of the row in messages: ``Product 1``.
     row: str
     fields: Sequence[str]
-    lock: Outermost
+    lock: OutermostLock
     loaded: CodeLine
     saved: CodeLine
     #: The remedy: a sentence.
@@ -183,18 +183,18 @@ class _Race:
 
     def __init__(self, mode: Mode | None) -> None:
         self.mode = mode
-        self.told: dict[tuple[CodeLine, CodeLine], StaleWrite] = {}
+        self.found: dict[tuple[CodeLine, CodeLine], StaleWrite] = {}
 
 
-#: The latest reports: `Outermost.since` and two lines of each. A loop under one lock must not fill the log.
+#: The latest reports, each with `OutermostLock.since` and two lines, so that a loop does not fill the log.
 _latest: deque[tuple[float, CodeLine, CodeLine]] = deque(maxlen=100)
 _races: list[_Race] = []
-#: The functions that turn each framework's detector on or off: see `add_face`.
-_faces: list[Callable[[], None]] = []
+#: The functions that turn each framework's detector on or off: see `add_detector`.
+_detectors: list[Callable[[], None]] = []
 _mutex = threading.RLock()
 
 
-def tell(write: Write, *, raises: bool) -> None:
+def report(write: Write, *, raises: bool) -> None:
     """Raise `StaleWrite` for *write* if *raises*, else log a warning.
 
     A report is not logged if one of `_latest` had the same lock and lines, or if a running race has met the
@@ -207,8 +207,8 @@ def tell(write: Write, *, raises: bool) -> None:
         if not (known := (write.lock.since, *lines) in _latest):
             _latest.append((write.lock.since, *lines))
         for race in _races:
-            known = known or lines in race.told
-            race.told.setdefault(lines, StaleWrite(str(write)))
+            known = known or lines in race.found
+            race.found.setdefault(lines, StaleWrite(str(write)))
     if not known:
         logger.warning("%s", write)
 
@@ -232,10 +232,10 @@ def mode_of(setting: object, debug: bool) -> Mode:
     return cast(Mode, setting)
 
 
-def add_face(update: Callable[[], None]) -> None:
+def add_detector(update: Callable[[], None]) -> None:
     """Call *update* whenever a race begins or ends, because that may change what `mode_of` returns."""
     with _mutex:
-        _faces.append(update)
+        _detectors.append(update)
 
 
 @contextmanager
@@ -255,19 +255,19 @@ def in_race(mode: Mode | None) -> Iterator[None]:
         yield
     finally:
         _leave(race)
-    if mode == "raise" and race.told:
-        raise next(iter(race.told.values()))
+    if mode == "raise" and race.found:
+        raise next(iter(race.found.values()))
 
 
 def _enter(race: _Race) -> None:
     with _mutex:
         _races.append(race)
-        for update in _faces:
+        for update in _detectors:
             update()
 
 
 def _leave(race: _Race) -> None:
     with _mutex:
         _races.remove(race)
-        for update in _faces:
+        for update in _detectors:
             update()

@@ -15,7 +15,7 @@ from distlock.errors import ConfigurationError
 from distlock.terms import READ
 from distlock.web.decorator import Guarded, chain, guards_of, reached, unused
 from distlock.web.guard_options import GuardOptions
-from distlock.web.names.templates import joined
+from distlock.web.names.templates import ambiguities
 from distlock.web.settings.problems import DEFAULT_ALIAS, by_alias, find_problems
 from django_distlock.checks import placement
 from django_distlock.conf import refuse_without_middleware
@@ -60,7 +60,7 @@ def check_rules(**kwargs: object) -> list[CheckMessage]:
     if (plan := make_plan()) is not None:
         found += [Error(str(problem), id="distlock.E009") for problem in plan.problems]
         for options in plan.options():
-            found += _check_joined(options)
+            found += _check_ambiguities(options)
     return found
 
 
@@ -135,11 +135,11 @@ def _check_names(route: Route, guards: Sequence[placement.PlacedGuard]) -> Itera
         for misfit in misfits(found.guarded, route):
             kind, number = (Error, "distlock.E006") if misfit.kind == "text" else missing
             yield kind(misfit.message, hint=misfit.hint, id=number)
-        yield from _check_joined(found.guarded.options)
+        yield from _check_ambiguities(found.guarded.options)
 
 
-def _check_joined(options: GuardOptions) -> Iterator[CheckMessage]:
-    return (Caution(problem, id="distlock.W005") for problem in joined(options.names.templates))
+def _check_ambiguities(options: GuardOptions) -> Iterator[CheckMessage]:
+    return (Caution(problem, id="distlock.W005") for problem in ambiguities(options.names.templates))
 
 
 def _check_placement(route: Route, hint: str) -> Iterator[CheckMessage]:

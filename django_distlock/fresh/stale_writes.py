@@ -69,7 +69,7 @@ def _this_read() -> shared.Read:
 
 
 def _tell(write: shared.Write) -> None:
-    shared.tell(write, raises=mode() == "raise")
+    shared.report(write, raises=mode() == "raise")
 
 
 def note_read(instance: Model, fields: Iterable[str] | None = None) -> None:
@@ -172,7 +172,7 @@ def _saving(
     if stamps is not None and (raw or instance._state.adding):
         delattr(instance._state, _STAMPS)
         stamps = None
-    lock = shared.outermost()
+    lock = shared.outermost_lock()
     if lock is None:
         return
     write = None
@@ -188,7 +188,7 @@ def _saving(
 
 
 def _stale_fields(
-    instance: Model, stamps: _Stamps, lock: shared.Outermost, update_fields: Collection[str] | None
+    instance: Model, stamps: _Stamps, lock: shared.OutermostLock, update_fields: Collection[str] | None
 ) -> list[Field[Any, Any]]:
     """Return the fields that a save writes and that were read before *lock*.
 
@@ -231,7 +231,9 @@ def _is_same(one: object, other: object) -> bool:
 _last_saves: dict[tuple[str, Any], tuple[float, float]] = {}
 
 
-def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock: shared.Outermost) -> bool:
+def _is_of_one_user(
+    model: Model | type[Model], values: Mapping[str, Any], lock: shared.OutermostLock
+) -> bool:
     """Return whether the row belongs to one user, as a cart does, and *lock* names neither user nor row.
 
     Other users' requests don't write such a row. Only two requests of the user at once, as by a double click,
@@ -251,7 +253,7 @@ def _is_of_one_user(model: Model | type[Model], values: Mapping[str, Any], lock:
 
 
 def _was_overtaken(
-    instance: Model, stamps: _Stamps, lock: shared.Outermost, fields: list[Field[Any, Any]]
+    instance: Model, stamps: _Stamps, lock: shared.OutermostLock, fields: list[Field[Any, Any]]
 ) -> bool:
     """Note this save. Return whether another holder in this process has saved the row since it was loaded."""
     key = instance._meta.label, instance.pk
@@ -267,7 +269,7 @@ def _write(
     model: Model | type[Model],
     key: object,
     stamps: _Stamps,
-    lock: shared.Outermost,
+    lock: shared.OutermostLock,
     fields: list[Field[Any, Any]],
 ) -> shared.Write:
     name = model._meta.object_name
@@ -332,7 +334,7 @@ def _saved(
 def _of_query(sql: str, params: Any, connection: Any) -> Iterator[shared.Write]:
     """Yield the stale writes of *sql*, an UPDATE of a query such as ``filter(pk=1).update(stock=4)``."""
     rows = _rows_of_request.get()
-    lock = shared.outermost() if rows else None
+    lock = shared.outermost_lock() if rows else None
     if not rows or lock is None or not isinstance(params, list | tuple):
         return
     head, _, rest = sql.partition(" SET ")
@@ -364,7 +366,7 @@ def _of_query(sql: str, params: Any, connection: Any) -> Iterator[shared.Write]:
 
 
 def _was_read_under(
-    lock: shared.Outermost, read: Iterable[_Stamps], fields: Iterable[Field[Any, Any]]
+    lock: shared.OutermostLock, read: Iterable[_Stamps], fields: Iterable[Field[Any, Any]]
 ) -> bool:
     """Return whether each of *fields* was read under *lock*, by any instance with stamps in *read*."""
     return all(
@@ -414,4 +416,4 @@ def _connected(connection: Any, **kwargs: object) -> None:
         wrappers.append(_watch)
 
 
-shared.add_face(follow_settings)
+shared.add_detector(follow_settings)

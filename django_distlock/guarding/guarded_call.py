@@ -204,7 +204,7 @@ def refuse_callbacks(where: str, response: Any) -> None:
 def warn_if_made_later(guarded: Guarded, response: Any) -> None:
     """Warn if code of the site makes the content of *response* after the lock is released."""
     if makes_content_later(response):
-        warn_of_stream(guarded.where, guarded.streams_told)
+        warn_of_stream(guarded.where, guarded.streams_logged)
 
 
 #: The attribute of a view that a rule has guarded, with the site's own view, which can be imported.

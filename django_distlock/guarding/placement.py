@@ -18,7 +18,7 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, chain, guards_of, outermost, refuse_hidden
+from distlock.web.decorator import Guarded, chain, guards_of, outermost_guard, refuse_hidden
 from distlock.web.guard_options import EVERY, READING_METHODS, AllBut, GuardOptions
 from distlock.web.names.sources import where_of
 from distlock.web.settings.problems import DEFAULT_ALIAS
@@ -67,7 +67,8 @@ class Standing:
         if isinstance(first, HttpRequest) and owner is None:
             # The most frequent call needs no search.
             match = first.resolver_match
-            if (match is not None and outermost(match.func) is guarded) or _is_the_view(guarded, first, None):
+            is_outermost = match is not None and outermost_guard(match.func) is guarded
+            if is_outermost or _is_the_view(guarded, first, None):
                 return cls("view", first, first)
             if match is not None and kwargs == match.kwargs and args[1:] == match.args:
                 refuse_hidden(guarded, match.func)

@@ -22,7 +22,7 @@ from django.views import View
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
 from distlock.web.decorator import Guarded, When, chain, enclosed, guards_of
-from distlock.web.guard_options import ALL_BUT_GET, GuardOptions, Methods, written
+from distlock.web.guard_options import ALL_BUT_GET, GuardOptions, Methods, in_words
 from django_distlock.private import decorators_of, is_dummy, opt_out, opted_out
 from django_distlock.private_of_others import function_of_api_view, is_api_view, is_rest
 
@@ -179,7 +179,7 @@ def refuse_useless(
         return
     known = sorted(set(taken) - {"HEAD", "OPTIONS"})
     name = f"{cls.__module__}.{cls.__qualname__}"
-    locked = written(methods)
+    locked = in_words(methods)
     if guarded.options.methods is None and guarded.options.mode != READ:
         locked = "all that is not read with GET"
     problem = f"{name} is locked for {locked}, but answers only {', '.join(known)}"

@@ -10,7 +10,7 @@ from django.db import DEFAULT_DB_ALIAS
 from distlock.backends.inspectable import Finding
 from distlock.cli.main import COMMANDS, HELP_OPTIONS
 from distlock.cli.output import exits_for_errors
-from distlock.cli.site import Settings
+from distlock.cli.site import SettingsSite
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import summary as prune_summary
 from django_distlock.conf import clients
@@ -18,7 +18,7 @@ from django_distlock.guarding.fence import database_of, examine, looking
 from django_distlock.guarding.fence import prune as prune_rows
 
 
-class _Site(Settings):
+class _Site(SettingsSite):
     def __init__(self, command: str) -> None:
         super().__init__(clients, command, looking)
 

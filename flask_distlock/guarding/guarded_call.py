@@ -146,7 +146,7 @@ class GuardedCall:
         if self.is_view and (self.seat is not None or self.served is None) and _streams(result):
             if self.seat is not None:
                 raise no_stream(where)
-            warn_of_stream(where, self.guarded.streams_told)
+            warn_of_stream(where, self.guarded.streams_logged)
         self.transactions.result = result
         return result
 

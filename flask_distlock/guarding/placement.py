@@ -17,7 +17,7 @@ from distlock.errors import ConfigurationError
 from distlock.terms import READ
 from distlock.web import decorator
 from distlock.web.decorator import Guarded, chain, guards_of
-from distlock.web.guard_options import ALL_BUT_GET, EVERY_METHOD, READING_METHODS, AllBut, Methods, written
+from distlock.web.guard_options import ALL_BUT_GET, EVERY_METHOD, READING_METHODS, AllBut, Methods, in_words
 from distlock.web.results import refuse_skipping_view
 from flask_distlock import private
 
@@ -306,7 +306,7 @@ def route_methods(route: Route) -> list[str]:
 
 
 def _never(guarded: Guarded, methods: Methods | None, route: Route) -> str:
-    options, leads = written(methods or EVERY_METHOD), ", ".join(route_methods(route))
+    options, leads = in_words(methods or EVERY_METHOD), ", ".join(route_methods(route))
     return (
         f"{guarded.where} locks {options}, but the route {route.rule!r} leads to it with {leads} only: it "
         "would never lock. Say which methods: methods=[…]."

@@ -24,7 +24,7 @@ from distlock.web.guard import Transactions
 from distlock.web.guard_options import one_database
 from distlock.web.settings.clients import Clients
 from distlock.web.stale_writes import SETTING as STALE_WRITES
-from distlock.web.stale_writes import Mode, add_face, mode_of
+from distlock.web.stale_writes import Mode, add_detector, mode_of
 from flask_distlock.guarding.request import UserKey
 from flask_distlock.guarding.whole_request import KeptLock, ServedRequest
 from flask_distlock.private import put_around
@@ -68,7 +68,7 @@ def _mode_here() -> Mode:
     return _mode_in(current_app) if has_app_context() else "warn"
 
 
-add_face(detect_stale_writes)
+add_detector(detect_stale_writes)
 
 
 class GuardTransactions(Transactions, Protocol):

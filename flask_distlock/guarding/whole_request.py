@@ -335,7 +335,7 @@ class _Enclosing:
         self._app = app
         self._inner = inner
         self._watch = watch
-        self._streams_told: set[str] = set()
+        self._streams_logged: set[str] = set()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         content: Iterable[bytes] = ()
@@ -379,7 +379,7 @@ class _Enclosing:
         """Return *content*. If it needs the request's context, make it now, under the locks; else warn."""
         # For Werkzeug, the responses to lock errors are streamed, too. They need no warning.
         if not request.needs_context and response.status_code < 400:
-            warn_of_stream(request.locks[0].where, self._streams_told)
+            warn_of_stream(request.locks[0].where, self._streams_logged)
         return request.buffered(content) if request.needs_context else content
 
     def _failure(self, problem: Exception, where: str, environ: WSGIEnvironment) -> HTTPException:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Date, DateTime, Time, event, inspect
 from sqlalchemy.orm import InstanceState, Mapper
 from sqlalchemy.sql import ClauseElement
 
-from distlock.web.stale_writes import Mode, Outermost, Read, Write, outermost, tell, this_read
+from distlock.web.stale_writes import Mode, OutermostLock, Read, Write, outermost_lock, report, this_read
 
 #: The key in the ``info`` of an instance's state for its stamps, which are by attribute name.
 _STAMPS = "distlock_stamps"
@@ -53,7 +53,7 @@ def _updating(mapper: Mapper[Any], connection: Connection, target: object) -> No
     if not stamps or mapper.version_id_col is not None:
         # The UPDATE of a model with a version column fails by itself if the row has changed.
         return
-    lock = outermost()
+    lock = outermost_lock()
     mode = _mode()
     if lock is None or mode == "off":
         return
@@ -62,7 +62,7 @@ def _updating(mapper: Mapper[Any], connection: Connection, target: object) -> No
         return
     write = _write(state, stamps[stale[0]], lock, stale)
     stamps |= dict.fromkeys(stale, Read(lock.since, write.saved))
-    tell(write, raises=mode == "raise")
+    report(write, raises=mode == "raise")
 
 
 def _written(state: InstanceState[Any]) -> list[str]:
@@ -79,7 +79,7 @@ def _written(state: InstanceState[Any]) -> list[str]:
     return found
 
 
-def _write(state: InstanceState[Any], read: Read, lock: Outermost, names: list[str]) -> Write:
+def _write(state: InstanceState[Any], read: Read, lock: OutermostLock, names: list[str]) -> Write:
     model = state.mapper.class_.__name__
     identity = ", ".join(map(str, state.identity or ()))
     return Write(

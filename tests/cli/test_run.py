@@ -157,7 +157,7 @@ def test_the_command_is_told_when_the_lock_is_lost(
 
 def test_a_command_whose_lock_is_lost_before_it_has_started_is_told_too() -> None:
     child = Child()
-    child.tell(signal.SIGTERM)
+    child.send_signal(signal.SIGTERM)
     assert child.run(["sleep", "10"], {}) == 128 + signal.SIGTERM
 
 
@@ -168,7 +168,7 @@ def test_a_command_that_may_not_be_sent_a_signal_keeps_its_lock(
         raise PermissionError("as sudo has it")
 
     child = Child()
-    child.tell(signal.SIGTERM)
+    child.send_signal(signal.SIGTERM)
     for name in ("kill", "killpg"):
         monkeypatch.setattr(os, name, refuse)
     assert child.run(["sleep", "0.2"], {}) == 0, "it was awaited"

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from distlock.cli.site import Settings
+from distlock.cli.site import SettingsSite
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import Clients
 
@@ -31,5 +31,5 @@ def test_with_redlock_it_is_told_how_many_there_are() -> None:
 
 
 def said_of_connections(location: str, threads: int) -> str | None:
-    site = Settings(Clients(lambda: read(location)), "flask distlock", lambda _: nullcontext())
+    site = SettingsSite(Clients(lambda: read(location)), "flask distlock", lambda _: nullcontext())
     return {one.about: one.said for one in site.examine(None, threads)}.get("connections")

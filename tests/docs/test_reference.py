@@ -27,7 +27,7 @@ from distlock.cli.site import PREFIX, URL
 from distlock.errors import LockError
 from distlock.operate import Listed, LockState, Party
 from distlock.web.answers import answer_for
-from distlock.web.guard_options import ON_CONTENDED, WORDS
+from distlock.web.guard_options import GUARD_KEYWORDS, ON_CONTENDED
 from distlock.web.settings.aliases import AliasSettings
 from flask_distlock.fence import fence_table
 from tests.backend_class import EXAMPLES, backend_class
@@ -59,7 +59,7 @@ def test_each_setting_has_a_row() -> None:
 
 
 def test_each_argument_of_the_decorator_has_a_row() -> None:
-    assert rows("decorator.md") == {*WORDS, *(f'"{word}"' for word in ON_CONTENDED)}
+    assert rows("decorator.md") == {*GUARD_KEYWORDS, *(f'"{word}"' for word in ON_CONTENDED)}
 
 
 def test_each_error_has_a_row() -> None:

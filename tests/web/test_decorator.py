@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, explaining, guards_of, passes_on, unused
+from distlock.web.decorator import Guarded, guards_of, passes_on, refusing_as_view, unused
 from distlock.web.guard_options import ALL_BUT_GET, GuardOptions
 
 
@@ -129,7 +129,7 @@ def test_a_decorator_is_shown_as_it_was_written() -> None:
 def test_a_decorator_that_is_called_as_a_view_says_what_was_forgotten(
     names, message: str, args, kwargs
 ) -> None:
-    decorate = explaining(GuardOptions(names), lambda function: function)
+    decorate = refusing_as_view(GuardOptions(names), lambda function: function)
     assert decorate(view) is view
     with pytest.raises(ConfigurationError, match=message):
         decorate(*args, **kwargs)

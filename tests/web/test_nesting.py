@@ -36,7 +36,7 @@ LINE = "with the templates of 'a' and 'b': @distributed_lock(…, …)"
 
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nesting, "_told", set())
+    monkeypatch.setattr(nesting, "_logged", set())
 
 
 def nested(decorate: Any, answer: Any, meet: Callable[[], None]) -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,6 @@
 """Name templates: ``product_<int:id>`` and one call make ``product_42``.
 
-`joined` warns of a template if different values may make one name, as those of ``<slug:a>_<slug:b>`` do.
+`ambiguities` warns of a template if different values may make one name, as those of ``<slug:a>_<slug:b>`` do.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ class Placeholder:
         return self.place.head != "argument"
 
     def values(self, parts: Parts) -> Iterator[str]:
-        """Yield the text for each element of its list. Raises what `told` returns."""
+        """Yield the text for each element of its list. Raises what `as_client_error` returns."""
         try:
             for found in parts.values(self.place):
                 if found is None:
                     raise Malformed("is missing")
                 yield self.convert(found)
         except (Malformed, Unfit) as error:
-            raise self.told(error) from None
+            raise self.as_client_error(error) from None
 
-    def told(self, error: Malformed | Unfit) -> Malformed | Unfit:
+    def as_client_error(self, error: Malformed | Unfit) -> Malformed | Unfit:
         """Return `Malformed` if the client caused *error*, as by the type of a JSON value; else *error*."""
         if isinstance(error, Malformed) or self.place.head == "json":
             return Malformed(f"{self.text} {error}")
@@ -69,7 +69,7 @@ class Template:
     text: str
     parts: tuple[str | Placeholder, ...]
     #: Whether it makes one name for each element of a list.
-    is_cart: bool = False
+    has_list: bool = False
 
     @property
     def placeholders(self) -> Iterator[Placeholder]:
@@ -100,12 +100,12 @@ class Template:
                     raise Malformed("is missing")
                 columns.append(itertools.repeat(part.convert(found)))
             except (Malformed, Unfit) as error:
-                told = part.told(error)
-                if isinstance(told, Unfit):
-                    raise ConfigurationError(self._remedy(part, arguments, told)) from None
-                raise told from None
+                shown = part.as_client_error(error)
+                if isinstance(shown, Unfit):
+                    raise ConfigurationError(self._remedy(part, arguments, shown)) from None
+                raise shown from None
         rows = map("".join, zip(*columns, strict=False))
-        return rows if self.is_cart else itertools.islice(rows, 1)
+        return rows if self.has_list else itertools.islice(rows, 1)
 
     def _remedy(self, placeholder: Placeholder, arguments: Mapping[str, object], error: Unfit) -> str:
         problem = f"{placeholder.text} in the lock's name {self.text!r} {error}."
@@ -151,8 +151,8 @@ def parse(text: str) -> Template:
         check_name("".join(part if isinstance(part, str) else "0" for part in parts))
     except InvalidName as error:
         raise ConfigurationError(str(error)) from None
-    is_cart = _check_lists(text, [part for part in parts if isinstance(part, Placeholder)])
-    return Template(text, tuple(parts), is_cart)
+    has_list = _check_lists(text, [part for part in parts if isinstance(part, Placeholder)])
+    return Template(text, tuple(parts), has_list)
 
 
 def _placeholder(text: str, written: str, inside: str) -> Placeholder:
@@ -244,7 +244,7 @@ _INSIDE: dict[str | None, frozenset[str]] = {
 }
 
 
-def joined(templates: Iterable[Template]) -> Iterator[str]:
+def ambiguities(templates: Iterable[Template]) -> Iterator[str]:
     """Yield an error, with the line to write, for each of *templates* in which two values run together."""
     for template in templates:
         if (found := _pair(template)) is None:
@@ -265,12 +265,12 @@ def _pair(template: Template) -> tuple[Placeholder, Placeholder] | None:
     for (start, first), (end, last) in itertools.combinations(enumerate(parts), 2):
         if isinstance(first, Placeholder) and isinstance(last, Placeholder):
             between = parts[start + 1 : end]
-            if _holds(first, between) and (_holds(last, between) or _is_sign(last, between)):
+            if _may_contain(first, between) and (_may_contain(last, between) or _is_sign(last, between)):
                 return first, last
     return None
 
 
-def _holds(placeholder: Placeholder, between: tuple[str | Placeholder, ...]) -> bool:
+def _may_contain(placeholder: Placeholder, between: tuple[str | Placeholder, ...]) -> bool:
     """Return whether *between* may be part of a value of *placeholder*."""
     inside = _INSIDE.get(placeholder.converter)
     if inside is None:

@@ -13,7 +13,7 @@ from flask import Flask
 
 import django_distlock
 import flask_distlock
-from distlock.web.names.templates import joined, parse
+from distlock.web.names.templates import ambiguities, parse
 
 #: Every short value of each converter, over a few characters that matter.
 _TEXT = ["".join(word) for n in (1, 2, 3) for word in itertools.product("1_-a", repeat=n)]
@@ -67,7 +67,7 @@ def share_a_name(text: str) -> bool:
 @pytest.mark.parametrize(("text", "line"), JOINED.items())
 def test_what_runs_together_is_told_with_the_line_to_write(text: str, line: str | None) -> None:
     assert share_a_name(text)
-    [problem] = joined([parse(text)])
+    [problem] = ambiguities([parse(text)])
     assert "run together" in problem
     assert problem.endswith(f"Write {line!r}." if line else "Write 'slug:' or 'int:', and ':' between.")
 
@@ -75,11 +75,11 @@ def test_what_runs_together_is_told_with_the_line_to_write(text: str, line: str 
 @pytest.mark.parametrize("text", APART)
 def test_what_stands_apart_is_not(text: str) -> None:
     assert not share_a_name(text)
-    assert list(joined([parse(text)])) == []
+    assert list(ambiguities([parse(text)])) == []
 
 
 def test_a_number_of_a_route_is_not_negative() -> None:
-    assert list(joined([parse("<slug:a>-<int:b>")])) == []
+    assert list(ambiguities([parse("<slug:a>-<int:b>")])) == []
 
 
 def test_the_check_of_django_warns_of_guards_and_of_rules(settings: Any) -> None:
