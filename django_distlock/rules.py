@@ -29,7 +29,7 @@ from distlock.web.guard_options import ALL_BUT_GET, EVERY_METHOD, AllBut, GuardO
 from distlock.web.names.sources import Names
 from distlock.web.names.templates import Template
 from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_route
-from distlock.web.stack import below as stack_below
+from distlock.web.stack import stack_with
 from django_distlock import private
 from django_distlock.conf import clients
 from django_distlock.guarding.guarded_call import BEHIND_RULE
@@ -402,7 +402,7 @@ def _methods_not_taken(rule: Rule, views: Sequence[View]) -> Iterator[str]:
 
 def _names_below(rule: Guarded, view: View) -> Iterator[str]:
     """Yield the errors for decorators that lock other names than *rule*, inside its transaction."""
-    for below in refused_below(rule, guards_of(view), view, stack_below(rule, view)):
+    for below in refused_below(rule, guards_of(view), view, stack_with(rule, view)):
         if below.options.alias != rule.options.alias:
             yield (
                 f"{below.where} has {below.options}, and under ATOMIC_REQUESTS its lock is taken inside the "

@@ -18,7 +18,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.locks.client import Locks
 from distlock.terms import LOCK, Kind
 from distlock.web.operate import pages
-from distlock.web.operate.pages import ask_seen, break_seen, is_hold, is_kind
+from distlock.web.operate.pages import break_hold, is_hold, is_kind, request_release
 from flask_distlock.guarding.state import current_state
 
 __all__ = ["locks_blueprint"]
@@ -109,7 +109,7 @@ def locks_blueprint(
             return answer
         alias, of, kind = _named()
         try:
-            asked = ask_seen(_client(alias), of, kind, by=(user or _user)())
+            asked = request_release(_client(alias), of, kind, by=(user or _user)())
         except LockError as error:
             return _question(
                 {"trouble": str(error), "back": _at.lock(alias, of, kind)}, alias, of, "", kind
@@ -135,7 +135,7 @@ def locks_blueprint(
             return answer
         alias, of, kind = _named()
         try:
-            broken = break_seen(_client(alias), of, _hold(), (user or _user)(), kind)
+            broken = break_hold(_client(alias), of, _hold(), (user or _user)(), kind)
         except LockError as error:
             return _question(
                 {"trouble": str(error), "back": _at.lock(alias, of, kind)}, alias, of, "", kind

@@ -187,17 +187,17 @@ def inspect(namespace: InspectedNamespace, name: str, kind: Kind = LOCK) -> Lock
         return LockState(check_name(name), None, None, math.inf, (), 0, kind=kind)
     if kind == LATCH:
         return _inspect_latch(namespace, where, check_name(name))
-    state, mine, us = where.inspect(check_name(name))
+    state, mine, own_id = where.inspect(check_name(name))
     seen = [] if state.holder is None else [state.holder, *state.beside]
-    holders = tuple(_holds(one, mine if one.process == us else one.row) for one in seen)
-    rows = [mine if one.process == us else one.row for one in seen]
+    holders = tuple(_holds(one, mine if one.process == own_id else one.row) for one in seen)
+    rows = [mine if one.process == own_id else one.row for one in seen]
     holder = holders[0] if holders else None
     return LockState(
         name,
         holder,
         Fence(namespace.epoch, state.number) if holder and state.number is not None else None,
         state.remaining if holder else math.inf,
-        tuple(_waits(one, mine if one.process == us else one.row) for one in state.queue),
+        tuple(_waits(one, mine if one.process == own_id else one.row) for one in state.queue),
         state.waiting,
         state.transaction,
         state.mode,

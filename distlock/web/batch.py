@@ -34,7 +34,7 @@ _COMMITTED = object()
 class BatchSeat(Seat):
     """The place of one request in a batch, as its first member or as a later one."""
 
-    __slots__ = ("led", "over", "parker")
+    __slots__ = ("committed_batch", "over", "parker")
 
     def __init__(self, key: object) -> None:
         super().__init__(key)
@@ -43,7 +43,7 @@ class BatchSeat(Seat):
         #: Whether the member's part is over, or will never begin.
         self.over = False
         #: The batch that the member has committed as the first one; None: it has not.
-        self.led: Batch[Any] | None = None
+        self.committed_batch: Batch[Any] | None = None
 
     def leave(self, grant: Grant | None = None) -> None:
         """End the part of a later member, so that the next part begins. Further calls do nothing.
@@ -64,8 +64,8 @@ class BatchSeat(Seat):
         delay it, and with it the next holder. May be called twice.
         """
         self.leave()
-        if self.led is not None:
-            self.led.committed()
+        if self.committed_batch is not None:
+            self.committed_batch.committed()
 
 
 class Batch(Generic[C]):
@@ -93,11 +93,11 @@ class Batch(Generic[C]):
         #: Why no further part can begin and nothing can be committed; None: both can be done.
         self.broken: Exception | None = None
         #: Values that parts leave for later parts or for the time after COMMIT, by key.
-        self.left: dict[object, object] = {}
-        self._settling = threading.Lock()
+        self.left_values: dict[object, object] = {}
+        self._saving = threading.Lock()
         #: How many members need the lock after COMMIT, too.
-        self._after = 0
-        self._nobody_after = ThreadParker()
+        self._staying = 0
+        self._nobody_stays = ThreadParker()
 
     # -- the parts, one after the other ----------------------------------------------------------
 
@@ -113,9 +113,9 @@ class Batch(Generic[C]):
         self._over.wake()
 
     @property
-    def goes_on(self) -> bool:
+    def is_needed_after_commit(self) -> bool:
         """Whether a member still needs the lock after COMMIT."""
-        return self._after > 0
+        return self._staying > 0
 
     def break_off(self, why: Exception) -> None:
         """Note that the transaction can't be continued or committed after a part, because of *why*."""
@@ -123,14 +123,14 @@ class Batch(Generic[C]):
 
     def stay(self) -> None:
         """Note that the running part needs the lock after COMMIT, until it calls `stayed`."""
-        self._after += 1
+        self._staying += 1
 
-    def settle(self, place: object, do: Callable[[Any], object]) -> None:
-        """Call *do* with the value that is `left` at *place*, once for all members. Called after COMMIT."""
-        with self._settling:
-            if place in self.left:
-                do(self.left[place])
-                del self.left[place]
+    def save_once(self, key: object, save: Callable[[Any], object]) -> None:
+        """Call *save* with the value of `left_values` for *key*, once for all members, after COMMIT."""
+        with self._saving:
+            if key in self.left_values:
+                save(self.left_values[key])
+                del self.left_values[key]
 
     # -- the first -------------------------------------------------------------------------------
 
@@ -181,13 +181,13 @@ class Batch(Generic[C]):
         """Wait until no other member needs the lock after COMMIT, or until the lock is lost."""
         while True:
             with self._mutex:
-                if not self._after or self.grant.lost:
+                if not self._staying or self.grant.lost:
                     return
-            self._nobody_after.wait(self._lease())
+            self._nobody_stays.wait(self._lease())
 
     # -- the others ------------------------------------------------------------------------------
 
-    def take_in(self, grant: Grant) -> None:
+    def add_member(self, grant: Grant) -> None:
         """Let the *grant* of a later member share the lock. Raises `LockLost` if the lock is lost already."""
         grant._join(self.grant)
         grant.check()
@@ -207,8 +207,8 @@ class Batch(Generic[C]):
     def stayed(self) -> None:
         """Note that a member does not need the lock any more: see `stay`."""
         with self._mutex:
-            self._after -= 1
-        self._nobody_after.wake()
+            self._staying -= 1
+        self._nobody_stays.wake()
 
     # --------------------------------------------------------------------------------------------
 

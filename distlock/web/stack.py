@@ -78,7 +78,7 @@ class UpperGuard:
 _upper: ContextVar[tuple[UpperGuard, ...]] = ContextVar("distlock_upper_guards", default=())
 
 
-def below(guarded: Guarded, function: Callable[..., Any]) -> Guarded | None:
+def stack_with(guarded: Guarded, function: Callable[..., Any]) -> Guarded | None:
     """Return the guard that *function* is, if it forms a stack with *guarded*, else None. Set its `is_below`.
 
     Both guards need different aliases, the same methods and the same ``on_contended``, and no ``when``.
@@ -139,7 +139,7 @@ def stacked(
         raise ConfigurationError(f"The guard below {at} did not lock the call.")
 
 
-def refuse_unlocked(guarded: Guarded) -> None:
+def refuse_if_relied_on(guarded: Guarded) -> None:
     """Raise `ConfigurationError` if guards above *guarded*, which does not lock this call, rely on it."""
     uppers = _upper.get()
     if uppers and uppers[-1].guarded.below is guarded:

@@ -105,10 +105,10 @@ class GuardedSession:
         self._raised: BaseException | None = None
         #: Whether the session has data to save after the COMMIT of the batch.
         self.is_pending = False
-        #: Whether `ended` has nothing left to save: `settle` or `_save_early` has done so.
-        self._is_settled = False
+        #: Whether `ended` has nothing left to save: `save_left` or `_save_early` has done so.
+        self._is_finished = False
         #: Whether the batch failed while the session had data to save, so that `ended` saves it alone.
-        self._is_alone = False
+        self._saves_alone = False
         #: Whether the lock is a row of the database, so that COMMIT and ROLLBACK end it.
         self._row_is_lock = False
         #: The stored data before `_save_early`, whose transaction may still be rolled back.
@@ -126,13 +126,14 @@ class GuardedSession:
             return
         self._begun_under = grant
         self._written, self._raised, self._is_answered = None, None, False
-        self.is_pending = self._is_settled = self._is_alone = False
+        self.is_pending = self._is_finished = self._saves_alone = False
         self._row_is_lock, self._before_early = grant.held_by_transaction, None
         private.stamp_sessions(type(self._session))
         content = self._content
         if content is None:
             # The session is not loaded yet, so the view will load it under the lock.
-            self._session.load, self._session.aload = self._load, sync_to_async(self._load)
+            self._session.load = self._load_under_lock
+            self._session.aload = sync_to_async(self._load_under_lock)
         else:
             fresh = self._read()
             if fresh is None:
@@ -140,7 +141,8 @@ class GuardedSession:
                 return
             merge(content, self._before(content) if self._stored is None else self._stored, fresh)
             self._stored = fresh
-        self._session.save, self._session.asave = self._save, sync_to_async(self._save)
+        self._session.save = self._save_after_release
+        self._session.asave = sync_to_async(self._save_after_release)
         self.is_locked = True
 
     def returned(self, status: int) -> None:
@@ -183,12 +185,12 @@ class GuardedSession:
                     # An on_commit hook has changed the session.
                     self._note_saved(deepcopy(self._content))
             elif self.is_pending:
-                self.settle()
-            elif self._is_alone:
+                self.save_left()
+            elif self._saves_alone:
                 if not grant.lost and self._has_to_be_saved() and self._stored is not None:
                     self._store.save_merged(self._stored)
                     self._note_saved(deepcopy(self._content))
-            elif not self._is_settled and self._has_to_be_saved() and not grant.lost and self._store.save():
+            elif not self._is_finished and self._has_to_be_saved() and not grant.lost and self._store.save():
                 self._note_saved(deepcopy(self._content))
         finally:
             self.is_locked, self.batch = False, None
@@ -196,7 +198,7 @@ class GuardedSession:
     def _save_early(self) -> None:
         """Save the session now if the end of the transaction will also end the lock, which is a row."""
         if self._row_is_lock and self._store.save():
-            self._before_early, self._is_settled = self._stored, True
+            self._before_early, self._is_finished = self._stored, True
             self._note_saved(deepcopy(self._content))
 
     def _save_as_reader(self, reader: str) -> None:
@@ -221,7 +223,7 @@ class GuardedSession:
             return
         await arun(when_idle(partial(self.ended, grant, error), TaskParker(), lambda: False))
 
-    def _load(self) -> Content:
+    def _load_under_lock(self) -> Content:
         """Load the session from its store. Replaces its ``load()``, which may read a replica or a cache."""
         fresh = self._read()
         if fresh is None:
@@ -231,7 +233,7 @@ class GuardedSession:
         return deepcopy(fresh)
 
     def _read(self) -> Content | None:
-        pending = None if self.batch is None else self.batch.left.get(self._place)
+        pending = None if self.batch is None else self.batch.left_values.get(self._key_in_batch)
         return self._store.load() if pending is None else deepcopy(cast(Content, pending))
 
     def _before(self, content: Content) -> Content:
@@ -276,33 +278,33 @@ class GuardedSession:
     # -- parts of a batch --------------------------------------------------------------------------------
 
     @property
-    def _place(self) -> object:
+    def _key_in_batch(self) -> object:
         return type(self._session), self.key
 
-    def part_is_over(self, error: BaseException | None) -> None:
-        """Hand the data that the part's savepoint has not saved on to the next part, or to `settle`."""
+    def end_part(self, error: BaseException | None) -> None:
+        """Hand the data that the part's savepoint has not saved on to the next part, or to `save_left`."""
         if self.batch is None or not self.is_locked or (error is not None and error is not self._raised):
             return
         if error is None and self._written is not None:
-            self.batch.left.pop(self._place, None)
+            self.batch.left_values.pop(self._key_in_batch, None)
         elif self._has_to_be_saved():
-            self.batch.left[self._place] = deepcopy(self._content)
+            self.batch.left_values[self._key_in_batch] = deepcopy(self._content)
             self.is_pending = True
 
-    def batch_failed(self) -> None:
+    def note_batch_failed(self) -> None:
         """Let `ended` save what this request has handed on in the batch, which was rolled back."""
-        self._is_alone, self.is_pending = self.is_pending, False
+        self._saves_alone, self.is_pending = self.is_pending, False
 
-    def settle(self) -> None:
+    def save_left(self) -> None:
         """Save the data that the last part of the batch left, unless another part has done so."""
         assert self.batch is not None
-        self.is_pending, self._is_settled = False, True
-        self.batch.settle(self._place, self._store.put)
+        self.is_pending, self._is_finished = False, True
+        self.batch.save_once(self._key_in_batch, self._store.put)
         self._note_saved(deepcopy(self._content))
 
     # -- after the release -------------------------------------------------------------------------------
 
-    def _save(self, must_create: bool = False) -> None:
+    def _save_after_release(self, must_create: bool = False) -> None:
         """Save the session, unless its data was saved under the lock and has not changed since.
 
         Replaces its ``save()``, which SessionMiddleware calls after the release.

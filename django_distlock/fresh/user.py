@@ -106,7 +106,7 @@ def _saving(save: Callable[..., None]) -> Callable[..., None]:
     return save_and_copy
 
 
-def changes(instance: Model, row: Model) -> Callable[[], None] | None:
+def prepare_changes(instance: Model, row: Model) -> Callable[[], None] | None:
     """Return a function that sets the fields of *instance* that another request wrote; None: there are none.
 
     A field that this request has set and not saved keeps its value. If another request has written it, too,
@@ -359,7 +359,7 @@ def _read(instance: Model, alias: str, relations: Iterable[Any]) -> Model | None
 
 
 def _compare(request: Any, user: Model, row: Model) -> None:
-    set_changes = changes(user, row)
+    set_changes = prepare_changes(user, row)
     if set_changes is not None:
         valid = _is_of_session(request, user) and _may_log_in(request, user)
         set_changes()
@@ -377,7 +377,7 @@ def _compare_related(user: Model, row: Model, relation: Any) -> None:
     if mine is not None and not private.has_cached(row, relation):
         theirs = _read(mine, router.db_for_write(type(mine), instance=mine), ())
     if mine is not None and theirs is not None and mine.pk == theirs.pk:
-        if (set_changes := changes(mine, theirs)) is not None:
+        if (set_changes := prepare_changes(mine, theirs)) is not None:
             set_changes()
     elif relation.auto_created and mine is not theirs:
         # The related row was deleted, or replaced by another one.

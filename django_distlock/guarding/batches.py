@@ -129,7 +129,7 @@ class BatchTransactions:
                 except Exception as error:
                     mine = error
                 batch.finish_parts(partial(_leave, connection, stack))
-                if hooks or batch.goes_on:
+                if hooks or batch.is_needed_after_commit:
                     # `committed` runs first, because the other calls wait only for the COMMIT.
                     private.put_commit_hooks(connection, [private.commit_hook(batch.committed), *hooks])
         except BaseException as error:
@@ -137,10 +137,10 @@ class BatchTransactions:
                 raise
             found = batch.failed(error, says_not_committed)
             if self.session is not None:
-                self.session.batch_failed()
+                self.session.note_batch_failed()
             batch.wait_for_others()
             raise (mine or found) from None
-        self.seat.led = batch
+        self.seat.committed_batch = batch
         batch.wait_for_others()
         if mine is not None:
             raise mine
@@ -150,7 +150,7 @@ class BatchTransactions:
         stays = False
         mine: Exception | None = None
         try:
-            batch.take_in(grant)
+            batch.add_member(grant)
             try:
                 with self._with_session(batch), part(batch, self.using, grant.names) as hooks:
                     yield True
@@ -165,7 +165,7 @@ class BatchTransactions:
         try:
             batch.wait(self.seat)
             if self.session is not None and self.session.is_pending:
-                self.session.settle()
+                self.session.save_left()
             if hooks:
                 with later_transactions(batch.grant, fenced_in) if fenced_in else nullcontext():
                     private.run_commit_hooks(connections[self.using], hooks)
@@ -188,9 +188,9 @@ class BatchTransactions:
         try:
             yield
         except BaseException as error:
-            session.part_is_over(error)
+            session.end_part(error)
             raise
-        session.part_is_over(None)
+        session.end_part(None)
 
     def _waits_with_session(self) -> bool:
         """Return whether the session of the part, which is over, is saved after the COMMIT of the batch."""

@@ -20,7 +20,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import Answer
 from distlock.web.decorator import Guarded, When
 from distlock.web.guard_options import GuardOptions, Methods
-from distlock.web.stack import below
+from distlock.web.stack import stack_with
 from django_distlock.guarding import viewclasses
 from django_distlock.guarding.guarded_call import run
 from django_distlock.guarding.placement import Standing, async_in_rest
@@ -118,7 +118,7 @@ def guard_callback(
     every = take_over(wrapper, callback)
     transactions = SyncTransactions(guarded.where, every, callback)
     of_handler = SyncTransactions(guarded.where, every)
-    guarded.below = below(guarded, callback)
+    guarded.below = stack_with(guarded, callback)
     guarded.mark(wrapper)
     dispatch_through(cls, _guard_dispatch)
     return wrapper

@@ -16,7 +16,7 @@ from distlock.web.decorator import Guarded, When
 from distlock.web.guard_options import ALL_BUT_GET, GuardOptions, Methods
 from distlock.web.names.sources import where_of
 from distlock.web.results import SkippableCall, refuse_skipping_view
-from distlock.web.stack import below, refuse_unlocked
+from distlock.web.stack import refuse_if_relied_on, stack_with
 from django_distlock.guarding import guarded_call
 from django_distlock.guarding.placement import Standing, async_in_transaction, bound_method
 from django_distlock.guarding.request import watching_method
@@ -126,7 +126,7 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
             return _call(guarded, every, standing, args, kwargs)
 
     every = take_over(wrapper, function)
-    guarded.below = below(guarded, function)
+    guarded.below = stack_with(guarded, function)
     guarded.mark(wrapper)
     return wrapper
 
@@ -167,7 +167,7 @@ def _call(
 
         return rest.run_dispatch(guarded, transactions, body, standing)
     if not standing.locks_method(guarded, standing.request.method):
-        refuse_unlocked(guarded)
+        refuse_if_relied_on(guarded)
         with (
             watching_method(standing.request, guarded, functools.partial(standing.locks_method, guarded)),
             transactions.unlocked(),
@@ -213,7 +213,7 @@ async def _acall(
         for problem in async_in_transaction(guarded, standing.opted_out(every), on_class):
             raise ConfigurationError(problem)
     if not standing.locks_method(guarded, standing.request.method):
-        refuse_unlocked(guarded)
+        refuse_if_relied_on(guarded)
         with watching_method(standing.request, guarded, functools.partial(standing.locks_method, guarded)):
             return await body()
     if guarded.when is not None and not guarded.when(*args[standing.is_method :], **kwargs):

@@ -24,7 +24,7 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.locks.client import Locks
 from distlock.terms import LOCK, Kind
 from distlock.web.operate import pages
-from distlock.web.operate.pages import ask_seen, break_seen, is_hold, is_kind
+from distlock.web.operate.pages import break_hold, is_hold, is_kind, request_release
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import clients
 from django_distlock.models import Lock
@@ -144,10 +144,10 @@ class LockAdmin(Base):
     def _ask_back(
         self, request: HttpRequest, client: Callable[[], Locks], alias: str, name: str, kind: Kind
     ) -> tuple[str, int]:
-        asked = ask_seen(client, name, kind, by=f"{request.user.get_username()} in the admin")
+        asked = request_release(client, name, kind, by=f"{request.user.get_username()} in the admin")
         if asked is None:
             return f"Nobody holds the {kind} {name}.", messages.WARNING
-        # `ask_seen` inspects the lock before it asks, so it does not know a holder that came in between.
+        # `request_release` inspects the lock first, so it does not know a holder that came in between.
         holder = asked.holder or "one that came just now"
         self.log_change(request, _lock(alias, name), f"Asked for the {kind}. It was held by {holder}.")
         said = f"The holder of the {kind} {name} was asked to give it back, and may go on: {holder}."
@@ -156,7 +156,7 @@ class LockAdmin(Base):
     def _break(
         self, request: HttpRequest, client: Callable[[], Locks], alias: str, name: str, hold: str, kind: Kind
     ) -> tuple[str, int]:
-        broken = break_seen(client, name, hold, f"{request.user.get_username()} in the admin", kind)
+        broken = break_hold(client, name, hold, f"{request.user.get_username()} in the admin", kind)
         if broken is None:
             said = f"Nothing was broken: the {kind} {name} has been released or has passed on meanwhile."
             return said, messages.WARNING

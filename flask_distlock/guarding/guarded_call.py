@@ -23,7 +23,7 @@ from distlock.web.names.sources import HIDDEN
 from distlock.web.request_body import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
 from distlock.web.results import SkippableCall, refuse_coroutine, refuse_skipping_view, warn_of_stream
 from distlock.web.settings.clients import GuardTerms
-from distlock.web.stack import UpperGuard, below, refuse_unlocked, stacked, upper_guards
+from distlock.web.stack import UpperGuard, refuse_if_relied_on, stack_with, stacked, upper_guards
 from flask_distlock.exceptions import exception_for
 from flask_distlock.guarding.placement import locked_as_view
 from flask_distlock.guarding.request import FlaskRequest, observer_for, required_lock, status_of
@@ -50,7 +50,7 @@ def wrap(function: Callable[..., Any], guarded: Guarded) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             return call(guarded, args, kwargs)
 
-    guarded.below = below(guarded, function)
+    guarded.below = stack_with(guarded, function)
     guarded.mark(wrapper)
     return wrapper
 
@@ -245,7 +245,7 @@ def _locked_call(guarded: Guarded, args: Args, kwargs: Kwargs) -> GuardedCall | 
         attempt = SkippableCall(guarded)
         work = attempt.body(work)
     if locked is False:
-        refuse_unlocked(guarded)
+        refuse_if_relied_on(guarded)
         return None
     if locked is None:
         # A call with the arguments of the route is a call of the view. Without arguments, it may be a call of

@@ -80,13 +80,13 @@ class SessionBatchTransactions(SessionTransactions):
             if batch is None:
                 raise
             raise (mine or batch.failed(error, says_not_committed)) from None
-        self.seat.led = batch
+        self.seat.committed_batch = batch
         if mine is not None:
             raise mine
 
     def _take_part(self, batch: Batch[_Carried], grant: Grant) -> Iterator[bool]:
         try:
-            batch.take_in(grant)
+            batch.add_member(grant)
             with self._part(batch, grant):
                 yield True
         finally:

@@ -119,27 +119,27 @@ def _on_one_line(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def is_kind(said: str) -> TypeGuard[Kind]:
-    """Return whether *said*, which a browser has sent, is a `Kind`."""
-    return said in KINDS
+def is_kind(text: str) -> TypeGuard[Kind]:
+    """Return whether *text*, which a browser has sent, is a `Kind`."""
+    return text in KINDS
 
 
-def ask_seen(client: Client, name: str, kind: Kind, by: str) -> LockState | None:
+def request_release(client: Client, name: str, kind: Kind, by: str) -> LockState | None:
     """Ask the holder of *name* to release it. *by*: the person, for the log.
 
-    Return the state before; None: nobody holds it. Raises what `break_seen` raises.
+    Return the state before; None: nobody holds it. Raises what `break_hold` raises.
     """
     locks = client()
     state = locks.inspect(name, kind)
     return state if ask_back(locks.namespace, state, _on_one_line(by)) else None
 
 
-def is_hold(said: str) -> bool:
-    """Return whether *said*, which a browser has sent, could be the id of a hold."""
-    return re.fullmatch(r"[0-9]+(\.[0-9]+)?", said) is not None
+def is_hold(text: str) -> bool:
+    """Return whether *text*, which a browser has sent, could be the id of a hold."""
+    return re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) is not None
 
 
-def break_seen(client: Client, name: str, hold: str, by: str, kind: Kind = LOCK) -> LockState | None:
+def break_hold(client: Client, name: str, hold: str, by: str, kind: Kind = LOCK) -> LockState | None:
     """Break the hold of *name* with the id *hold*, and no later one. *by*: the person, for the log.
 
     Return the state before; None: that hold has ended, and nothing was broken. Raises `BackendUnavailable`,
@@ -181,7 +181,7 @@ def locks_page(client: Client, aliases: Sequence[str], alias: str, before: str, 
         "before": before,
         "exactly": at.lock(alias, before, "lock") if before else "",
         "trouble": seen.trouble,
-        "said": seen.said,
+        "summary": seen.summary,
         "rows": [(line, at.lock(alias, line.name, line.kind)) for line in seen.lines],
     }
 
@@ -314,7 +314,7 @@ class Overview:
     trouble: str = ""
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """The text above the table."""
         if self.trouble:
             return self.trouble

@@ -21,7 +21,7 @@ from distlock.web.settings.problems import (
     RedisOf,
     by_alias,
     find_problems,
-    looked_up,
+    resolve_location,
 )
 
 logger = logging.getLogger("distlock")
@@ -204,7 +204,7 @@ def _settings(alias: str, given: Mapping[str, Any], redis_of: RedisOf | None) ->
         given = {**given, "FENCE": location or True}
     if backend not in WITHOUT_SERVICE:
         try:
-            location, options = looked_up(location, dotted, options, redis_of)
+            location, options = resolve_location(location, dotted, options, redis_of)
         except ConfigurationError as error:
             raise ConfigurationError(f"DISTLOCK[{alias!r}]: {error}") from error
     return AliasSettings(

@@ -217,7 +217,7 @@ def _contradictions(where: str, given: Mapping[Any, Any]) -> Iterator[Problem]:
                 f'Say where the lock service is: "LOCATION": "{example}".',
             )
         return
-    if is_elsewhere(location):
+    if is_indirect(location):
         if backend and backend != "redis" and "." not in backend:
             yield Problem(
                 "backend",
@@ -270,7 +270,7 @@ def _differ(backend: str, scheme: str) -> bool:
     if "." in f"{backend}{scheme}":
         return False
     try:
-        one, other = serving(backend), serving(scheme)
+        one, other = backend_path(backend), backend_path(scheme)
     except ConfigurationError:
         return False  # The error is raised when the client is made.
     return None not in {one, other} and one != other
@@ -294,7 +294,7 @@ WITHOUT_SERVICE = {
 }
 
 
-def serving(word: str) -> str | None:
+def backend_path(word: str) -> str | None:
     """Return the path of the backend for the scheme *word*; None: it is unknown. Schemes may share one."""
     if word in WITHOUT_SERVICE:
         return word
@@ -306,7 +306,7 @@ def _backend(value: Any) -> str | None:
     scheme, is_url, _ = value.partition("://") if isinstance(value, str) else ("", "", "")
     django = scheme.startswith("django.")
     try:
-        if scheme and not django and serving(scheme) is not None:
+        if scheme and not django and backend_path(scheme) is not None:
             return "It holds a URL, which belongs into LOCATION." if is_url else None
         words = [*WITHOUT_SERVICE, *schemes()]
     except ConfigurationError as error:
@@ -321,7 +321,7 @@ def _backend(value: Any) -> str | None:
 
 
 def _location(value: Any) -> str | None:
-    if is_elsewhere(value):
+    if is_indirect(value):
         return None
     if not isinstance(value, str) or not value:
         return (
@@ -400,7 +400,7 @@ _CACHE = re.compile(r"cache:(?P<alias>[^/]+)(?:/(?P<db>[0-9]{1,9}))?")
 _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 
 
-def is_elsewhere(location: object) -> bool:
+def is_indirect(location: object) -> bool:
     """Return whether *location* is no URL, but a cache, a client of redis-py, or the like: see `located`."""
     if isinstance(location, str):
         return bool(_CACHE.fullmatch(location) or _DOTTED.fullmatch(location))
@@ -413,7 +413,7 @@ def shares_database(location: object) -> str | None:
     return named["alias"] if named is not None and named["db"] is None else None
 
 
-def looked_up(
+def resolve_location(
     location: Any, backend: str | None, options: Mapping[str, Any], redis_of: RedisOf | None
 ) -> tuple[str, dict[str, Any]]:
     """Return the URL and the options of an alias with these settings. Connects to nothing.
@@ -421,7 +421,7 @@ def looked_up(
     Raises `ConfigurationError`.
     """
     options, db = dict(options), None
-    if is_elsewhere(location):
+    if is_indirect(location):
         if isinstance(location, str):
             if (named := _CACHE.fullmatch(location)) is not None:
                 if redis_of is None:
