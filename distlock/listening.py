@@ -43,7 +43,8 @@ class Attempt:
     def contended(self, holder: Party | None) -> None:
         """The caller has to wait. *holder*: the holder, if this process knows it; else None.
 
-        Called at most once, before `acquired` or `refused`; never for a lock that is a row.
+        Called at most once, before `acquired` or `refused`. For a lock that is a row, this is called only if
+        the caller waits for another one in this process.
         """
 
     def acquired(self, grant: Grant, waited: float) -> None:

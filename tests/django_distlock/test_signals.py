@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.test import AsyncClient, Client
 from django.utils.decorators import method_decorator
@@ -221,7 +222,12 @@ def test_nobody_is_told_where_nobody_listens(monkeypatch: pytest.MonkeyPatch) ->
     assert observer_for(guarded, HttpRequest()) is None
 
 
-def test_a_guard_that_waits_is_contended(serve: Callable[..., Client]) -> None:
+@pytest.mark.parametrize("backend", ["memory", "database"])
+@pytest.mark.django_db(transaction=True)
+def test_a_guard_that_waits_is_contended(serve: Callable[..., Client], settings: Any, backend: str) -> None:
+    """Also where the lock is a row, for which callers of one process wait in the process."""
+    if backend == "database":
+        settings.DISTLOCK = {"default": {"BACKEND": "database", "TIMEOUT": 60}}
     waits = threading.Event()
     heard: list[dict[str, Any]] = []
 
@@ -235,9 +241,14 @@ def test_a_guard_that_waits_is_contended(serve: Callable[..., Client]) -> None:
 
     lock_contended.connect(hear)
     try:
+        client = serve(patient)
+
+        def buy() -> None:
+            client.post("/product/1")
+            connections.close_all()
+
         with locks.lock("product_1"):
-            client = serve(patient)
-            thread = threading.Thread(target=client.post, args=("/product/1",))
+            thread = threading.Thread(target=buy)
             thread.start()
             assert waits.wait(60)
         thread.join(60)
