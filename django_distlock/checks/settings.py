@@ -207,7 +207,9 @@ def _settings() -> dict[str, AliasSettings]:
     found: dict[str, AliasSettings] = {}
     # `check_settings` reports the error.
     with suppress(ConfigurationError):
-        by_alias = read(getattr(settings, "DISTLOCK", None) or {"default": "memory://"}, conf.redis_of)
+        by_alias = read(
+            getattr(settings, "DISTLOCK", None) or {"default": {"LOCATION": "memory://"}}, conf.redis_of
+        )
         for alias in by_alias:
             with suppress(ConfigurationError):
                 found[alias] = by_alias[alias]

@@ -43,6 +43,13 @@ def test_a_fence_in_an_unknown_database_is_found(serve: Serve) -> None:
     assert problem.startswith(f"{__name__}.view: fence='archive' names no database")
 
 
+@pytest.mark.parametrize("setting", [None, {}])
+def test_it_is_found_without_a_setting(serve: Serve, settings: Any, setting: object) -> None:
+    settings.DISTLOCK = setting
+    serve(distributed_lock("product_<id>", fence="archive")(view))
+    assert "fence='archive' names no database" in found()[0]
+
+
 def test_that_of_an_alias_is_found(serve: Serve, settings: Any) -> None:
     settings.DISTLOCK = {"default": {"LOCATION": "redis://127.0.0.1:1", "FENCE": "archive"}}
     serve([])
