@@ -21,7 +21,7 @@ from django.conf import settings
 from django.core.signals import setting_changed
 from django.http import HttpRequest
 from django.urls import ResolverMatch, URLPattern, URLResolver, get_resolver
-from django.urls.converters import SlugConverter, StringConverter, UUIDConverter
+from django.urls.converters import SlugConverter, StringConverter
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, chain, guards_of
@@ -290,8 +290,7 @@ def _has_groups(pattern: URLPattern | URLResolver) -> bool:
 
 def _gives_text(converter: object) -> bool:
     # SlugConverter and PathConverter inherit to_python(). Subclasses with their own may convert to any type.
-    inherits = getattr(type(converter), "to_python", None) is StringConverter.to_python
-    return inherits and not isinstance(converter, UUIDConverter)
+    return getattr(type(converter), "to_python", None) is StringConverter.to_python
 
 
 View = Callable[..., Any]
