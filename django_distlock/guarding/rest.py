@@ -18,7 +18,7 @@ from rest_framework.exceptions import APIException
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import Answer
-from distlock.web.decorator import Guarded, When
+from distlock.web.decorator import Guarded, When, guard_at
 from distlock.web.guard_options import GuardOptions, Methods
 from distlock.web.stack import stack_with
 from django_distlock.guarding import viewclasses
@@ -129,15 +129,17 @@ def run_dispatch(
 ) -> Any:
     """Run *body*, the guarded dispatch() of a view, and guard the handler that it calls."""
     with ExitStack() as stack:
+        above = vars(standing.view).setdefault(_ABOVE, [])
         if standing.locks_method(guarded, standing.request.method):
             viewclasses.refuse_own_dispatch(guarded, type(standing.view))
-        elif not hasattr(standing.view, _GUARDED):
+        elif not hasattr(standing.view, _GUARDED) and not any(
+            one.locks_method(upper, one.request.method) for upper, _, one in above
+        ):
             stack.enter_context(transactions.unlocked())
-        # The guards of a stack run from the highest to the lowest. The lowest wraps the handler first and the
-        # highest last, so they are in the same order around the handler.
-        above = vars(standing.view).setdefault(_ABOVE, [])
+        # Guards directly on each other run from the highest to the lowest. The lowest wraps the handler first
+        # and the highest last, so they are in the same order around the handler.
         above.append((guarded, transactions, standing))
-        while above and guarded.below is None:
+        while above and guard_at(guarded.function) is None:
             _guard_handlers(standing.view, standing.request, *above.pop())
         return body()
 

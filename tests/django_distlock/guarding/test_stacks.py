@@ -349,6 +349,30 @@ def test_on_dispatch_the_upper_lock_is_taken_first(
     assert acquired == ["old", "new"]
 
 
+@pytest.mark.parametrize("atomic", [True, False])
+@pytest.mark.parametrize("base", [View, APIView])
+def test_on_dispatch_the_upper_guard_of_one_alias_is_the_first(
+    serve: Serve, request: pytest.FixtureRequest, base: type[View], atomic: bool
+) -> None:
+    if atomic:
+        request.getfixturevalue("atomic_requests")
+    # The lowest one does not lock the method. Under ATOMIC_REQUESTS a second lock would be refused.
+    names = {"cart_<id>": ["POST"], "product_<id>": ["POST"], "page_<id>": ["OPTIONS"]}
+    if atomic:
+        del names["cart_<id>"]
+    guards = [distributed_lock(name, alias="old", methods=methods) for name, methods in names.items()]
+    cls: Any = method_decorator(guards, name="dispatch")(type("Sale", (Sell, base), {}))
+    acquired: list[str] = []
+
+    def note(names: tuple[str, ...], **_: Any) -> None:
+        acquired.extend(names)
+
+    with connected(lock_acquired, note):
+        response = serve(cls.as_view()).post("/product/1")
+    assert response.content.decode() == f"old, {'in' if atomic else 'no'} transaction"
+    assert acquired == (["product_1"] if atomic else ["cart_1", "product_1"])
+
+
 @pytest.mark.parametrize("view", [sell, asell])
 def test_two_aliases_of_one_lock_service_do_not_wait_for_themselves(
     serve: Serve, settings: Any, view: Any
