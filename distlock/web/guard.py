@@ -1,7 +1,8 @@
 """The guard: lock, BEGIN, fence, view, check, COMMIT, release, in that order.
 
 `Transactions` tell how a framework opens its transactions, and this module keeps the order. The view runs
-only under its lock. If the lock is not granted, an error leaves the guard before the view begins.
+only under its lock. If the lock is not granted, an error leaves the guard before the view begins. This keeps
+promises G2 and G4 (docs/explanation/promises.md).
 """
 
 from __future__ import annotations
