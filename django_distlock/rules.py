@@ -34,7 +34,7 @@ from django_distlock import private
 from django_distlock.conf import clients
 from django_distlock.guarding.guarded_call import BEHIND_RULE
 from django_distlock.guarding.placement import async_in_transaction
-from django_distlock.guarding.transactions import EveryAlias
+from django_distlock.guarding.transactions import OptOuts
 from django_distlock.guarding.viewclasses import is_framework, methods_of, usual_methods_of, view_class
 from django_distlock.guarding.views import guard_view
 
@@ -454,8 +454,8 @@ def _parts(template: Template) -> tuple[str, ...]:
     return tuple(part if isinstance(part, str) else f"<{part.source}>" for part in template.parts)
 
 
-def _opted_out(view: View) -> EveryAlias:
-    return EveryAlias(private.opted_out(view))
+def _opted_out(view: View) -> OptOuts:
+    return OptOuts(private.opted_out(view))
 
 
 def _shared_patterns(

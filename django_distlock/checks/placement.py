@@ -21,7 +21,7 @@ from distlock.web.names.sources import where_of
 from distlock.web.results import skipping_view
 from distlock.web.stack import STACK
 from django_distlock.guarding import placement, viewclasses
-from django_distlock.guarding.transactions import EveryAlias, opened_around
+from django_distlock.guarding.transactions import OptOuts, opened_around
 from django_distlock.private import decorators_of, opted_out
 from django_distlock.private_of_others import is_rest
 from django_distlock.rules import Route, refused_below
@@ -92,8 +92,8 @@ def misplaced(route: Route) -> Iterator[str]:
         for placed in around:
             if placed.method == "" and not iscoroutinefunction(placed.guarded.wrapper):
                 continue  # sync_to_async() wraps this guard of sync code, which opens its own transactions.
-            every = EveryAlias(opted_out(view))
-            yield from placement.async_in_transaction(placed.guarded, every, cls is not None)
+            opt_outs = OptOuts(opted_out(view))
+            yield from placement.async_in_transaction(placed.guarded, opt_outs, cls is not None)
     if cls is None:
         return
     if viewclasses.never_awaited(cls, methods := viewclasses.answering(view)):

@@ -30,7 +30,7 @@ from django_distlock import conf
 from django_distlock.checks.placement import guards_at
 from django_distlock.guarding.fence import check_database, database_of, make_table
 from django_distlock.guarding.placement import async_with_fence
-from django_distlock.guarding.transactions import EveryAlias, SyncTransactions
+from django_distlock.guarding.transactions import OptOuts, SyncTransactions
 from django_distlock.private import opted_out
 from django_distlock.rules import make_plan, site_routes
 
@@ -265,8 +265,8 @@ def _not_shared(guarded: Guarded, fence: bool | str) -> Iterator[str]:
 def _not_one_database(guarded: Guarded, fence: bool | str) -> Iterator[str]:
     # `_problems` reports a missing database.
     with suppress(ConfigurationError):
-        every = opted_out(guarded.wrapper)
-        transactions = SyncTransactions(guarded.where, every if isinstance(every, EveryAlias) else None)
+        opt_outs = opted_out(guarded.wrapper)
+        transactions = SyncTransactions(guarded.where, opt_outs if isinstance(opt_outs, OptOuts) else None)
         databases = transactions.databases(database_of(fence))
         if len(databases) != 1:
             yield str(one_database(guarded.where, databases))

@@ -24,7 +24,7 @@ from django_distlock.fresh.session import session_under
 from django_distlock.fresh.user import compare, loaded_users
 from django_distlock.guarding.batches import run_in_batch
 from django_distlock.guarding.open_transactions import accept_rollbacks, refuse_left
-from django_distlock.guarding.placement import Standing, async_with_fence, bound_method
+from django_distlock.guarding.placement import CallContext, async_with_fence, bound_method
 from django_distlock.guarding.request import DjangoBody, DjangoRequest, answer_to, response_of
 from django_distlock.guarding.transactions import AsyncTransactions, SyncTransactions
 from django_distlock.guarding.viewclasses import view_class
@@ -44,17 +44,17 @@ def run(
     guarded: Guarded,
     transactions: SyncTransactions,
     body: Callable[[], Any],
-    standing: Standing,
+    context: CallContext,
     args: Arguments,
     kwargs: Keywords,
 ) -> Any:
     """Run *body* under the locks that the guard names for a call with these arguments. Return its result."""
     warn_without_checks()
-    request, http, options = standing.request, standing.http, guarded.options
+    request, http, options = context.request, context.http, guarded.options
     uppers = upper_guards(guarded) if guarded.is_below else ()
     terms = clients.terms(guarded)
     parts = DjangoRequest(http, request) if http is not None and guarded.names.needs_request else None
-    names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
+    names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=context.is_method)
     if http is not None and (sent := DjangoBody(http)).length:
         if options.batch is None:
             read_before_lock(sent, terms, names, options.timeout, body_size(BODY_BEFORE_LOCK))
@@ -123,20 +123,20 @@ def run(
 async def arun(
     guarded: Guarded,
     body: Callable[[], Awaitable[Any]],
-    standing: Standing,
+    context: CallContext,
     args: Arguments,
     kwargs: Keywords,
 ) -> Any:
     """Do what `run` does, for an async *body*. Raises `ConfigurationError` if the guard has a fence."""
     warn_without_checks()
-    request, http, options = standing.request, standing.http, guarded.options
+    request, http, options = context.request, context.http, guarded.options
     uppers = upper_guards(guarded) if guarded.is_below else ()
     parts = None if http is None else await DjangoRequest(http, request).prepare(guarded.names)
     terms = clients.terms(guarded)
     if terms.fenced_in is not None:
         row_is_lock = clients.settings(options.alias).row_is_lock
         raise ConfigurationError(async_with_fence(guarded, row_is_lock=row_is_lock))
-    names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=standing.is_method)
+    names = guarded.names.of_call(args, kwargs, terms.max_names, request=parts, is_method=context.is_method)
     if http is not None and (sent := DjangoBody(http)).length:
         # Reading may block. Only WSGI has an unread body, and its event loop serves this request alone.
         read_before_lock(sent, terms, names, options.timeout, body_size(BODY_BEFORE_LOCK))

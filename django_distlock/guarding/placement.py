@@ -25,7 +25,7 @@ from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
 from django_distlock.guarding import viewclasses
 from django_distlock.guarding.open_transactions import ABOVE
-from django_distlock.guarding.transactions import EveryAlias
+from django_distlock.guarding.transactions import OptOuts
 from django_distlock.private import is_bound_by_method_decorator, opted_out
 from django_distlock.private_of_others import django_request, is_rest
 
@@ -33,7 +33,7 @@ _METHODS: tuple[type[Any], ...] = (FunctionType, classmethod, functools.partialm
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CallContext:
     """The circumstances of one call of a guarded function."""
 
     #: "handler": a method of a view class that answers requests, such as ``post``.
@@ -54,7 +54,7 @@ class Standing:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         takes_self: bool = False,
-    ) -> Standing:
+    ) -> CallContext:
         """Return the circumstances of a call with *args* and *kwargs*.
 
         Raises `ConfigurationError` if the guard is too far inside the view, or could never lock.
@@ -140,14 +140,14 @@ class Standing:
         """Whether the view is async, so that its plain ``dispatch()`` returns a coroutine."""
         return self.view is not None and self.view.view_is_async
 
-    def opted_out(self, every: EveryAlias) -> EveryAlias:
-        """Return *every* with the databases that dispatch() of the class has opted out of.
+    def opted_out(self, opt_outs: OptOuts) -> OptOuts:
+        """Return *opt_outs* with the databases that dispatch() of the class has opted out of.
 
         A guard inside `method_decorator` does not see what decorators above it have set.
         """
         if self.view is None:
-            return every
-        return EveryAlias({*every, *opted_out(type(self.view).dispatch)})
+            return opt_outs
+        return OptOuts({*opt_outs, *opted_out(type(self.view).dispatch)})
 
 
 def _django_request(value: object) -> HttpRequest | None:
@@ -223,7 +223,7 @@ def _every_if_get(options: GuardOptions, method: str) -> str:
     return f'"methods": ["{EVERY}"], ' if options.mode != READ and method in READING_METHODS else ""
 
 
-def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) -> Iterator[str]:
+def async_in_transaction(guarded: Guarded, opt_outs: OptOuts, on_class: bool) -> Iterator[str]:
     """Yield an error for each database with ``ATOMIC_REQUESTS`` that an async view has not opted out of.
 
     Django refuses such a view, but no longer once a guard marks it. *on_class*: whether the view is a class.
@@ -231,7 +231,7 @@ def async_in_transaction(guarded: Guarded, every: EveryAlias, on_class: bool) ->
     line = "@transaction.non_atomic_requests above it"
     if on_class:
         line = '@method_decorator(transaction.non_atomic_requests, name="dispatch") above the class'
-    for alias in every.atomic_requests():
+    for alias in opt_outs.atomic_requests():
         yield (
             f"{guarded.where} is async, and the database {alias!r} has ATOMIC_REQUESTS, which Django can't "
             f"do for async views. Write {line}, and open transactions in functions that sync_to_async() runs."

@@ -23,7 +23,7 @@ from distlock.web.guard_options import GuardOptions, Methods
 from distlock.web.stack import stack_with
 from django_distlock.guarding import viewclasses
 from django_distlock.guarding.guarded_call import run
-from django_distlock.guarding.placement import Standing, async_in_rest
+from django_distlock.guarding.placement import CallContext, async_in_rest
 from django_distlock.guarding.request import answer_to, keep_body
 from django_distlock.guarding.transactions import SyncTransactions, take_over
 from django_distlock.private_of_others import (
@@ -115,9 +115,9 @@ def guard_callback(
                 if (guarded, of_handler) in around:
                     around.remove((guarded, of_handler))
 
-    every = take_over(wrapper, callback)
-    transactions = SyncTransactions(guarded.where, every, callback)
-    of_handler = SyncTransactions(guarded.where, every)
+    opt_outs = take_over(wrapper, callback)
+    transactions = SyncTransactions(guarded.where, opt_outs, callback)
+    of_handler = SyncTransactions(guarded.where, opt_outs)
     guarded.below = stack_with(guarded, callback)
     guarded.mark(wrapper)
     dispatch_through(cls, _guard_dispatch)
@@ -125,22 +125,22 @@ def guard_callback(
 
 
 def run_dispatch(
-    guarded: Guarded, transactions: SyncTransactions, body: Callable[[], Any], standing: Standing
+    guarded: Guarded, transactions: SyncTransactions, body: Callable[[], Any], context: CallContext
 ) -> Any:
     """Run *body*, the guarded dispatch() of a view, and guard the handler that it calls."""
     with ExitStack() as stack:
-        above = vars(standing.view).setdefault(_ABOVE, [])
-        if standing.locks_method(guarded, standing.request.method):
-            viewclasses.refuse_own_dispatch(guarded, type(standing.view))
-        elif not hasattr(standing.view, _GUARDED) and not any(
+        above = vars(context.view).setdefault(_ABOVE, [])
+        if context.locks_method(guarded, context.request.method):
+            viewclasses.refuse_own_dispatch(guarded, type(context.view))
+        elif not hasattr(context.view, _GUARDED) and not any(
             one.locks_method(upper, one.request.method) for upper, _, one in above
         ):
             stack.enter_context(transactions.unlocked())
         # Guards directly on each other run from the highest to the lowest. The lowest wraps the handler first
         # and the highest last, so they are in the same order around the handler.
-        above.append((guarded, transactions, standing))
+        above.append((guarded, transactions, context))
         while above and guard_at(guarded.function) is None:
-            _guard_handlers(standing.view, standing.request, *above.pop())
+            _guard_handlers(context.view, context.request, *above.pop())
         return body()
 
 
@@ -156,19 +156,19 @@ def _guard_handlers(
     request: HttpRequest,
     guarded: Guarded,
     transactions: SyncTransactions,
-    standing: Standing | None = None,
+    context: CallContext | None = None,
 ) -> None:
     """Let *view*, which serves only this *request*, acquire the lock when its handler is called.
 
-    *standing*: the placement of a guard on ``dispatch()``; None for a guard around the view.
+    *context*: the placement of a guard on ``dispatch()``; None for a guard around the view.
     """
-    is_method = standing is not None and standing.is_method
+    is_method = context is not None and context.is_method
 
     def is_locked() -> bool:
         method = request.method
-        if standing is None:
+        if context is None:
             return guarded.locks_method(method)
-        return standing.locks_method(guarded, method or "")
+        return context.locks_method(guarded, method or "")
 
     method = request.method
     if is_locked():
@@ -253,10 +253,10 @@ def _guard_handler(
                     return body()
             return body()
         with refusing(guarded, view):
-            standing = Standing("handler", rest_request, django_request(rest_request), view, is_method)
+            context = CallContext("handler", rest_request, django_request(rest_request), view, is_method)
             seen = (view, *given) if is_method else given
             # run() may set `compare_first`, for this call only.
-            return run(guarded, copy(transactions), body, standing, seen, kwargs)
+            return run(guarded, copy(transactions), body, context, seen, kwargs)
 
     call_handler_through(view, name, guarded_handler)
 

@@ -26,11 +26,10 @@ from django_distlock.guarding.fence import fenced, leaving_no_unused_row
 from django_distlock.private import opt_out, opted_out
 
 
-class EveryAlias(set[str]):
-    """A set that tells Django's `make_view_atomic` that the view opted out of every alias.
+class OptOuts(set[str]):
+    """The aliases that the site gave to `non_atomic_requests`, above or below the guard.
 
-    Its elements are only the aliases that the site itself gave to `non_atomic_requests`, above or below the
-    guard.
+    ``in`` is True for every alias, so that Django's `make_view_atomic` opens no transaction around the view.
     """
 
     def __contains__(self, alias: object) -> bool:
@@ -49,23 +48,23 @@ class EveryAlias(set[str]):
         return found
 
 
-def take_over(wrapper: Callable[..., Any], view: Callable[..., Any]) -> EveryAlias:
+def take_over(wrapper: Callable[..., Any], view: Callable[..., Any]) -> OptOuts:
     """Mark *wrapper*, a guard around *view*, so that Django opens no transaction around it. Return the mark.
 
-    The guard opens the transactions of `EveryAlias.atomic_requests` instead.
+    The guard opens the transactions of `OptOuts.atomic_requests` instead.
     """
-    every = opted_out(view)
-    if not isinstance(every, EveryAlias):
+    opt_outs = opted_out(view)
+    if not isinstance(opt_outs, OptOuts):
         # Make a new set: functools.wraps() has given *wrapper* the set of the view, which may be used alone.
-        every = EveryAlias(every)
-    opt_out(wrapper, every)
-    return every
+        opt_outs = OptOuts(opt_outs)
+    opt_out(wrapper, opt_outs)
+    return opt_outs
 
 
 def opened_around(view: Callable[..., Any]) -> list[str]:
     """Return the databases on which Django opens a transaction around *view*."""
     out = opted_out(view)
-    return [] if isinstance(out, EveryAlias) else EveryAlias(out).atomic_requests()
+    return [] if isinstance(out, OptOuts) else OptOuts(out).atomic_requests()
 
 
 @functools.cache
@@ -84,7 +83,7 @@ class SyncTransactions:
     #: The name of the called function, for messages.
     where: str
     #: The set that `take_over` made for a view; None for a plain function, and for a single method.
-    every: EveryAlias | None = None
+    opt_outs: OptOuts | None = None
     #: The function that the guard wraps, which may have a guard of its own; None: it has no guard.
     inner: Callable[..., Any] | None = None
     #: Returns the remedy for a transaction that is open already; '' for the general one.
@@ -100,12 +99,12 @@ class SyncTransactions:
 
     def databases(self, fenced_in: str | None) -> list[str]:
         """Return the databases where `begin` begins transactions."""
-        atomic = [] if self.every is None else self.every.atomic_requests()
+        atomic = [] if self.opt_outs is None else self.opt_outs.atomic_requests()
         return atomic if fenced_in is None or fenced_in in atomic else [*atomic, fenced_in]
 
     @contextmanager
     def begin(self, grant: Grant, fenced_in: str | None, left: Callable[[], float]) -> Iterator[bool]:
-        aliases = [] if self.every is None else self.every.atomic_requests()
+        aliases = [] if self.opt_outs is None else self.opt_outs.atomic_requests()
         if self.compare_first is not None and fenced_in is None and not _sqlite().isdisjoint(aliases):
             self.compare_first(grant)
         try:
@@ -124,7 +123,7 @@ class SyncTransactions:
     def unlocked(self) -> Iterator[None]:
         """Open the transactions that Django would have opened, for a request that is not locked."""
         with ExitStack() as stack:
-            for alias in () if self.every is None else self.every.atomic_requests():
+            for alias in () if self.opt_outs is None else self.opt_outs.atomic_requests():
                 # Another guard further inside may open this transaction.
                 if alias not in opted_out(self.inner):
                     stack.enter_context(transaction.atomic(using=alias))

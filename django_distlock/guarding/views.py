@@ -18,9 +18,9 @@ from distlock.web.names.sources import where_of
 from distlock.web.results import SkippableCall, refuse_skipping_view
 from distlock.web.stack import refuse_if_relied_on, stack_with
 from django_distlock.guarding import guarded_call
-from django_distlock.guarding.placement import Standing, async_in_transaction, bound_method
+from django_distlock.guarding.placement import CallContext, async_in_transaction, bound_method
 from django_distlock.guarding.request import watching_method
-from django_distlock.guarding.transactions import EveryAlias, SyncTransactions, take_over
+from django_distlock.guarding.transactions import OptOuts, SyncTransactions, take_over
 from django_distlock.guarding.viewclasses import guarded_callback, methods_of, usual_methods_of, view_class
 from django_distlock.private_of_others import is_ninja_operation, is_rest, note_ninja_exceptions
 
@@ -113,19 +113,19 @@ def wrap(guarded: Guarded, function: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(function)
         async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            standing = Standing.of(guarded, owner, args, kwargs, takes_self)
-            return await _acall(guarded, every, standing, args, kwargs)
+            context = CallContext.of(guarded, owner, args, kwargs, takes_self)
+            return await _acall(guarded, opt_outs, context, args, kwargs)
 
     else:
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            standing = Standing.of(guarded, owner, args, kwargs, takes_self)
-            if standing.kind == "dispatch" and standing.is_async:
-                return _acall(guarded, every, standing, args, kwargs)
-            return _call(guarded, every, standing, args, kwargs)
+            context = CallContext.of(guarded, owner, args, kwargs, takes_self)
+            if context.kind == "dispatch" and context.is_async:
+                return _acall(guarded, opt_outs, context, args, kwargs)
+            return _call(guarded, opt_outs, context, args, kwargs)
 
-    every = take_over(wrapper, function)
+    opt_outs = take_over(wrapper, function)
     guarded.below = stack_with(guarded, function)
     guarded.mark(wrapper)
     return wrapper
@@ -141,50 +141,50 @@ def _is_written_as_method(function: Callable[..., Any]) -> bool:
 
 def _call(
     guarded: Guarded,
-    every: EveryAlias,
-    standing: Standing,
+    opt_outs: OptOuts,
+    context: CallContext,
     args: guarded_call.Arguments,
     kwargs: guarded_call.Keywords,
 ) -> Any:
     body = functools.partial(guarded.function, *args, **kwargs)
-    ours: EveryAlias | None = None
-    if standing.kind in {"view", "dispatch"}:
-        ours = every if standing.view is None else standing.opted_out(every)
-    line = functools.partial(standing.line, guarded)
+    ours: OptOuts | None = None
+    if context.kind in {"view", "dispatch"}:
+        ours = opt_outs if context.view is None else context.opted_out(opt_outs)
+    line = functools.partial(context.line, guarded)
     transactions = SyncTransactions(guarded.where, ours, guarded.function, line)
-    if standing.kind == "function":
+    if context.kind == "function":
         attempt = SkippableCall(guarded)
         try:
-            return guarded_call.run(guarded, transactions, attempt.body(body), standing, args, kwargs)
+            return guarded_call.run(guarded, transactions, attempt.body(body), context, args, kwargs)
         except LockError as error:
             if attempt.is_skipped(error):
                 return None
             raise
     if guarded.options.skips:
         refuse_skipping_view(guarded)
-    if standing.kind == "dispatch" and standing.is_rest:
+    if context.kind == "dispatch" and context.is_rest:
         from django_distlock.guarding import rest
 
-        return rest.run_dispatch(guarded, transactions, body, standing)
-    if not standing.locks_method(guarded, standing.request.method):
+        return rest.run_dispatch(guarded, transactions, body, context)
+    if not context.locks_method(guarded, context.request.method):
         refuse_if_relied_on(guarded)
         with (
-            watching_method(standing.request, guarded, functools.partial(standing.locks_method, guarded)),
+            watching_method(context.request, guarded, functools.partial(context.locks_method, guarded)),
             transactions.unlocked(),
         ):
             return body()
-    if guarded.when is not None and not guarded.when(*args[standing.is_method :], **kwargs):
+    if guarded.when is not None and not guarded.when(*args[context.is_method :], **kwargs):
         with transactions.unlocked():
             return body()
-    if standing.view is not None and standing.is_rest:
+    if context.view is not None and context.is_rest:
         from django_distlock.guarding import rest
 
-        with rest.refusing(guarded, standing.view):
-            return guarded_call.run(guarded, transactions, body, standing, args, kwargs)
+        with rest.refusing(guarded, context.view):
+            return guarded_call.run(guarded, transactions, body, context, args, kwargs)
     try:
-        response = guarded_call.run(guarded, transactions, body, standing, args, kwargs)
+        response = guarded_call.run(guarded, transactions, body, context, args, kwargs)
     except LockError as error:
-        return guarded_call.respond(guarded, error, standing.request)
+        return guarded_call.respond(guarded, error, context.request)
     if getattr(response, "streaming", False):
         guarded_call.warn_if_made_later(guarded, response)
     return response
@@ -192,36 +192,36 @@ def _call(
 
 async def _acall(
     guarded: Guarded,
-    every: EveryAlias,
-    standing: Standing,
+    opt_outs: OptOuts,
+    context: CallContext,
     args: guarded_call.Arguments,
     kwargs: guarded_call.Keywords,
 ) -> Any:
     body = functools.partial(guarded.function, *args, **kwargs)
-    if standing.kind == "function":
+    if context.kind == "function":
         attempt = SkippableCall(guarded)
         try:
-            return await guarded_call.arun(guarded, attempt.body(body), standing, args, kwargs)
+            return await guarded_call.arun(guarded, attempt.body(body), context, args, kwargs)
         except LockError as error:
             if attempt.is_skipped(error):
                 return None
             raise
     if guarded.options.skips:
         refuse_skipping_view(guarded)
-    if standing.kind != "handler":
-        on_class = view_class(guarded.wrapper) is not None or standing.view is not None
-        for problem in async_in_transaction(guarded, standing.opted_out(every), on_class):
+    if context.kind != "handler":
+        on_class = view_class(guarded.wrapper) is not None or context.view is not None
+        for problem in async_in_transaction(guarded, context.opted_out(opt_outs), on_class):
             raise ConfigurationError(problem)
-    if not standing.locks_method(guarded, standing.request.method):
+    if not context.locks_method(guarded, context.request.method):
         refuse_if_relied_on(guarded)
-        with watching_method(standing.request, guarded, functools.partial(standing.locks_method, guarded)):
+        with watching_method(context.request, guarded, functools.partial(context.locks_method, guarded)):
             return await body()
-    if guarded.when is not None and not guarded.when(*args[standing.is_method :], **kwargs):
+    if guarded.when is not None and not guarded.when(*args[context.is_method :], **kwargs):
         return await body()
     try:
-        response = await guarded_call.arun(guarded, body, standing, args, kwargs)
+        response = await guarded_call.arun(guarded, body, context, args, kwargs)
     except LockError as error:
-        return guarded_call.respond(guarded, error, standing.request)
+        return guarded_call.respond(guarded, error, context.request)
     if getattr(response, "streaming", False):
         guarded_call.warn_if_made_later(guarded, response)
     return response
