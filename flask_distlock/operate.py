@@ -155,7 +155,7 @@ class _Addresses:
     def lock(self, alias: str, name: str, kind: Kind, news: str | None = None) -> str:
         return flask.url_for(".lock", alias=alias, name=name, kind=_unless_lock(kind), news=news)
 
-    def ask(self, alias: str, name: str, hold: str, kind: Kind) -> str:
+    def confirm_break(self, alias: str, name: str, hold: str, kind: Kind) -> str:
         return flask.url_for(".ask", alias=alias, name=name, hold=hold, kind=_unless_lock(kind))
 
 

@@ -185,7 +185,7 @@ class LockAdmin(Base):
     def lock(self, alias: str, name: str, kind: Kind) -> str:
         return self._url("change", alias, name, kind)
 
-    def ask(self, alias: str, name: str, hold: str, kind: Kind) -> str:
+    def confirm_break(self, alias: str, name: str, hold: str, kind: Kind) -> str:
         return self._url("break", alias, name, kind, hold=hold)
 
     def _url(self, page: str, alias: str, name: str, kind: Kind, **more: str) -> str:

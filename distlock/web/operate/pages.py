@@ -167,7 +167,7 @@ class Addresses(Protocol):
     def lock(self, alias: str, name: str, kind: Kind) -> str:
         """Return the address of the page of one lock, semaphore or latch."""
 
-    def ask(self, alias: str, name: str, hold: str, kind: Kind) -> str:
+    def confirm_break(self, alias: str, name: str, hold: str, kind: Kind) -> str:
         """Return the address of the page that asks whether to break *hold*."""
 
 
@@ -205,7 +205,7 @@ def lock_page(client: Client, alias: str, name: str, at: Addresses, may_break: b
         "facts": [*facts, ("Alias", alias)] if facts else [],
         "nobody": NO_LATCH if kind == LATCH else "Nobody holds it.",
         "others": [(one, at.lock(alias, name, one)) for one in KINDS if one != kind],
-        "break_url": at.ask(alias, name, state.hold, kind) if may_break and state.hold else "",
+        "break_url": at.confirm_break(alias, name, state.hold, kind) if may_break and state.hold else "",
         "can_ask": may_break and kind != LATCH and state.holder is not None and _can_ask(locks),
         "waiting": f"Waiting: {processes}, the next one first",
         "queue": [shown_waiting(one) for one in state.queue],
