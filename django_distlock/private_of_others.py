@@ -156,10 +156,10 @@ class _NotingExceptions:
 # asgiref ---------------------------------------------------------------------------------------------------
 
 
-def has_thread_of_its_own() -> bool:
+def has_asgi_thread() -> bool:
     """Return whether a `ThreadSensitiveContext` gives `sync_to_async` a thread for this request alone.
 
-    Django's ASGI handler opens one for each request. Under WSGI there is none.
+    Django's ASGI handler opens one for each request. Under WSGI the result is False.
     """
     return SyncToAsync.thread_sensitive_context.get(None) is not None
 

@@ -49,13 +49,13 @@ def summary(rows: int, days: float, dry_run: bool) -> str:
     return f"{which} would be taken away." if dry_run else f"{which} taken away."
 
 
-def prune(begin: Begin, connection: Connection, days: float, make_table: str, dry_run: bool = False) -> int:
+def prune(begin: Begin, connection: Connection, days: float, table_remedy: str, dry_run: bool = False) -> int:
     """Delete the rows that nobody has passed for *days*, a few in each transaction, and return how many.
 
     Locked rows stay. So do rows with a later epoch than the rows in use under their prefix: to delete one
     raises the floor above the fences in use.
 
-    *begin*: opens a transaction of *connection*, and commits it. *make_table*: the remedy for a missing
+    *begin*: opens a transaction of *connection*, and commits it. *table_remedy*: the remedy for a missing
     table. *dry_run*: only count the rows. Raises `ConfigurationError` if *days* is invalid or the table is
     missing; `LockTimeout` if other transactions keep the rows locked for `PATIENCE` seconds.
     """
@@ -71,7 +71,7 @@ def prune(begin: Begin, connection: Connection, days: float, make_table: str, dr
             delete = partial(_prune, connection, namespace, rows, before)
             pruned += _retried(begin, delete)
     except Exception as error:
-        refuse_table(error, make_table)
+        refuse_table(error, table_remedy)
         raise
     return pruned
 
@@ -149,11 +149,11 @@ _COUNT = f"SELECT COUNT(*), COUNT(CASE WHEN passed_at < %s THEN 1 END) FROM {TAB
 
 
 def examine_table(
-    begin: Begin, connection: Connection, make_table: str, prune: str, wanted: bool
+    begin: Begin, connection: Connection, table_remedy: str, prune: str, wanted: bool
 ) -> Finding | None:
     """Return a finding about the fence table: its rows or an error. None: it is missing, and not *wanted*.
 
-    *begin*: opens a transaction of *connection*. *make_table*: the remedy for a missing table. *prune*: the
+    *begin*: opens a transaction of *connection*. *table_remedy*: the remedy for a missing table. *prune*: the
     command that deletes old rows.
     """
     before = time.time_ns() // 1000 - int(DAYS * 86_400_000_000)
@@ -169,7 +169,7 @@ def examine_table(
                 "Look whether it runs, and whether its settings are right.",
             )
         missing = str(no_table("")).rstrip()
-        return Finding("error", "fence table", missing, make_table) if wanted else None
+        return Finding("error", "fence table", missing, table_remedy) if wanted else None
     counted = "1 row" if rows == 1 else f"{rows} rows"
     said = f"It has {counted}, {old} of names that nobody has locked for {DAYS:g} days."
     if old > MANY:

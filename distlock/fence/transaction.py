@@ -57,7 +57,7 @@ def begin_fenced(
     connection: Connection,
     grant: Grant,
     left: Callable[[], float],
-    make_table: str,
+    table_remedy: str,
     *,
     again: bool = False,
     checks_absent: bool = True,
@@ -65,7 +65,7 @@ def begin_fenced(
     """Begin a transaction that is committed only if no later grant's was. Close the returned stack to end it.
 
     *begin*: opens the outermost transaction of *connection*, with nothing read in it, and rolls it back on
-    errors. *left*: returns the seconds that may be waited. *make_table*: the remedy for a missing table.
+    errors. *left*: returns the seconds that may be waited. *table_remedy*: the remedy for a missing table.
     *again*: whether *grant* has committed a transaction before. *checks_absent*: whether the stack calls
     `check_absent_rows` before COMMIT.
 
@@ -95,7 +95,7 @@ def begin_fenced(
                     "database. Try again."
                 ) from error
         except Exception as error:
-            refuse_table(error, make_table, row_is_lock=grant.held_by_transaction)
+            refuse_table(error, table_remedy, row_is_lock=grant.held_by_transaction)
             found = trouble(error)
             if found == "replica":
                 raise ConfigurationError(

@@ -124,15 +124,15 @@ def _is_refusal(code: str | int) -> bool:
 _RENAMED = {"domain": "namespace", "era": "epoch", "seal": "holder_id"}
 
 
-def refuse_table(error: BaseException, make_table: str, *, row_is_lock: bool = False) -> None:
+def refuse_table(error: BaseException, table_remedy: str, *, row_is_lock: bool = False) -> None:
     """Raise `ConfigurationError` if a database's *error* says that the table is missing, or has old columns.
 
-    *make_table* is the remedy for a missing table. *row_is_lock*: the rows are the locks.
+    *table_remedy* is the remedy for a missing table. *row_is_lock*: the rows are the locks.
     """
     # The error of the driver would add nothing, so it is not chained.
     match trouble(error):
         case "no table":
-            raise no_table(make_table, row_is_lock=row_is_lock) from None
+            raise no_table(table_remedy, row_is_lock=row_is_lock) from None
         case "old table":
             alter = "; ".join(
                 f"ALTER TABLE {TABLE} RENAME COLUMN {old} TO {new}" for old, new in _RENAMED.items()
@@ -142,10 +142,10 @@ def refuse_table(error: BaseException, make_table: str, *, row_is_lock: bool = F
             ) from None
 
 
-def no_table(make_table: str, *, row_is_lock: bool = False) -> ConfigurationError:
-    """Return the error for a missing table. *make_table* is the remedy; *row_is_lock*: rows are the locks."""
+def no_table(table_remedy: str, *, row_is_lock: bool = False) -> ConfigurationError:
+    """Return the error for a missing table. *table_remedy*: the remedy; *row_is_lock*: rows are the locks."""
     rows = "whose rows are the locks" if row_is_lock else "which keeps the fences of the locks"
-    return ConfigurationError(f"The table {TABLE}, {rows}, is missing in the database. {make_table}")
+    return ConfigurationError(f"The table {TABLE}, {rows}, is missing in the database. {table_remedy}")
 
 
 def limit(error: BaseException) -> str | None:

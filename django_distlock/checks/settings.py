@@ -28,7 +28,7 @@ from distlock.web.settings.clients import fence_for, make_client
 from distlock.web.settings.problems import Kind, find_problems, misspelled, shared_with_caches, uncapped
 from django_distlock import conf
 from django_distlock.checks.placement import guards_at
-from django_distlock.guarding.fence import check_database, database_of, make_table
+from django_distlock.guarding.fence import check_database, database_of, table_remedy
 from django_distlock.guarding.placement import async_with_fence
 from django_distlock.guarding.transactions import OptOuts, SyncTransactions
 from django_distlock.private import opted_out
@@ -198,7 +198,7 @@ def _no_table(using: str) -> CheckMessage:
     # This is a warning: an error would also stop the 'migrate' that creates the table.
     return Caution(
         f"The table {TABLE}, which locks of this site need, is missing in the database {using!r}.",
-        hint=make_table(using),
+        hint=table_remedy(using),
         id="distlock.W006",
     )
 

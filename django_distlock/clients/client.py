@@ -32,13 +32,13 @@ from distlock.web.nesting import block_waiting
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client
 from distlock.web.settings.rows import RowAcquirer, RowLocks
-from django_distlock.clients.idle_connections import Waiting, wait_for_us, when_idle
+from django_distlock.clients.idle_connections import RecordingAcquirer, wait_for_us, when_idle
 from django_distlock.guarding import open_transactions
-from django_distlock.guarding.fence import fenced, looking
-from django_distlock.private_of_others import has_thread_of_its_own, request_threads
+from django_distlock.guarding.fence import fenced, rows_connection
+from django_distlock.private_of_others import has_asgi_thread, request_threads
 from django_distlock.signals import fence_lifted, lock_lost, lock_release_requested
 
-_LINE = (
+_REMEDY = (
     "Take the lock first: @distributed_lock(…) on the view, or 'with locks.lock(…):' around "
     "transaction.atomic(), which under ATOMIC_REQUESTS needs @transaction.non_atomic_requests on the view. "
     "Where the lock has nothing to do with the database, write locks.lock(…, in_transaction=True)."
@@ -57,9 +57,9 @@ class Client(Locks):
         """*guards*: the client of the same alias that guards use."""
         namespace = guards.namespace
         super().__init__(
-            BlockAcquirer(_Watched(guards.acquirer), _LINE), guards.timeout, roll_back_left(namespace)
+            BlockAcquirer(_Watched(guards.acquirer), _REMEDY), guards.timeout, roll_back_left(namespace)
         )
-        self._anywhere = Locks(_Watched(Waiting(namespace, gives_back=False)), guards.timeout)
+        self._anywhere = Locks(_Watched(RecordingAcquirer(namespace, gives_back=False)), guards.timeout)
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
         """Return a lock: see `distlock.Locks.lock`.
@@ -101,24 +101,26 @@ def make(of_alias: AliasSettings) -> Locks:
     def wanted(grant: Grant) -> None:
         lock_release_requested.send_robust(Client, alias=of_alias.alias, names=grant.names, grant=grant)
 
-    client = make_client(of_alias, lost, lifted, lambda: looking(of_alias.fence), wanted)
-    return Locks(Waiting(client.acquirer), client.timeout)
+    client = make_client(of_alias, lost, lifted, lambda: rows_connection(of_alias.fence), wanted)
+    return Locks(RecordingAcquirer(client.acquirer), client.timeout)
 
 
 def make_standby(of_alias: AliasSettings) -> Locks:
     """Return the client that locks rows of the database while the lock service of *of_alias* is down."""
-    return Locks(Waiting(RowAcquirer(of_alias)), of_alias.timeout)
+    return Locks(RecordingAcquirer(RowAcquirer(of_alias)), of_alias.timeout)
 
 
 #: Makes the listener of one acquisition in a namespace; None: the running request is not observed.
-watching: ContextVar[Callable[[Namespace], Listener] | None] = ContextVar("distlock_watching", default=None)
+listener_maker: ContextVar[Callable[[Namespace], Listener] | None] = ContextVar(
+    "distlock_listener_maker", default=None
+)
 
 
 class _Watched(AcquirerWrapper):
-    """An acquirer that does what *inner* does, and reports to the listener that `watching` makes."""
+    """An acquirer that does what *inner* does, and reports to the listener that `listener_maker` makes."""
 
     def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
-        watch = watching.get()
+        watch = listener_maker.get()
         inner = self._inner if watch is None else Listened(self._inner, watch(self.namespace))
         return inner.acquire(names, parker, seconds, terms)
 
@@ -126,15 +128,15 @@ class _Watched(AcquirerWrapper):
 class BlockAcquirer(AcquirerWrapper):
     """An acquirer of *inner*'s locks that raises `ConfigurationError` inside a transaction.
 
-    *line*: the remedy that the error names.
+    *remedy*: the remedy that the error names.
     """
 
-    def __init__(self, inner: Acquirer, line: str) -> None:
+    def __init__(self, inner: Acquirer, remedy: str) -> None:
         super().__init__(inner)
-        self._line = line
+        self._remedy = remedy
 
     def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
-        open_transactions.refuse_open(names, self._line)
+        open_transactions.refuse_open(names, self._remedy)
         with block_waiting(self.namespace, names, seconds, terms.mode) as most:
             grant = yield from self._inner.acquire(names, parker, most, terms)
         return None if grant is None else EnclosingGrant(grant, current_owner(), self.namespace)
@@ -147,7 +149,7 @@ def roll_back_left(namespace: Namespace) -> AtEnd:
     """
 
     def at_end(names: tuple[str, ...]) -> Commands[LockError | None]:
-        left = yield from _where_it_runs(open_transactions.roll_back, namespace, names)
+        left = yield from _in_request_thread(open_transactions.roll_back, namespace, names)
         try:
             open_transactions.refuse_left(names, left)
         except ConfigurationError as error:
@@ -180,7 +182,7 @@ class EnclosingGrant(GrantWrapper):
             # Transactions of another thread or task did not begin under this grant, and a lost lock is not
             # released.
             if not self.released and not self.lost and self._owner == current_owner():
-                early = yield from _where_it_runs(
+                early = yield from _in_request_thread(
                     open_transactions.mark_for_rollback, self._namespace, self.names
                 )
         finally:
@@ -189,7 +191,7 @@ class EnclosingGrant(GrantWrapper):
             open_transactions.refuse_early(self.names, early)
 
 
-def _where_it_runs(
+def _in_request_thread(
     look: Callable[[], str | None], namespace: Namespace, names: Sequence[str]
 ) -> Commands[str | None]:
     """Call *look* in the thread that does the database work of the running code, and return its result.
@@ -200,23 +202,23 @@ def _where_it_runs(
     parker = (yield NewParker()) if in_event_loop() else None
     if not isinstance(parker, TaskParker):
         return look()
-    if not has_thread_of_its_own():
+    if not has_asgi_thread():
         return None  # Outside of ASGI requests, tasks may share one thread: leave their transactions alone.
     # Watch all threads, because the request's own thread may start only now.
     return (yield from when_idle(look, parker, lambda: wait_for_us(request_threads(), namespace, names)))
 
 
-_ROW_LINE = (
+_ROW_REMEDY = (
     "Write 'with locks.lock(…):' outside of every transaction: its block is one, committed at its end. "
     "For a view write @distributed_lock(…) on the view."
 )
 
 
-class _Outside(AcquirerWrapper):
+class _OutsideAcquirer(AcquirerWrapper):
     """An acquirer of *inner*'s locks that raises inside a transaction: the ``with`` block begins its own."""
 
     def acquire(self, names: tuple[str, ...], parker: Parker, seconds: float, terms: Terms) -> Acquisition:
-        open_transactions.refuse_open(names, _ROW_LINE)
+        open_transactions.refuse_open(names, _ROW_REMEDY)
         return (yield from self._inner.acquire(names, parker, seconds, terms))
 
 
@@ -225,9 +227,11 @@ class RowClient(RowLocks):
 
     def __init__(self, guards: Locks, using: str) -> None:
         """*guards*: the client of the same alias that guards use."""
-        no_rlock = f"A lock that is a row can't be an rlock: it is one transaction. {_ROW_LINE}"
+        no_rlock = f"A lock that is a row can't be an rlock: it is one transaction. {_ROW_REMEDY}"
         at_end = roll_back_left(guards.namespace)
-        super().__init__(_Outside(guards.acquirer), guards.timeout, self._transaction, no_rlock, at_end)
+        super().__init__(
+            _OutsideAcquirer(guards.acquirer), guards.timeout, self._transaction, no_rlock, at_end
+        )
         self._using = using
 
     def lock(self, *names: str, in_transaction: bool = False, **options: Any) -> Lock:
@@ -236,7 +240,7 @@ class RowClient(RowLocks):
         Raises `ConfigurationError` for *in_transaction*.
         """
         if in_transaction:
-            raise ConfigurationError(f"in_transaction=True, and the lock is a row. {_ROW_LINE}")
+            raise ConfigurationError(f"in_transaction=True, and the lock is a row. {_ROW_REMEDY}")
         return super().lock(*names, **options)
 
     @contextmanager

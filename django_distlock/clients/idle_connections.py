@@ -36,29 +36,29 @@ class _InTask:
     They belong to the thread in which `sync_to_async` runs the queries of the task.
     """
 
-    __slots__ = ("_gate", "_given", "owner")
+    __slots__ = ("_given", "_parker", "owner")
 
     may_stall = True
 
     def __init__(self, parker: TaskParker) -> None:
-        self._gate = parker
+        self._parker = parker
         self.owner = parker.owner
         self._given = False
 
     def wake(self) -> None:
-        self._gate.wake()
+        self._parker.wake()
 
     def alive(self) -> bool:
-        return self._gate.alive()
+        return self._parker.alive()
 
     async def wait(self, timeout: float) -> None:
         if self._given or not _may_be_pooled():
-            await self._gate.wait(timeout)
+            await self._parker.wait(timeout)
             return
         # Don't await `giving` first: the thread may be busy with other requests for longer than we wait.
         giving = asyncio.ensure_future(sync_to_async(give_back)())
         try:
-            await self._gate.wait(timeout)
+            await self._parker.wait(timeout)
         finally:
             # Cancel `giving` if it has not begun: from here on the task may need its connections.
             self._given = not giving.cancel()
@@ -116,7 +116,7 @@ _waits: dict[int, tuple[Namespace, Sequence[str]]] = {}
 _watched: dict[Parker, int | None] = {}
 
 
-class Waiting(AcquirerWrapper):
+class RecordingAcquirer(AcquirerWrapper):
     """An acquirer of *inner*'s locks that records what the thread waits for.
 
     It also gives the thread's idle connections back, unless *gives_back* is False.

@@ -119,7 +119,7 @@ def _loaded(instance: Model, **kwargs: object) -> None:
     stamps.note(read, values)
     setattr(state, _STAMPS, stamps)
     rows = _rows_of_request.get()
-    if rows is None and private_of_others.has_thread_of_its_own():
+    if rows is None and private_of_others.has_asgi_thread():
         # Under ASGI `_request_begins` runs in another context, so it can't set the variable for the request.
         _rows_of_request.set(rows := {})
     if rows is not None:

@@ -49,7 +49,7 @@ def fenced(grant: Grant, using: str, left: Callable[[], float]) -> Iterator[None
     with (
         connection.watched(),
         later.watched(),
-        begin_fenced(begin, connection, grant, left, make_table(using)),
+        begin_fenced(begin, connection, grant, left, table_remedy(using)),
         _undivided(grant, using),
     ):
         yield
@@ -115,7 +115,7 @@ def prune(using: str, days: float, dry_run: bool) -> int:
     database_of(using)
     check_database(using)
     begin = partial(transaction.atomic, using=using, durable=True)
-    return prune_rows(begin, _Connection(using), days, make_table(using), dry_run)
+    return prune_rows(begin, _Connection(using), days, table_remedy(using), dry_run)
 
 
 def examine(using: str, wanted: bool) -> Finding | None:
@@ -126,7 +126,7 @@ def examine(using: str, wanted: bool) -> Finding | None:
     check_database(using)
     begin = partial(transaction.atomic, using=using)
     line = "python manage.py distlock prune" + ("" if using == DEFAULT_DB_ALIAS else f" --database {using}")
-    return examine_table(begin, _Connection(using), make_table(using), line, wanted)
+    return examine_table(begin, _Connection(using), table_remedy(using), line, wanted)
 
 
 def database_of(fence: bool | str) -> str | None:
@@ -153,7 +153,7 @@ def check_database(using: str) -> None:
         )
 
 
-def make_table(using: str) -> str:
+def table_remedy(using: str) -> str:
     """Return the remedy for a missing fence table."""
     installed = apps.is_installed("django_distlock")
     install = "" if installed else 'Write INSTALLED_APPS += ["django_distlock"]. '
@@ -162,7 +162,7 @@ def make_table(using: str) -> str:
 
 
 @contextmanager
-def looking(fence: bool | str) -> Iterator[Connection]:
+def rows_connection(fence: bool | str) -> Iterator[Connection]:
     """Yield this thread's connection to the database of *fence*, to inspect its locked rows."""
     using = database_of(fence)
     assert using is not None
@@ -281,7 +281,7 @@ class LaterTransactions:
         #: Returns the seconds left for the open transaction, which has passed the fence; None: none is open.
         self._left: Callable[[], float] | None = None
         self._passing = False
-        self._looked = False
+        self._passed_again = False
         self._ended: Exception | None = None
 
     @contextmanager
@@ -342,7 +342,7 @@ class LaterTransactions:
         self._passing = True
         try:
             self._grant.check()
-            left, table = lambda: deadline - now(), make_table(self._using)
+            left, table = lambda: deadline - now(), table_remedy(self._using)
             # checks_absent=False: the stack is dropped, and `_check_absent_rows` runs before COMMIT.
             begin_fenced(begin, self._fenced, self._grant, left, table, again=True, checks_absent=False)
             self._left = left
@@ -355,7 +355,7 @@ class LaterTransactions:
 
     def _execute(self, execute: Callable[..., Any], *arguments: Any) -> Any:
         if self._end_watch is not None and not self._passing and not self._connection.in_atomic_block:
-            self._look()
+            self._check_before_statement()
         try:
             return execute(*arguments)
         except Exception as error:
@@ -370,7 +370,7 @@ class LaterTransactions:
             private.mark(self._connection)
             self._ended = error
 
-    def _look(self) -> None:
+    def _check_before_statement(self) -> None:
         """Check the lock before a statement outside of ``atomic``. Pass the fence before the first one."""
         if not self._connection.autocommit:
             # The statement may begin a transaction, after set_autocommit(False) and perhaps a commit().
@@ -378,9 +378,9 @@ class LaterTransactions:
             return
         if self._grant.held_by_transaction:
             return  # The lock was a row, which COMMIT has unlocked.
-        if not self._looked:
+        if not self._passed_again:
             with transaction.atomic(using=self._using):
-                self._looked = True
+                self._passed_again = True
         try:
             self._grant.check()
         except LockError as error:

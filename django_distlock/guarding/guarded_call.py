@@ -23,7 +23,7 @@ from django_distlock.conf import body_size, clients, warn_without_checks
 from django_distlock.fresh.session import session_under
 from django_distlock.fresh.user import compare, loaded_users
 from django_distlock.guarding.batches import run_in_batch
-from django_distlock.guarding.open_transactions import accept_rollbacks, refuse_left
+from django_distlock.guarding.open_transactions import mark_failed_for_rollback, refuse_left
 from django_distlock.guarding.placement import CallContext, async_with_fence, bound_method
 from django_distlock.guarding.request import DjangoBody, DjangoRequest, answer_to, response_of
 from django_distlock.guarding.transactions import AsyncTransactions, SyncTransactions
@@ -95,7 +95,7 @@ def run(
         if not isinstance(result, HttpResponseBase):
             refuse_coroutine(guarded.where, result)
         elif result.status_code >= 400:
-            accept_rollbacks(raised=hasattr(http, _RAISED))
+            mark_failed_for_rollback(raised=hasattr(http, _RAISED))
         elif not getattr(result, "is_rendered", True):
             refuse_callbacks(guarded.where, result)
         if session is not None:

@@ -37,7 +37,7 @@ class Open:
     #: Whether autocommit is off, so that a transaction is always open.
     manual: bool
 
-    def message(self, where: str, names: Sequence[str], nested: bool, line: str = "") -> str:
+    def message(self, where: str, names: Sequence[str], nested: bool, remedy: str = "") -> str:
         shown = ", ".join(map(repr, names))
         if self.manual:
             return (
@@ -54,7 +54,7 @@ class Open:
                 f"@distributed_lock(…, {shown}), on the outer function. {STACK} "
                 "On a class, pass both to one method_decorator((…, …))."
             )
-        return f"{problem} {line or ABOVE}"
+        return f"{problem} {remedy or ABOVE}"
 
 
 def find_open(alias: str | None = None) -> Open | None:
@@ -78,17 +78,14 @@ def find_open(alias: str | None = None) -> Open | None:
     return None
 
 
-def refuse_open(names: Sequence[str], line: str) -> None:
-    """Raise `ConfigurationError` if a transaction is open. *line*: the remedy that the error names."""
+def refuse_open(names: Sequence[str], remedy: str) -> None:
+    """Raise `ConfigurationError` if a transaction is open. *remedy*: the remedy that the error names."""
     if (found := find_open()) is not None:
-        raise ConfigurationError(found.message(this_code(), names, nested=False, line=line))
+        raise ConfigurationError(found.message(this_code(), names, nested=False, remedy=remedy))
 
 
 def refuse_left(names: Sequence[str], alias: str | None) -> None:
-    """Raise `ConfigurationError`: code under the lock left a transaction of the database *alias* open.
-
-    If *alias* is None, do nothing.
-    """
+    """Raise `ConfigurationError` if code under the lock left a transaction open, of the database *alias*."""
     if alias is not None:
         shown = ", ".join(map(repr, names))
         raise ConfigurationError(
@@ -98,10 +95,7 @@ def refuse_left(names: Sequence[str], alias: str | None) -> None:
 
 
 def refuse_early(names: Sequence[str], alias: str | None) -> None:
-    """Raise `ConfigurationError`: the lock was released inside a transaction of the database *alias*.
-
-    If *alias* is None, do nothing.
-    """
+    """Raise `ConfigurationError` if the lock was released inside a transaction, of the database *alias*."""
     if alias is not None:
         shown = ", ".join(map(repr, names))
         raise ConfigurationError(
@@ -124,7 +118,7 @@ def refuse_closed(aliases: Sequence[str]) -> None:
 
 
 #: Connections whose innermost block will be rolled back because code asked for it, not by mistake.
-_asked: WeakSet[Any] = WeakSet()
+_wanted_rollbacks: WeakSet[Any] = WeakSet()
 
 
 @contextmanager
@@ -133,8 +127,8 @@ def noting_rollbacks(aliases: Sequence[str]) -> Iterator[None]:
     with ExitStack() as stack:
         for alias in aliases:
             connection: Any = connections[alias]
-            _asked.discard(connection)
-            stack.callback(_asked.discard, connection)
+            _wanted_rollbacks.discard(connection)
+            stack.callback(_wanted_rollbacks.discard, connection)
             stack.callback(private.set_rollback_by(connection, _noting(connection)))
         yield
 
@@ -144,7 +138,7 @@ def _noting(connection: Any) -> Callable[[bool], None]:
 
     def set_rollback_and_note(rollback: bool) -> None:
         set_rollback(rollback)
-        (_asked.add if rollback else _asked.discard)(connection)
+        (_wanted_rollbacks.add if rollback else _wanted_rollbacks.discard)(connection)
 
     return set_rollback_and_note
 
@@ -152,12 +146,12 @@ def _noting(connection: Any) -> Callable[[bool], None]:
 def ask_for_rollback(connection: Any) -> None:
     """Make the innermost block of *connection* roll back. `refuse_failed` then accepts that."""
     private.mark(connection)
-    _asked.add(connection)
+    _wanted_rollbacks.add(connection)
 
 
 def forget_rollback(connection: Any) -> None:
     """Forget what `ask_for_rollback` noted for *connection*, whose innermost block has ended."""
-    _asked.discard(connection)
+    _wanted_rollbacks.discard(connection)
 
 
 def refuse_failed(aliases: Sequence[str]) -> None:
@@ -170,7 +164,7 @@ def refuse_failed(aliases: Sequence[str]) -> None:
         connection: Any = connections[alias]
         using = "" if alias == DEFAULT_DB_ALIAS else f", using={alias!r}"
         if private.is_marked(connection):
-            if connection not in _asked:
+            if connection not in _wanted_rollbacks:
                 raise ConfigurationError(
                     f"What ran under the lock has caught an error that had left a block of the database "
                     f"{alias!r} without a savepoint, such as transaction.atomic(savepoint=False), so that "
@@ -187,10 +181,10 @@ def refuse_failed(aliases: Sequence[str]) -> None:
             )
 
 
-def accept_rollbacks(raised: bool = False) -> None:
-    """Have failed transactions rolled back without an error, because the view's response reports one.
+def mark_failed_for_rollback(raised: bool = False) -> None:
+    """Make failed transactions roll back at their end, without an error: the view's response reports one.
 
-    *raised*: the response was made from an exception, so every transaction is rolled back.
+    *raised*: the response was made from an exception, so every transaction is marked.
     """
     for connection in connections.all(initialized_only=True):
         ours = connection.in_atomic_block and private.own_blocks(connection)

@@ -120,8 +120,8 @@ class CallContext:
         )
         return called and guarded.options.mode != READ
 
-    def line(self, guarded: Guarded) -> str:
-        """Return the line to write if a transaction is open before the lock."""
+    def remedy(self, guarded: Guarded) -> str:
+        """Return the remedy if a transaction is open before the lock."""
         match = getattr(self.request, "resolver_match", None)
         if self.kind != "handler":
             if self.view is None:

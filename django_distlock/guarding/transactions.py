@@ -87,7 +87,7 @@ class SyncTransactions:
     #: The function that the guard wraps, which may have a guard of its own; None: it has no guard.
     inner: Callable[..., Any] | None = None
     #: Returns the remedy for a transaction that is open already; '' for the general one.
-    line: Callable[[], str] = str
+    remedy: Callable[[], str] = str
     #: Compares under the lock what the request has read before. On SQLite, `begin` calls it before BEGIN,
     #: unless the transaction is fenced: a transaction that begins with a read, and not with the write of the
     #: fence, fails at its first write, without a wait, if another connection has written since.
@@ -95,7 +95,7 @@ class SyncTransactions:
 
     def refuse_open(self, names: Sequence[str], nested: bool) -> None:
         if (found := open_transactions.find_open()) is not None:
-            raise ConfigurationError(found.message(self.where, names, nested, self.line()))
+            raise ConfigurationError(found.message(self.where, names, nested, self.remedy()))
 
     def databases(self, fenced_in: str | None) -> list[str]:
         """Return the databases where `begin` begins transactions."""

@@ -150,8 +150,8 @@ def _call(
     ours: OptOuts | None = None
     if context.kind in {"view", "dispatch"}:
         ours = opt_outs if context.view is None else context.opted_out(opt_outs)
-    line = functools.partial(context.line, guarded)
-    transactions = SyncTransactions(guarded.where, ours, guarded.function, line)
+    remedy = functools.partial(context.remedy, guarded)
+    transactions = SyncTransactions(guarded.where, ours, guarded.function, remedy)
     if context.kind == "function":
         attempt = SkippableCall(guarded)
         try:

@@ -14,13 +14,13 @@ from distlock.cli.site import SettingsSite
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import summary as prune_summary
 from django_distlock.conf import clients
-from django_distlock.guarding.fence import database_of, examine, looking
+from django_distlock.guarding.fence import database_of, examine, rows_connection
 from django_distlock.guarding.fence import prune as prune_rows
 
 
 class _Site(SettingsSite):
     def __init__(self, command: str) -> None:
-        super().__init__(clients, command, looking)
+        super().__init__(clients, command, rows_connection)
 
     def examine(self, alias: str | None, threads: int | None) -> Iterator[Finding]:
         yield from super().examine(alias, threads)

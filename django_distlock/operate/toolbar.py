@@ -25,7 +25,7 @@ from distlock.grants.grant import Grant
 from distlock.listening import Attempt, Listener
 from distlock.locks.namespace import Namespace
 from distlock.terms import EXCLUSIVE, PERMIT, shown_where
-from django_distlock.clients.client import watching
+from django_distlock.clients.client import listener_maker
 from django_distlock.conf import clients
 from django_distlock.private import wrappers_of
 from django_distlock.signals import lock_acquired, lock_refused, lock_released
@@ -111,7 +111,7 @@ class RequestRecord:
     unassigned: int = 0
     thread: threading.Thread = field(default_factory=threading.current_thread)
 
-    def take(self, alias: str, where: str, names: Sequence[str]) -> AcquisitionRecord:
+    def new_record(self, alias: str, where: str, names: Sequence[str]) -> AcquisitionRecord:
         """Return a new record of an acquisition. It is shown unless the request has `MOST` already."""
         taken = AcquisitionRecord(alias, where, tuple(names))
         if len(self.locks) < MOST:
@@ -134,7 +134,7 @@ class RequestRecord:
             else:
                 self.left_out += 1
 
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Return what the toolbar stores, in JSON's types only. Times are in milliseconds."""
         return {
             "locks": [
@@ -231,14 +231,14 @@ class LocksPanel(Panel):  # type: ignore[misc]
     def enable_instrumentation(self) -> None:
         self.record = RequestRecord()
         begin(self.record)
-        watching.set(self._watch)
+        listener_maker.set(self._watch)
 
     def disable_instrumentation(self) -> None:
         end(self.record)
-        watching.set(None)
+        listener_maker.set(None)
 
     def generate_stats(self, request: Any, response: Any) -> None:
-        self.record_stats(self.record.told())
+        self.record_stats(self.record.as_json())
 
     def _watch(self, namespace: Namespace) -> Listener:
         alias = next((one for one in clients.aliases() if clients[one].namespace is namespace), "")
@@ -253,7 +253,7 @@ class _BlockListener(Listener):
         self._alias = alias
 
     def asked(self, names: tuple[str, ...], where: str | CodeType | None) -> AcquisitionRecord:
-        return self._record.take(self._alias, line_of(where), names)
+        return self._record.new_record(self._alias, line_of(where), names)
 
 
 def line_of(where: str | CodeType | None) -> str:
@@ -268,12 +268,12 @@ def line_of(where: str | CodeType | None) -> str:
 
 def _acquired(*, alias: str, where: str, grant: Grant, waited: float, **_: Any) -> None:
     if (record := recording.get()) is not None:
-        record.take(alias, where, grant.names).acquired(grant, waited)
+        record.new_record(alias, where, grant.names).acquired(grant, waited)
 
 
 def _refused(*, alias: str, where: str, names: Any, error: Any, waited: float, **_: Any) -> None:
     if (record := recording.get()) is not None:
-        record.take(alias, where, names).refused(error, waited)
+        record.new_record(alias, where, names).refused(error, waited)
 
 
 def _released(*, grant: Grant, held: float, **_: Any) -> None:

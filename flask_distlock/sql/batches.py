@@ -21,7 +21,7 @@ from distlock.fence.trouble import ends_transaction, says_not_committed
 from distlock.grants.grant import Grant
 from distlock.web.batch import CHECK_DEFERRED, Batch, BatchSeat, CleanUp, refuse_committing, unknown
 from flask_distlock.sql.changes import shared_connection
-from flask_distlock.sql.fence_row import FenceConnection, Left, begun, make_table, watch
+from flask_distlock.sql.fence_row import FenceConnection, Left, begun, table_remedy, watch
 from flask_distlock.sql.sessions import SessionTransactions
 
 
@@ -64,7 +64,7 @@ class SessionBatchTransactions(SessionTransactions):
         row = FenceConnection(engine)
         try:
             begin = partial(begun, engine, row)
-            with begin_fenced(begin, row, grant, left, make_table(fenced_in)) as stack:
+            with begin_fenced(begin, row, grant, left, table_remedy(fenced_in)) as stack:
                 assert row.open is not None
                 transaction = row.open.get_transaction()
                 assert transaction is not None

@@ -41,7 +41,7 @@ _committing: WeakSet[Engine] = WeakSet()
 _heard: WeakSet[Dialect] = WeakSet()
 
 
-def make_table(bind: str) -> str:
+def table_remedy(bind: str) -> str:
     """Return the remedy for a missing fence table in *bind*."""
     return "Run: flask distlock create-table" + ("" if bind == DEFAULT_BIND else f" --bind {bind}")
 
@@ -71,7 +71,7 @@ def fenced(
             row.open = None
 
     # checks_absent=False: `check_absent_rows_in` is called before each COMMIT in the block.
-    return fenced_transaction.begin_fenced(begin, row, grant, left, make_table(bind), checks_absent=False)
+    return fenced_transaction.begin_fenced(begin, row, grant, left, table_remedy(bind), checks_absent=False)
 
 
 def check_absent_rows_in(session: Session, engine: Engine, grant: Grant, left: Callable[[], float]) -> None:
@@ -112,7 +112,7 @@ def prune(engine: Engine, bind: str, days: float, dry_run: bool) -> int:
     *bind*: the name of *engine* in the settings.
     """
     row = FenceConnection(engine)
-    return prune_rows(partial(begun, engine, row), row, days, make_table(bind), dry_run)
+    return prune_rows(partial(begun, engine, row), row, days, table_remedy(bind), dry_run)
 
 
 def examine(engine: Engine, bind: str, wanted: bool) -> Finding | None:
@@ -122,7 +122,7 @@ def examine(engine: Engine, bind: str, wanted: bool) -> Finding | None:
     """
     row = FenceConnection(engine)
     line = "flask distlock prune" + ("" if bind == DEFAULT_BIND else f" --bind {bind}")
-    return examine_table(partial(begun, engine, row), row, make_table(bind), line, wanted)
+    return examine_table(partial(begun, engine, row), row, table_remedy(bind), line, wanted)
 
 
 @contextmanager
@@ -447,7 +447,7 @@ def transaction(
             )
         fenced_transaction.check_absent_rows(connection, grant, left)
 
-    table = make_table(DEFAULT_BIND)
+    table = table_remedy(DEFAULT_BIND)
     # checks_absent=False: `check` checks the absent rows, also before a commit() in the block.
     with fenced_transaction.begin_fenced(begin, connection, grant, left, table, checks_absent=False):
         # The loaded objects may have been read before the lock.

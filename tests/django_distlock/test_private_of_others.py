@@ -158,9 +158,9 @@ def test_all_tasks_outside_of_requests_share_one_thread() -> None:
 
 def test_a_request_has_a_thread_of_its_own() -> None:
     async def request() -> None:
-        assert not private_of_others.has_thread_of_its_own()
+        assert not private_of_others.has_asgi_thread()
         async with ThreadSensitiveContext():
-            assert private_of_others.has_thread_of_its_own()
+            assert private_of_others.has_asgi_thread()
             assert private_of_others.request_threads() == []
             works_in = await sync_to_async(threading.get_ident)()
             assert private_of_others.request_threads() == [works_in]

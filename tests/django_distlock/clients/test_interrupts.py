@@ -9,12 +9,12 @@ import pytest
 
 import distlock
 from distlock.web import guard
-from django_distlock.clients.idle_connections import Waiting
+from django_distlock.clients.idle_connections import RecordingAcquirer
 from tests.core import test_interrupts as core
 
 
 def _with(locks: distlock.Locks) -> None:
-    with distlock.Locks(Waiting(locks.acquirer), locks.timeout).lock("a"):
+    with distlock.Locks(RecordingAcquirer(locks.acquirer), locks.timeout).lock("a"):
         pass
 
 
@@ -26,7 +26,7 @@ class _Transactions:
 
 
 def _guarded(locks: distlock.Locks) -> None:
-    site = distlock.Locks(Waiting(locks.acquirer), locks.timeout)
+    site = distlock.Locks(RecordingAcquirer(locks.acquirer), locks.timeout)
     guard.run(site, ["a"], lambda: None, _Transactions())
 
 

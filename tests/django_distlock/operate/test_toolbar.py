@@ -23,7 +23,7 @@ from django.urls import include, path
 
 from distlock.testing import lose
 from django_distlock import distributed_lock, locks
-from django_distlock.clients.client import watching
+from django_distlock.clients.client import listener_maker
 from django_distlock.operate import toolbar as toolbar_module
 from tests.demo_shop.accessibility import grave_faults
 from tests.demo_shop.browser import Page
@@ -111,7 +111,7 @@ def client(site: None, settings: Any) -> Iterator[Client]:
 
     settings.ROOT_URLCONF = Urls
     yield Client()
-    assert watching.get() is None
+    assert listener_maker.get() is None
 
 
 def panel(client: Client, url: str) -> list[list[str]]:
