@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import uuid4
 from wsgiref.util import setup_testing_defaults
 
 import django
@@ -49,6 +50,7 @@ GUARDS: dict[str, dict[str, Any]] = {
     "batch": {"fence": True, "batch": 32},
     "row": {},
     "off": {},
+    "shared": {"mode": "shared", "methods": ["POST"]},
 }
 
 
@@ -119,6 +121,13 @@ def count(request: HttpRequest) -> HttpResponse:
     raise PermissionDenied
 
 
+def report(request: HttpRequest) -> HttpResponse:
+    """Leaves a mark that no other request leaves, while the other readers are inside, too."""
+    threads.wait(60)
+    request.session[uuid4().hex] = "mark"
+    return HttpResponse("reported")
+
+
 async def aspend(request: HttpRequest) -> HttpResponse:
     left = await request.session.aget("vouchers")
     if left < 1:
@@ -132,7 +141,7 @@ async def acount(request: HttpRequest) -> HttpResponse:
     raise PermissionDenied
 
 
-VIEWS = {"spend": spend, "count": count, "aspend": aspend, "acount": acount}
+VIEWS = {"spend": spend, "count": count, "report": report, "aspend": aspend, "acount": acount}
 urlpatterns: list[Any] = []
 
 
@@ -216,13 +225,14 @@ def run(view: str, guard: str) -> dict[str, Any]:
     urlpatterns[:] = [path("spend", distributed_lock(NAME, **words)(VIEWS[view]))]
     clear_url_caches()
     user, _ = User.objects.get_or_create(username="buyer")
-    session = session_of(user, vouchers=VOUCHERS if "spend" in view else 100)
+    session = session_of(user, vouchers=100 if "count" in view else VOUCHERS)
     key = session.session_key
     if iscoroutinefunction(VIEWS[view]):
         answers = by_tasks(get_asgi_application(), key)
     else:
         answers = by_threads(get_wsgi_application(), key)
-    return {"answers": answers, "left": type(session)(key)["vouchers"]}
+    stored = type(session)(key)
+    return {"answers": answers, "left": stored["vouchers"], "marks": [*stored.values()].count("mark")}
 
 
 def main() -> None:

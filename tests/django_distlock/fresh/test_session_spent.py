@@ -41,7 +41,7 @@ def test_as_many_are_spent_as_there_are(
     cells = [f"spend:{guard}" for guard in ("plain", "atomic", "fence", "batch")]
     database = databases("postgresql", f"spent_{backend}")
     found = outcomes(database, redis_server.url, backend, *cells, "aspend:plain")
-    right = {"answers": {"200": VOUCHERS, "409": REQUESTS - VOUCHERS}, "left": 0}
+    right = {"answers": {"200": VOUCHERS, "409": REQUESTS - VOUCHERS}, "left": 0, "marks": 0}
     assert found == dict.fromkeys(found, right)
 
 
@@ -51,7 +51,7 @@ def test_each_refusal_is_counted(databases: Databases, redis_server: RedisServer
     cells = [f"count:{guard}" for guard in ("plain", "atomic", "fence", "batch")]
     database = databases("postgresql", f"counted_{backend}")
     found = outcomes(database, redis_server.url, backend, *cells, "acount:plain")
-    right = {"answers": {"403": REQUESTS}, "left": 100 - REQUESTS}
+    right = {"answers": {"403": REQUESTS}, "left": 100 - REQUESTS, "marks": 0}
     assert found == dict.fromkeys(found, right)
 
 
@@ -71,8 +71,17 @@ def test_rows_as_locks_spend_as_many_as_there_are(
 ) -> None:
     database = databases("postgresql", f"rows_{backend}")
     found = outcomes(database, redis_server.url, backend, "spend:row")
-    right = {"answers": {"200": VOUCHERS, "409": REQUESTS - VOUCHERS}, "left": 0}
+    right = {"answers": {"200": VOUCHERS, "409": REQUESTS - VOUCHERS}, "left": 0, "marks": 0}
     assert found == {"spend:row": right}
+
+
+@pytest.mark.parametrize("backend", ["db", "cached_db"])
+def test_readers_keep_what_the_others_write(
+    databases: Databases, redis_server: RedisServer, backend: str
+) -> None:
+    database = databases("postgresql", f"read_{backend}")
+    found = outcomes(database, redis_server.url, backend, "report:shared")
+    assert found["report:shared"] == {"answers": {"200": REQUESTS}, "left": VOUCHERS, "marks": REQUESTS}
 
 
 def test_the_control_spends_what_the_first_has_found(databases: Databases, redis_server: RedisServer) -> None:
