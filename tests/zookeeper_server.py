@@ -130,18 +130,24 @@ class ZooKeeperServer:
         self._process.wait()
 
     def restart(self) -> None:
-        self.kill()
-        eventually(lambda: not self.admin.connected, "the test has noticed")
+        self._end()
         self.start()
 
     def forget(self) -> None:
         """Kill it, and start it without what it saved."""
+        self._end()
+        shutil.rmtree(self.folder / "data")
+        self.start()
+
+    def _end(self) -> None:
+        """Kill it, and have `start` connect another client that looks at it, once the server answers.
+
+        A client that reconnects by itself may come too early: then it gets no answer for its session timeout.
+        """
         self.admin.stop()
         self.admin.close()
         self.kill()
-        shutil.rmtree(self.folder / "data")
         self.admin, self._started = self._new_admin(), False
-        self.start()
 
     def close(self) -> None:
         # In this order: it would wait for a server that is gone.
