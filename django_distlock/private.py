@@ -10,7 +10,8 @@ import copy
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -324,6 +325,28 @@ def commit_hook_names(connection: Any) -> list[str]:
 def is_outermost(connection: Any) -> bool:
     """Return whether at most one block of *connection* is open, so that its end sends a COMMIT."""
     return len(connection.atomic_blocks) <= 1
+
+
+def is_in_manual_block(connection: Any) -> bool:
+    """Return whether an ``atomic`` block of *connection* is open that began with autocommit off.
+
+    Its end sends no COMMIT: the site calls commit() after it.
+    """
+    return bool(connection.in_atomic_block and not connection.commit_on_exit)
+
+
+@contextmanager
+def leaving_manual_block(connection: Any) -> Iterator[None]:
+    """If this block raises, undo the entry into an ``atomic`` block whose SAVEPOINT is about to be sent.
+
+    With autocommit off `Atomic.__enter__` sends it, and an error there would leave the connection entered.
+    """
+    try:
+        yield
+    except BaseException:
+        if not connection.savepoint_ids:
+            connection.in_atomic_block = False
+        raise
 
 
 def send_commit_by(connection: Any, send: Callable[[Function], None]) -> Callable[[], None]:

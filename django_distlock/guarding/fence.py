@@ -354,8 +354,13 @@ class LaterTransactions:
             self._passing = False
 
     def _execute(self, execute: Callable[..., Any], *arguments: Any) -> Any:
-        if self._end_watch is not None and not self._passing and not self._connection.in_atomic_block:
-            self._check_before_statement()
+        if self._end_watch is not None and not self._passing:
+            if not self._connection.in_atomic_block:
+                self._check_before_statement()
+            elif self._left is None and private.is_in_manual_block(self._connection):
+                # A block with autocommit off may be in a transaction that has begun after a commit().
+                with private.leaving_manual_block(self._connection):
+                    self._pass(nullcontext)
         try:
             return execute(*arguments)
         except Exception as error:

@@ -195,6 +195,33 @@ def test_what_sends_rollback_is_replaced() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_block_with_autocommit_off_sends_no_commit_at_its_end() -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with leaning_on("commit_on_exit", ATOMIC):
+        with transaction.atomic():
+            assert not private.is_in_manual_block(connection)
+        transaction.set_autocommit(False)
+        try:
+            assert not private.is_in_manual_block(connection)
+            with transaction.atomic(), transaction.atomic():
+                assert private.is_in_manual_block(connection)
+            with (
+                connection.execute_wrapper(fail),
+                pytest.raises(ZeroDivisionError),
+                private.leaving_manual_block(connection),
+                transaction.atomic(),
+            ):
+                pytest.fail("entered")
+            with transaction.atomic():
+                pass
+        finally:
+            transaction.rollback()
+            transaction.set_autocommit(True)
+
+
+@pytest.mark.django_db(transaction=True)
 def test_hooks_have_names() -> None:
     def send_mail() -> None: ...
 

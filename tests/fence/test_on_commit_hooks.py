@@ -122,6 +122,18 @@ def by_the_second_manual_transaction(shop: DjangoShop) -> None:
         transaction.set_autocommit(True, using=shop.using)
 
 
+def by_a_block_in_the_second_manual_transaction(shop: DjangoShop) -> None:
+    transaction.set_autocommit(False, using=shop.using)
+    try:
+        transaction.commit(using=shop.using)
+        with transaction.atomic(using=shop.using):
+            shop.write(3)
+        transaction.commit(using=shop.using)
+    finally:
+        transaction.rollback(using=shop.using)
+        transaction.set_autocommit(True, using=shop.using)
+
+
 def in_a_savepoint(shop: DjangoShop) -> None:
     with transaction.atomic(using=shop.using), transaction.atomic(using=shop.using):
         shop.write(3)
@@ -155,6 +167,7 @@ KINDS = [
     atomically,
     by_a_manual_transaction,
     by_the_second_manual_transaction,
+    by_a_block_in_the_second_manual_transaction,
     in_a_savepoint,
     by_autocommit_that_is_set_again,
     behind_another_guard,
@@ -181,6 +194,30 @@ def test_whatever_transaction_a_hook_begins_passes_the_fence_again(
     shop.serve(view)
     assert shop.post() == Answered(200)
     assert (len(told), stock_of(engine)) == (1, 7)
+
+
+def test_a_block_in_a_later_manual_transaction_passes_the_fence_too(
+    shop: DjangoShop, engine: Engine, overtake: Overtake
+) -> None:
+    def hook() -> None:
+        transaction.set_autocommit(False, using=shop.using)
+        try:
+            transaction.commit(using=shop.using)
+            overtake()
+            with pytest.raises(LockLost, match="the hook is stopped"):
+                atomically(shop)
+            transaction.commit(using=shop.using)
+        finally:
+            transaction.rollback(using=shop.using)
+            transaction.set_autocommit(True, using=shop.using)
+
+    def view() -> None:
+        shop.write(7)
+        shop.after_commit(hook)
+
+    shop.serve(view)
+    assert shop.post() == Answered(200)
+    assert stock_of(engine) == 7
 
 
 @on("postgresql", "mariadb")  # On SQLite, a reader's transaction that writes keeps all writers out.
