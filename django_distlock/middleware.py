@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 
 from distlock.errors import LockError
 from distlock.locks.self_deadlock import apart
-from distlock.web.names.sources import where_of
+from distlock.web.names.bound_names import where_of
 from django_distlock.conf import warn_without_checks
 from django_distlock.guarding.guarded_call import add_server_timing
 from django_distlock.guarding.request import answer_to, response_of

@@ -26,7 +26,7 @@ from django.urls.converters import SlugConverter, StringConverter
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, chain, guards_of
 from distlock.web.guard_options import ALL_BUT_GET, EVERY_METHOD, AllBut, GuardOptions, Methods, overlap
-from distlock.web.names.sources import Names
+from distlock.web.names.bound_names import Names
 from distlock.web.names.templates import Template
 from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_route
 from distlock.web.stack import stack_with

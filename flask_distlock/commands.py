@@ -18,8 +18,8 @@ from distlock.cli.site import SettingsSite
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import summary as prune_summary
 from flask_distlock.binds import DEFAULT_BIND, bind_of, engine_of, shown
-from flask_distlock.clients import inspection_connection
 from flask_distlock.guarding.state import current_state
+from flask_distlock.session_blocks import inspection_connection
 
 
 def command_of(app: Flask) -> str:
@@ -48,9 +48,9 @@ class _FlaskSite(SettingsSite):
         if bind is None and "sqlalchemy" not in current_app.extensions:
             return
         engine = _engine_of(bind or DEFAULT_BIND)
-        from flask_distlock.sql import fence_row
+        from flask_distlock.sql import fenced_sessions
 
-        finding = fence_row.examine(engine, bind or DEFAULT_BIND, wanted=bind is not None)
+        finding = fenced_sessions.examine(engine, bind or DEFAULT_BIND, wanted=bind is not None)
         if finding is not None:
             yield finding
 
@@ -78,9 +78,9 @@ _bind = click.option(
 def create_table(bind: str) -> None:
     """Create the fence table, unless it exists."""
     engine = _engine_of(bind)
-    from flask_distlock.sql import fence_row
+    from flask_distlock.sql import fenced_sessions
 
-    click.echo(f"The table {fence_row.create_table(engine)} is there.")
+    click.echo(f"The table {fenced_sessions.create_table(engine)} is there.")
 
 
 @commands.command("prune")
@@ -97,10 +97,10 @@ def create_table(bind: str) -> None:
 def prune(older_than: float, bind: str, dry_run: bool) -> None:
     """Delete the fence rows of names that nobody locks any more."""
     engine = _engine_of(bind)
-    from flask_distlock.sql import fence_row
+    from flask_distlock.sql import fenced_sessions
 
     with exits_for_errors():
-        rows = fence_row.prune(engine, bind, older_than, dry_run)
+        rows = fenced_sessions.prune(engine, bind, older_than, dry_run)
     click.echo(prune_summary(rows, older_than, dry_run))
 
 

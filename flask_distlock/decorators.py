@@ -128,6 +128,6 @@ def transaction(
         with locks.lock("product_1") as grant, transaction(grant, db.session):
             db.session.get(Product, 1).stock = 100
     """
-    from flask_distlock.sql import fence_row
+    from flask_distlock.sql import fenced_sessions
 
-    return fence_row.transaction(grant, session, engine)
+    return fenced_sessions.transaction(grant, session, engine)

@@ -27,7 +27,6 @@ from distlock.web.settings.clients import Clients, DefaultAlias, make_client
 from distlock.web.settings.problems import DEFAULT_ALIAS, misspelled
 from distlock.web.stale_writes import SETTING as STALE_WRITES
 from flask_distlock.binds import bind_of
-from flask_distlock.clients import BLOCK, SessionAcquirer, inspection_connection, refuse_unshared, row_client
 from flask_distlock.commands import command_of, commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
@@ -38,6 +37,13 @@ from flask_distlock.guarding.state import KEY, State, current_state, detect_stal
 from flask_distlock.guarding.whole_request import enclose
 from flask_distlock.guarding.wrapped_views import RULES, refuse_replaced, views_with_locks
 from flask_distlock.private import put_around, redis_that_writes, run_first, views_of
+from flask_distlock.session_blocks import (
+    BLOCK,
+    SessionAcquirer,
+    inspection_connection,
+    refuse_unshared,
+    row_client,
+)
 from flask_distlock.signals import fence_lifted, lock_lost, lock_release_requested, send
 
 logger = logging.getLogger("distlock")

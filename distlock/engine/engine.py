@@ -30,7 +30,7 @@ from distlock.engine.hold import SPAN, Hold, NameGrant, Waiter
 from distlock.engine.maintenance import MaintenanceThread
 from distlock.engine.notifications import Callbacks, EngineSink, OnLifted, OnLost
 from distlock.engine.pending import SOON, Cancellations, ReplyReader
-from distlock.engine.process import end_with_process, forget_in_children, may_run, prepare_for_forks
+from distlock.engine.process import end_at_exit, forget_in_children, may_run, prepare_for_forks
 from distlock.engine.renewal import Renewer
 from distlock.engine.status import Inspection, StatusPublisher, row_of
 from distlock.engine.wait_queue import WaitQueue
@@ -75,7 +75,7 @@ class Engine:
         self.epoch = epoch
         self.now = now
         self.section = section = CriticalSection()
-        self.maintenance = thread = MaintenanceThread(section, now, partial(end_with_process, self), threads)
+        self.maintenance = thread = MaintenanceThread(section, now, partial(end_at_exit, self), threads)
         section.wake = thread.wake
         self.cancellations = Cancellations(section, backend, now, thread)
         self.replies = ReplyReader(section, backend, now, thread)

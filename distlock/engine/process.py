@@ -66,14 +66,14 @@ def _after_fork() -> None:
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
-def end_with_process(one: Ending) -> None:
+def end_at_exit(one: Ending) -> None:
     """Call `Ending.end_with_process` of *one* at the end of the process, if *one* is in use then."""
     _ending.add(one)
     # Hooks run in the reverse order of registration. So our hook runs before those of the client libraries,
     # which have registered theirs by now.
     atexit.unregister(_at_exit)
     atexit.register(_at_exit)
-    _end_with_child()
+    _register_in_child()
 
 
 def may_run(thread: int) -> bool:
@@ -86,7 +86,7 @@ def may_run(thread: int) -> bool:
     return thread in sys._current_frames() or not isinstance(threading.get_ident, types.BuiltinFunctionType)
 
 
-def _end_with_child() -> None:
+def _register_in_child() -> None:
     """In a child of multiprocessing, register a finalizer: forked children run no exit hooks."""
     global _finalizer
     util = sys.modules.get("multiprocessing.util")

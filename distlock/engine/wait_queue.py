@@ -236,6 +236,7 @@ class WaitQueue:
         self.elect()
 
     def _grant(self, hold: Hold, waiter: Waiter, now: float, kind: type[NameGrant] = NameGrant) -> None:
+        """Make the grant of *waiter* on *hold*, and take *waiter* out of the queue. Does not wake it."""
         hold.waiter = waiter
         hold.since = now
         if waiter.options.max_hold != hold.max_hold:

@@ -21,10 +21,10 @@ from distlock.engine.engine import REPLY_GRACE
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
 from distlock.grants.joint import JointGrant, MultiGrant
+from distlock.identity import sort_key_of
 from distlock.locks import self_deadlock
 from distlock.locks.lock import Lock
 from distlock.locks.self_deadlock import Entry
-from distlock.names import sort_key_of
 from distlock.numbers import check_timeout
 from distlock.owner import in_event_loop
 from distlock.terms import EXCLUSIVE

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from distlock.errors import ConfigurationError
 from distlock.web.guard_options import GuardKeywords, GuardOptions, Methods, refuse_async
-from distlock.web.names.sources import HIDDEN, BoundNames, where_of
+from distlock.web.names.bound_names import HIDDEN, BoundNames, where_of
 from distlock.web.names.templates import NameSource
 
 P = ParamSpec("P")

@@ -17,7 +17,7 @@ from distlock.errors import ConfigurationError
 from distlock.numbers import MOST_SECONDS, check_limit, check_seconds
 from distlock.suggestions import refuse_unknown
 from distlock.terms import EXCLUSIVE, PERMIT, READ, Mode
-from distlock.web.names.sources import NO_NAME, Names, where_of
+from distlock.web.names.bound_names import NO_NAME, Names, where_of
 from distlock.web.names.templates import NameSource, Template
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.problems import DEFAULT_ALIAS

@@ -17,7 +17,7 @@ from django.db import transaction
 
 from distlock.errors import ConfigurationError
 from distlock.web.decorator import Guarded, around, chain, guards_of, unused
-from distlock.web.names.sources import where_of
+from distlock.web.names.bound_names import where_of
 from distlock.web.results import skipping_view
 from distlock.web.stack import STACK
 from django_distlock.guarding import placement, viewclasses

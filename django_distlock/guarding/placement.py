@@ -20,7 +20,7 @@ from distlock.errors import ConfigurationError
 from distlock.terms import READ
 from distlock.web.decorator import Guarded, chain, guards_of, outermost_guard, refuse_hidden
 from distlock.web.guard_options import EVERY, READING_METHODS, AllBut, GuardOptions
-from distlock.web.names.sources import where_of
+from distlock.web.names.bound_names import where_of
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
 from django_distlock.guarding import viewclasses

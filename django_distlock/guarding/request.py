@@ -20,8 +20,8 @@ from django.http.multipartparser import MultiPartParserError
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import QUEUE_FULL, Answer, answered, render
 from distlock.web.decorator import Guarded
+from distlock.web.names.bound_names import BoundNames, where_of
 from distlock.web.names.converters import Malformed
-from distlock.web.names.sources import BoundNames, where_of
 from distlock.web.request_body import Stream
 from django_distlock import private
 from django_distlock.conf import status

@@ -14,7 +14,7 @@ from django.views import View
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.decorator import Guarded, When
 from distlock.web.guard_options import ALL_BUT_GET, GuardOptions, Methods
-from distlock.web.names.sources import where_of
+from distlock.web.names.bound_names import where_of
 from distlock.web.results import SkippableCall, refuse_skipping_view
 from distlock.web.stack import refuse_if_relied_on, stack_with
 from django_distlock.guarding import guarded_call

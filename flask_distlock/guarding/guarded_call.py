@@ -19,7 +19,7 @@ from distlock.web import guard
 from distlock.web.batch import BatchSeat
 from distlock.web.decorator import Guarded, refuse_hidden
 from distlock.web.guard_options import no_stream, one_name
-from distlock.web.names.sources import HIDDEN
+from distlock.web.names.bound_names import HIDDEN
 from distlock.web.request_body import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
 from distlock.web.results import SkippableCall, refuse_coroutine, refuse_skipping_view, warn_of_stream
 from distlock.web.settings.clients import GuardTerms

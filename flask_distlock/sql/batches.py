@@ -21,7 +21,7 @@ from distlock.fence.trouble import ends_transaction, says_not_committed
 from distlock.grants.grant import Grant
 from distlock.web.batch import CHECK_DEFERRED, Batch, BatchSeat, CleanUp, refuse_committing, unknown
 from flask_distlock.sql.changes import shared_connection
-from flask_distlock.sql.fence_row import FenceConnection, Left, begun, table_remedy, watch
+from flask_distlock.sql.fenced_sessions import FenceConnection, Left, begun, table_remedy, watch
 from flask_distlock.sql.sessions import SessionTransactions
 
 

@@ -26,7 +26,7 @@ from flask_distlock.binds import engine_of, shown
 from flask_distlock.guarding.request import required_lock, status_of
 from flask_distlock.guarding.whole_request import KeptLock, ServedRequest
 from flask_distlock.sql.changes import NOTHING, Changes, Work, joins, shared_connection
-from flask_distlock.sql.fence_row import Fenced, Fences, Left, fenced
+from flask_distlock.sql.fenced_sessions import Fenced, Fences, Left, fenced
 
 #: The events of SQLAlchemy that `Sessions` has methods for.
 _EVENTS = ("after_begin", "before_commit", "after_commit")

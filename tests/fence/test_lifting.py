@@ -20,7 +20,7 @@ from distlock.fence.stamps import OldEpoch, Overtaken
 from distlock.testing.waits import engine_of
 from distlock.web.answers import log_level
 from flask_distlock.fence import fence_table
-from flask_distlock.sql.fence_row import fenced
+from flask_distlock.sql.fenced_sessions import fenced
 from tests.redis_server import RedisServer
 
 AHEAD = 3_600_000_000

@@ -25,7 +25,7 @@ from distlock.grants.grant import Grant
 from distlock.locks.client import Locks
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import make_rows
-from flask_distlock.sql.fence_row import check_absent_rows_in, fence_again, fenced
+from flask_distlock.sql.fenced_sessions import check_absent_rows_in, fence_again, fenced
 from tests.databases import on
 from tests.fence.conftest import write_row
 from tests.fence.test_passing import grant, passes

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.orm import Session
 
-from flask_distlock.sql.fence_row import fenced
+from flask_distlock.sql.fenced_sessions import fenced
 from tests.databases import on
 from tests.fence.conftest import write_row
 from tests.fence.shops import Answered, FlaskShop, open_shop

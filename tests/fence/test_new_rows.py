@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from distlock.clock import now
 from distlock.errors import LockTimeout
-from flask_distlock.sql.fence_row import fenced
+from flask_distlock.sql.fenced_sessions import fenced
 from tests.databases import on
 from tests.fence.conftest import STOCK
 from tests.fence.test_passing import grant, until_it_waits

@@ -18,7 +18,7 @@ from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence.stamps import OldEpoch, Overtaken
 from distlock.grants.grant import Fence, Grant
 from distlock.web.settings.dummy import DummyGrant, DummyLocks
-from flask_distlock.sql.fence_row import fenced
+from flask_distlock.sql.fenced_sessions import fenced
 from tests.databases import on
 from tests.fence.conftest import STOCK
 

@@ -20,7 +20,7 @@ from distlock.fence.stamps import OldEpoch, Overtaken, floor_of, key_of
 from distlock.fence.trouble import trouble
 from distlock.grants.grant import Fence
 from distlock.web.settings.dummy import DummyLocks
-from flask_distlock.sql import fence_row
+from flask_distlock.sql import fenced_sessions
 from tests.databases import Databases, on
 from tests.fence.conftest import STOCK
 from tests.fence.instance import Order
@@ -39,7 +39,7 @@ at_every_level = pytest.mark.parametrize(("database", "level"), LEVELS, indirect
 
 
 def prune(engine: Engine, days: float = 30) -> int:
-    return fence_row.prune(engine, "default", days, dry_run=False)
+    return fenced_sessions.prune(engine, "default", days, dry_run=False)
 
 
 def age(engine: Engine, days: float = 31) -> None:
@@ -143,7 +143,7 @@ def test_a_transaction_takes_away_a_few_at_a_time(engine: Engine) -> None:
     insert = f"INSERT INTO distlock_fence {columns} VALUES (:id, :namespace, :name, 1, :number, '', 1)"
     with engine.begin() as connection:
         connection.execute(text(insert), rows)
-    assert fence_row.prune(engine, "default", 30, dry_run=True) == count == len(names(engine))
+    assert fenced_sessions.prune(engine, "default", 30, dry_run=True) == count == len(names(engine))
     assert prune(engine) == count
     with engine.connect() as connection:
         [left] = connection.execute(text("SELECT id, epoch, number FROM distlock_fence"))
@@ -161,7 +161,7 @@ def test_under_load_no_piece_is_sold_twice_and_nobody_fails(engine: Engine, stri
         for _ in range(200):
             try:
                 with locks.lock("product_1") as held, Session(strict) as session:
-                    with fence_row.fenced(session, strict, held, lambda: 30.0):
+                    with fenced_sessions.fenced(session, strict, held, lambda: 30.0):
                         qty = int(session.execute(text("SELECT qty FROM stock")).scalar_one())
                         if qty:
                             session.execute(text("UPDATE stock SET qty = :n"), {"n": qty - 1})
@@ -201,7 +201,7 @@ def test_a_deadlock_with_the_site_while_it_looks_is_not_the_end(engine: Engine, 
             # The transaction that has changed more is not the one that is ended.
             site.execute(text("UPDATE stock SET qty = qty + 1"))
             site.execute(change, {"id": last})
-            pruned = pool.submit(fence_row.prune, strict, "default", 30, dry_run=dry_run)
+            pruned = pool.submit(fenced_sessions.prune, strict, "default", 30, dry_run=dry_run)
             until_it_waits(engine)
             site.execute(change, {"id": first})
         assert pruned.result(60) == 2

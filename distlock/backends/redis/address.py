@@ -74,7 +74,7 @@ class RedisAddress:
             self._unreadable()
         if not all(pairs):
             self._refuse("Its query has an & too many: take it out.")
-        given = self._given(query, parts.scheme)
+        given = self._parameters(query, parts.scheme)
         username = given.get("username") or unquote(parts.username or "")
         password = given.get("password") or unquote(parts.password or "")
         #: The arguments of AUTH; empty if there is no login.
@@ -91,7 +91,7 @@ class RedisAddress:
         """Remove the secrets from *text*: a server quotes commands that it does not understand, even AUTH."""
         return hide(text, self._secrets)
 
-    def _given(self, query: list[tuple[str, str]], scheme: str) -> dict[str, str]:
+    def _parameters(self, query: list[tuple[str, str]], scheme: str) -> dict[str, str]:
         given: dict[str, str] = {}
         for name, value in query:
             if name in _OURS:
@@ -183,8 +183,8 @@ class SentinelAddress(RedisAddress):
         found.host, found.port, found.shown = host, port, str(Endpoint(host, port))
         return found
 
-    def _given(self, query: list[tuple[str, str]], scheme: str) -> dict[str, str]:
-        given = super()._given(query, scheme)
+    def _parameters(self, query: list[tuple[str, str]], scheme: str) -> dict[str, str]:
+        given = super()._parameters(query, scheme)
         login = given.get("sentinel_username"), given.get("sentinel_password")
         if login[0] and not login[1]:
             self._refuse("It has a sentinel_username and no sentinel_password.")
@@ -397,7 +397,9 @@ def _of_dict(given: Mapping[Any, Any]) -> tuple[str, dict[str, Any]]:
 
 def _url(scheme: str, arguments: Mapping[str, Any]) -> str:
     names = (*_PLACE, "path", *_SENTINELS, *(TLS if scheme.startswith("rediss") else ()))
-    said = {name: _text(name, arguments[name]) for name in names if arguments.get(name) not in (None, "")}
+    said = {
+        name: _query_text(name, arguments[name]) for name in names if arguments.get(name) not in (None, "")
+    }
     query = {name: said[name] for name in (*_SENTINELS[1:], *TLS) if name in said}
     user, password = (quote(said.get(name, ""), safe="") for name in ("username", "password"))
     login = f"{user}:{password}@" if user or password else ""
@@ -415,7 +417,8 @@ def _host(host: str) -> str:
     return f"[{host}]" if ":" in host else quote(host, safe="")
 
 
-def _text(name: str, value: object) -> str:
+def _query_text(name: str, value: object) -> str:
+    """Return *value* of the argument *name* as it stands in a URL. Raises `ConfigurationError` for bytes."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, enum.Enum):

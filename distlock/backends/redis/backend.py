@@ -37,7 +37,7 @@ from distlock.backends.redis.scripts import (
     is_free,
 )
 from distlock.backends.redis.subscription import Subscription
-from distlock.backends.redis.tasks import TaskCalls
+from distlock.backends.redis.task_calls import TaskCalls
 from distlock.errors import BackendUnavailable
 from distlock.numbers import MOST_SECONDS, check_count, check_seconds
 

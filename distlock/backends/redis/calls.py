@@ -74,7 +74,10 @@ class ScriptCaller:
     def send(
         self, script: Script, requests: Sequence[LockRequest], calls: Sequence[bytes], deadline: float
     ) -> list[list[Any]]:
-        """Send *calls* of *script*, encoded for *requests*, and again if the connection was dead."""
+        """Send *calls* of *script*, encoded for *requests*, and return their replies, checked.
+
+        The calls are sent again if the connection was dead, or if the server does not know the script.
+        """
         try:
             return self._attempt(script, requests, calls, deadline)
         except Stale:

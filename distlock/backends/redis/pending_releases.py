@@ -142,16 +142,11 @@ class PendingReleases:
                 self._pool.exchange([], deadline, connection)
             self.repeat_lost(key, deadline)
 
-    def repeat_lost(self, key: str, deadline: float) -> bool:
-        """Repeat the release of *key* if it was lost. Return whether it was.
-
-        If it was, the caller has to repeat what was sent after it, too.
-        """
+    def repeat_lost(self, key: str, deadline: float) -> None:
+        """Repeat the release of *key* if it was lost. Raises `BackendUnavailable`."""
         pending = self.by_key.get(key)
-        if pending is None or not pending.lost:
-            return False
-        self.repeat(pending, deadline)
-        return True
+        if pending is not None and pending.lost:
+            self.repeat(pending, deadline)
 
     def repeat(self, pending: PendingRelease, deadline: float) -> None:
         """Repeat the release, unless its reply has come, and wait for the reply.

@@ -44,7 +44,7 @@ _UNDECIDED = 0.01
 
 
 class Poll:
-    """The latest poll that was sent for a key."""
+    """The latest poll that was sent for a key. It replaces the poll *before*, and takes over its entry."""
 
     __slots__ = ("before", "entry", "number", "request", "sent")
 

@@ -76,7 +76,7 @@ class Script:
         self.by_source = begin + bulk("EVAL", source)
 
     def command_at(self, error: str) -> str | None:
-        """Return the command in the script's line that *error* names; None if it names no such line."""
+        """Return the Redis command that is called in the line that *error* names; None if there is none."""
         line = re.search(r"user_script: ?(\d+)", error)
         if line is None or not 0 < int(line[1]) <= len(self._lines):
             return None

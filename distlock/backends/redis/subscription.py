@@ -283,6 +283,11 @@ class Subscription:
         return clock.now() + self._io_timeout
 
     def _set_subscribed(self, subscribed: bool) -> None:
+        """Note whether the subscription stands, and report a change.
+
+        Call `missed_notifications` if callers no longer wait for the first attempt (`tried`), and
+        `reconnected` if the subscription replaces a broken one.
+        """
         if self.subscribed is not subscribed:
             self.subscribed = subscribed
             if not subscribed:

@@ -37,7 +37,7 @@ class ZooKeeperAddress:
         login, _, hosts = parts["netloc"].rpartition("@")
         #: In kazoo's form: ``host:port,host:port``.
         self.hosts = ",".join(_host(text) for text in hosts.split(","))
-        given = self._given(parts["scheme"].lower(), parts["query"] or "", parts["more"])
+        given = self._parameters(parts["scheme"].lower(), parts["query"] or "", parts["more"])
         mechanism = given.pop("sasl", None)
         #: The TLS settings; None: the connection is not encrypted.
         self.tls = self._tls(given) if parts["scheme"].lower() == _SECURE else None
@@ -57,7 +57,7 @@ class ZooKeeperAddress:
     def __repr__(self) -> str:
         return f"<Address {self.shown}>"
 
-    def _given(self, scheme: str, query: str, more: str) -> dict[str, str]:
+    def _parameters(self, scheme: str, query: str, more: str) -> dict[str, str]:
         """Return the parameters in *query*. Raises `ConfigurationError` if one is wrong or *more* follows."""
         given = parse_qsl(query, keep_blank_values=True)
         for name, _ in given:

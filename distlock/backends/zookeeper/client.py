@@ -25,7 +25,7 @@ from distlock import clock
 from distlock.backends.tls import Tls
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.connection import TlsSocket, ZooKeeperConnection
-from distlock.backends.zookeeper.exchanges import Notify, ZooKeeperReply
+from distlock.backends.zookeeper.wait_commands import Notify, ZooKeeperReply
 from distlock.reentrance import Flag, call
 
 logger = logging.getLogger(__name__)

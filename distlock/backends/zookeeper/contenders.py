@@ -19,12 +19,12 @@ from kazoo.protocol.serialization import Delete, Exists, GetChildren2, GetData
 from distlock import clock
 from distlock.backends.base import PERMIT, Acquired, Busy, LockRequest, Queued, Sink
 from distlock.backends.zookeeper import inspection, nodes, waiting
-from distlock.backends.zookeeper.exchanges import Deadline, Exchanges, ZooKeeperReply, run
 from distlock.backends.zookeeper.failures import Broken, unavailable
 from distlock.backends.zookeeper.inspection import QueueInspector, ZooKeeperStatus
 from distlock.backends.zookeeper.latches import ZooKeeperLatches
 from distlock.backends.zookeeper.leftovers import Leftovers, LockNodes, ZooKeeperReleases
 from distlock.backends.zookeeper.session import ZooKeeperSession, make_nodes
+from distlock.backends.zookeeper.wait_commands import Deadline, Exchanges, ZooKeeperReply, run
 from distlock.backends.zookeeper.waiting import Foreign, Node, Waiters, Watcher
 
 

@@ -11,9 +11,9 @@ from kazoo.protocol.serialization import Delete
 from distlock.backends.base import LockRequest, Sink
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.contenders import Contenders
-from distlock.backends.zookeeper.exchanges import Deadline
 from distlock.backends.zookeeper.nodes import FOLDER
 from distlock.backends.zookeeper.session import ZooKeeperSession
+from distlock.backends.zookeeper.wait_commands import Deadline
 from distlock.errors import ConfigurationError, LockError
 from distlock.reentrance import Flag, backend_thread
 

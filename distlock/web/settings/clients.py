@@ -19,10 +19,10 @@ from distlock.connecting import connect
 from distlock.engine.notifications import OnLifted, OnLost
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import OnReleaseRequested
+from distlock.identity import identity
 from distlock.listening import Listened, Listener, check_listener
 from distlock.locks.client import HoldOptions, LockOptions, Locks, takes
 from distlock.locks.lock import Lock, ReadLock, Semaphore
-from distlock.names import identity
 from distlock.operate.typed import Typed
 from distlock.terms import EXCLUSIVE, PERMIT, Terms
 from distlock.web.decorator import Guarded

@@ -17,7 +17,7 @@ from distlock import clock
 from distlock.backends.zookeeper import waiting
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.client import TlsSocket, ZooKeeperClient
-from distlock.backends.zookeeper.exchanges import Deadline, TaskCall, ZooKeeperReply
+from distlock.backends.zookeeper.wait_commands import Deadline, TaskCall, ZooKeeperReply
 from distlock.backends.zookeeper.waiting import Watcher
 from distlock.errors import BackendUnavailable
 from distlock.reentrance import is_calling

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from distlock.errors import ConfigurationError
+from distlock.web.names.bound_names import Names
 from distlock.web.names.converters import Malformed
-from distlock.web.names.sources import Names
 from distlock.web.names.templates import parse
 
 

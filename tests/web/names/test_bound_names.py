@@ -5,8 +5,8 @@ import functools
 import pytest
 
 from distlock.errors import ConfigurationError
+from distlock.web.names.bound_names import Names
 from distlock.web.names.converters import Malformed
-from distlock.web.names.sources import Names
 
 
 def buy(request: object, id: int, amount: int = 1) -> None: ...
@@ -38,7 +38,7 @@ def test_an_argument_that_the_function_does_not_have_is_found_at_once() -> None:
     with pytest.raises(ConfigurationError, match="Did you mean 'product_<int:id>'"):
         Names(["product_<int:idd>"]).bind(buy)
     with pytest.raises(
-        ConfigurationError, match=r"^tests\.web\.names\.test_sources\.buy: .*It has: request, id, amount"
+        ConfigurationError, match=r"^tests\.web\.names\.test_bound_names\.buy: .*It has: request, id, amount"
     ):
         Names(["<slug:shop>"]).bind(buy)
 
@@ -55,11 +55,11 @@ def test_an_argument_in_other_letters_is_guessed() -> None:
 
 def test_what_a_call_can_not_fill_in_names_the_function() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"^tests\.web\.names\.test_sources\.buy: <id> .*'product_<slug:id>'"
+        ConfigurationError, match=r"^tests\.web\.names\.test_bound_names\.buy: <id> .*'product_<slug:id>'"
     ):
         names("product_<id>", kwargs={"id": "red-shoe"})
     with pytest.raises(
-        ConfigurationError, match=r"^tests\.web\.names\.test_sources\.buy: A callable for a lock's"
+        ConfigurationError, match=r"^tests\.web\.names\.test_bound_names\.buy: A callable for a lock's"
     ):
         names(lambda *args, **kwargs: None, kwargs={"id": 1})
 

@@ -157,6 +157,7 @@ class Pipeline:
         return self._pool.lend(posted) if self._can_watch else None
 
     def _send(self, connection: RedisConnection, command: bytes) -> None:
+        """Send *command*, or as much of it as the socket takes. If the connection fails, the calls fail."""
         self._connection = connection
         try:
             if self._unsent:

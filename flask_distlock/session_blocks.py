@@ -207,7 +207,7 @@ def inspection_connection(bind: str | None) -> Iterator[Connection]:
 
     Raises `ConfigurationError` if the app has no such database.
     """
-    from flask_distlock.sql.fence_row import FenceConnection
+    from flask_distlock.sql.fenced_sessions import FenceConnection
 
     engine = engine_of(bind)
     if engine is None:
