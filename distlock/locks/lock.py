@@ -178,7 +178,7 @@ class Lock:
             raise
         self._raise_after(block, exc_info)
 
-    def split(self) -> list[Lock]:
+    def _split(self) -> list[Lock]:
         """Return a lock for each name, with the options of this one, for `multi_lock`.
 
         Raises `ConfigurationError` if the lock is a row, which is locked by a ``with`` block alone.

@@ -74,7 +74,7 @@ class MultiLock:
         self.timeout = timeout
         self._given = tuple(given)
         # A lock for each name, because the names of several locks may alternate in the order.
-        parts = [(place, part) for place, one in enumerate(given) for part in one.split()]
+        parts = [(place, part) for place, one in enumerate(given) for part in one._split()]
         parts.sort(key=lambda part: _order(part[1]))
         for (_, one), (_, other) in pairwise(parts):
             if _order(one)[:2] == _order(other)[:2]:

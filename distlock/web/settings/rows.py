@@ -140,7 +140,7 @@ class RowLock(Lock):
             _, stack = self._open.pop(index)
         stack.__exit__(*exc_info)
 
-    def split(self) -> Never:
+    def _split(self) -> Never:
         raise ConfigurationError(
             f"{self!r} is a row, which a transaction locks, and can't be part of multi_lock(). Write "
             "'with locks.lock(…):' for it, with several names for several rows."
