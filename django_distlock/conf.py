@@ -15,7 +15,7 @@ from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
 
 from distlock.errors import ConfigurationError
-from distlock.web.request_body import DEFAULTS, size_setting
+from distlock.web.body_before_lock import DEFAULTS, size_setting
 from distlock.web.settings.aliases import AliasSettings, contended_status, read, switch, without_settings
 from distlock.web.settings.clients import Clients
 from distlock.web.stale_writes import SETTING as STALE_WRITES
@@ -66,7 +66,7 @@ def refreshes_user() -> bool:
 def body_size(name: str) -> int:
     """Return the setting *name*: the largest body, in bytes, that is read before the lock.
 
-    *name* is a key of `distlock.web.request_body.DEFAULTS`.
+    *name* is a key of `distlock.web.body_before_lock.DEFAULTS`.
     """
     return size_setting(name, getattr(settings, name, DEFAULTS[name]))
 

@@ -32,9 +32,9 @@ from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_ro
 from distlock.web.stack import stack_with
 from django_distlock import private
 from django_distlock.conf import clients
+from django_distlock.guarding.atomic_requests import OptOuts
 from django_distlock.guarding.guarded_call import BEHIND_RULE
 from django_distlock.guarding.placement import async_in_transaction
-from django_distlock.guarding.transactions import OptOuts
 from django_distlock.guarding.viewclasses import is_framework, methods_of, usual_methods_of, view_class
 from django_distlock.guarding.views import guard_view
 

@@ -17,9 +17,9 @@ from distlock.locks.client import LockOptions, Locks, takes
 from distlock.locks.lock import Lock
 from distlock.locks.rlock import RLock
 from distlock.terms import READ
+from distlock.web.body_before_lock import DEFAULTS, size_setting
 from distlock.web.guard_options import one_database
 from distlock.web.names.templates import ambiguities
-from distlock.web.request_body import DEFAULTS, size_setting
 from distlock.web.sessions import REFRESH_SESSION
 from distlock.web.settings import aliases
 from distlock.web.settings.aliases import AliasSettings

@@ -25,7 +25,7 @@ from distlock.locks.namespace import Acquirer, AcquirerWrapper, Acquisition, Nam
 from distlock.owner import current_owner
 from distlock.terms import PERMIT, Terms
 from distlock.web.guard import kept_for, refuse_kept, refuse_upgrade
-from distlock.web.nesting import block_waiting
+from distlock.web.nested_deadlocks import block_waiting
 from distlock.web.settings.rows import RowLocks
 from flask_distlock.binds import engine_of, shown
 from flask_distlock.guarding.state import GuardTransactions, State, inside_guard

@@ -34,7 +34,7 @@ LAYERS: dict[str, set[str]] = {
         *GROUND,
         "distlock.backends.base",
         "distlock.backends.inspectable",
-        "distlock.backends.optional",
+        "distlock.backends.protocols",
         "distlock.engine",
         "distlock.grants.grant",
         "distlock.owner",

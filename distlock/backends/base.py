@@ -43,11 +43,11 @@ class Capabilities:
     inspect: bool = False
     #: It lets an operator break one hold. Its backend is a `distlock.backends.inspectable.Breaks`, too.
     breaks: bool = False
-    #: A holder can be asked to release a key. The backend is a `distlock.backends.optional.Notifies`, too.
+    #: A holder can be asked to release a key. The backend is a `distlock.backends.protocols.Notifies`, too.
     notify: bool = False
-    #: Several may hold a key in the mode `READ`. The backend is a `distlock.backends.optional.Reads`, too.
+    #: Several may hold a key in the mode `READ`. The backend is a `distlock.backends.protocols.Reads`, too.
     read: bool = False
-    #: Several may hold a key in the mode `PERMIT`, up to a limit: see `distlock.backends.optional.Reads`.
+    #: Several may hold a key in the mode `PERMIT`, up to a limit: see `distlock.backends.protocols.Reads`.
     permits: bool = False
     #: It has latches. Its backend is a `distlock.backends.latches.Latches`, too.
     latch: bool = False
@@ -168,7 +168,7 @@ class Sink(Protocol):
         """Accept that the hold is no longer ours."""
 
     def release_requested(self, key: str, token: str) -> None:
-        """Handle a request to release: see `distlock.backends.optional.Notifies`. The hold stays ours."""
+        """Handle a request to release: see `distlock.backends.protocols.Notifies`. The hold stays ours."""
 
     def missed_notifications(self) -> None:
         """Look at every request and hold.

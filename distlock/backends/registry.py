@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from distlock.backends.base import Backend, Capabilities
 from distlock.backends.known import BUILT_IN, Home, home_of, schemes
-from distlock.backends.optional import TakesArguments
+from distlock.backends.protocols import TakesArguments
 from distlock.errors import ConfigurationError
 from distlock.suggestions import install_hint
 

@@ -138,7 +138,8 @@ class Admission:
     def admit(self, queue: AdmissionState, waiting: int, timeout: float, now: float) -> None:
         """Raise `TooManyWaiters` if one more caller, with *timeout* seconds left, may not enter *queue*.
 
-        *waiting*: the number of callers in all queues. If *queue* is empty, only `max_waiters_total` counts.
+        *waiting*: the number of callers in all queues. If nobody waits in *queue*, only `max_waiters_total`
+        counts. A caller that makes the queue is not checked at all: see `WaitQueues.enter`.
         """
         ahead = len(queue.waiters)
         if self.max_waiters is not None and ahead >= self.max_waiters:
@@ -254,7 +255,7 @@ class Refusals:
         self._counts.clear()
         self._words.clear()
 
-    def count(self, refusal: TooManyWaiters) -> None:
+    def note(self, refusal: TooManyWaiters) -> None:
         """Have *refusal* logged soon, together with others for its name. The caller owns the mutex."""
         if not self._counts:
             self._due = self._now() + LOG_PERIOD

@@ -18,7 +18,7 @@ from types import MethodType
 from typing import Any, Protocol, TypeVar
 
 from distlock import clock, reentrance
-from distlock.backends.optional import REPEAT, Awaits, Begun
+from distlock.backends.protocols import REPEAT, Awaits, Begun
 from distlock.engine.process import forget_in_children
 from distlock.errors import BackendUnavailable
 from distlock.owner import Owner, current_owner
@@ -79,7 +79,7 @@ class Park:
 
     Args:
         wait: called by a thread with *parker* and *timeout* in order to sleep: see
-            `distlock.backends.optional.Hears`. None: the parker's own `wait`. Tasks ignore it.
+            `distlock.backends.protocols.Hears`. None: the parker's own `wait`. Tasks ignore it.
     """
 
     parker: Parker

@@ -21,7 +21,7 @@ from functools import partial
 from distlock import clock, reentrance
 from distlock.backends.base import Acquired, Backend, Busy, LockRequest, Queued
 from distlock.backends.inspectable import StatusRow, inspectable
-from distlock.backends.optional import Hears, Posts, SeesEnd
+from distlock.backends.protocols import Hears, Posts, SeesEnd
 from distlock.engine.admission import Admission, DifferingLimits, Refusals, log_refusals
 from distlock.engine.commands import Call, Commands, Park, Parker, run
 from distlock.engine.critical_section import CriticalSection
@@ -197,7 +197,7 @@ class Engine:
             try:
                 entered = self.queues.enter(key, name, parker, timeout, options, now)
             except TooManyWaiters as refused:
-                self._refusals.count(refused)
+                self._refusals.note(refused)
                 raise
             if entered is not None and parker.may_stall and timeout != math.inf:
                 self.maintenance.wake_before(self._stalled.watch(*entered))
@@ -434,7 +434,7 @@ class Engine:
             try:
                 self.queues.refuse_overload(key, timeout, self.now())
             except TooManyWaiters as refused:
-                self._refusals.count(refused)
+                self._refusals.note(refused)
                 raise
 
     def grants(self) -> list[NameGrant]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from distlock.backends.base import Acquired, Backend, LockRequest, refuse_lacking
-from distlock.backends.optional import Posts, PushesHolds, Reads
+from distlock.backends.protocols import Posts, PushesHolds, Reads
 from distlock.engine.commands import Call, Commands
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold, NameGrant

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from distlock.backends.base import Backend, LockRequest
-from distlock.backends.optional import Posts
+from distlock.backends.protocols import Posts
 from distlock.engine.commands import Call, Commands
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.maintenance import MaintenanceThread

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from distlock.backends.base import Backend
 from distlock.backends.inspectable import MOMENT
-from distlock.backends.optional import PushesHolds
+from distlock.backends.protocols import PushesHolds
 from distlock.engine.commands import Call, Commands
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold

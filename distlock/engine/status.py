@@ -28,7 +28,7 @@ from distlock.backends.inspectable import (
     StatusRow,
     inspectable,
 )
-from distlock.backends.optional import Notifies
+from distlock.backends.protocols import Notifies
 from distlock.engine.commands import Call, Commands
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.wait_queue import WaitQueue
@@ -115,7 +115,7 @@ class StatusPublisher:
         self.forget()
 
     def forget(self) -> None:
-        """Set the state of a process that has published nothing: at first, after a close, after a fork."""
+        """Set the state of a process that has published nothing: at first, or after an outage or a fork."""
         #: The published row of each key; None: it is unknown which row is published, if any.
         self._published: dict[str, StatusRow | None] = {}
         #: The state of the keys that callers here wait for, as of the latest look.

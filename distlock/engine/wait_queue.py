@@ -355,7 +355,7 @@ class WaitQueue:
 
     def join_readers(self, parker: Parker, timeout: float, options: Terms, now: float) -> Waiter | None:
         """Let a reader join a hold. Return its waiter; None if it has to ask the lock service."""
-        hold = self._hold_of_owner(parker.owner) or self._open_to_readers(options, now)
+        hold = self._hold_of_owner(parker.owner) or self._hold_open_to_readers(options, now)
         if hold is None:
             return None
         waiter = Waiter(parker, now, now + timeout, not timeout > 0, options)
@@ -374,7 +374,7 @@ class WaitQueue:
                     return hold
         return None
 
-    def _open_to_readers(self, options: Terms, now: float) -> Hold | None:
+    def _hold_open_to_readers(self, options: Terms, now: float) -> Hold | None:
         """Return the hold that a reader with *options* may join now; None: there is none."""
         if self.waiters or not self.shared:
             return None
@@ -486,7 +486,8 @@ class WaitQueue:
     def abandon(self, parker: Parker, error: BaseException) -> None:
         """Remove the waiter and drop the grants of the caller with *parker*, which *error* interrupted.
 
-        If *error* is a `BackendUnavailable`, all other waiters fail with it, too.
+        It may run later, in another thread, or twice: see `CriticalSection.undo`. If *error* is a
+        `BackendUnavailable`, all other waiters fail with it, too.
         """
         if not isinstance(error, LockError):
             self.mend()

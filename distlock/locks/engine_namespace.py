@@ -20,7 +20,7 @@ from distlock.backends.inspectable import (
     StatusRow,
 )
 from distlock.backends.latches import Latches, LatchState
-from distlock.backends.optional import Prepares
+from distlock.backends.protocols import Prepares
 from distlock.engine.commands import Commands, Parker
 from distlock.engine.engine import REPLY_GRACE, Engine
 from distlock.engine.hold import NameGrant

@@ -29,7 +29,7 @@ from distlock.locks.namespace import Namespace
 from distlock.terms import EXCLUSIVE, READ, Mode, Terms
 from distlock.web.decorator import Guarded
 from distlock.web.guard_lock import GuardLock
-from distlock.web.nesting import waiting
+from distlock.web.nested_deadlocks import waiting
 from distlock.web.observer import Observer, watching
 from distlock.web.settings.clients import GuardTerms
 from distlock.web.stack import UpperGuard, fenced_by

@@ -20,7 +20,7 @@ from distlock.locks.client import Locks
 from distlock.locks.namespace import Acquirer, AcquirerWrapper, Acquisition, Namespace
 from distlock.owner import in_event_loop
 from distlock.terms import PERMIT, READ, Terms
-from distlock.web.nesting import patience
+from distlock.web.nested_deadlocks import patience
 
 logger = logging.getLogger("distlock")
 

@@ -20,7 +20,7 @@ from distlock.terms import EXCLUSIVE, READ, Mode
 from distlock.web.decorator import Guarded, guard_at
 from distlock.web.guard_lock import GuardLock
 from distlock.web.guard_options import EVERY_METHOD
-from distlock.web.nesting import waiting
+from distlock.web.nested_deadlocks import waiting
 from distlock.web.observer import Observer, Watch, watching
 from distlock.web.settings.clients import GuardTerms
 

@@ -21,7 +21,7 @@ from distlock.web.names.bound_names import where_of
 from distlock.web.results import skipping_view
 from distlock.web.stack import STACK
 from django_distlock.guarding import placement, viewclasses
-from django_distlock.guarding.transactions import OptOuts, opened_around
+from django_distlock.guarding.atomic_requests import OptOuts, opened_around
 from django_distlock.private import decorators_of, opted_out
 from django_distlock.private_of_others import is_rest
 from django_distlock.rules import Route, refused_below

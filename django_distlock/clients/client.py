@@ -28,7 +28,7 @@ from distlock.locks.namespace import Acquirer, AcquirerWrapper, Acquisition, AtE
 from distlock.locks.rlock import RLock
 from distlock.owner import Owner, current_owner, in_event_loop
 from distlock.terms import Terms
-from distlock.web.nesting import block_waiting
+from distlock.web.nested_deadlocks import block_waiting
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client
 from distlock.web.settings.rows import RowAcquirer, RowLocks

@@ -27,8 +27,8 @@ from distlock.web.settings.clients import GuardTerms
 from django_distlock import private
 from django_distlock.fresh.session import GuardedSession
 from django_distlock.guarding import open_transactions
+from django_distlock.guarding.atomic_requests import SyncTransactions
 from django_distlock.guarding.fence import later_transactions
-from django_distlock.guarding.transactions import SyncTransactions
 from django_distlock.private import makes_content_later
 
 

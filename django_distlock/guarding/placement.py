@@ -24,8 +24,8 @@ from distlock.web.names.bound_names import where_of
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
 from django_distlock.guarding import viewclasses
+from django_distlock.guarding.atomic_requests import OptOuts
 from django_distlock.guarding.open_transactions import ABOVE
-from django_distlock.guarding.transactions import OptOuts
 from django_distlock.private import is_bound_by_method_decorator, opted_out
 from django_distlock.private_of_others import django_request, is_rest
 

@@ -19,10 +19,10 @@ from django.http.multipartparser import MultiPartParserError
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import QUEUE_FULL, Answer, answered, render
+from distlock.web.body_before_lock import Stream
 from distlock.web.decorator import Guarded
 from distlock.web.names.bound_names import BoundNames, where_of
 from distlock.web.names.converters import Malformed
-from distlock.web.request_body import Stream
 from django_distlock import private
 from django_distlock.conf import status
 from django_distlock.private import put_stream, unread_stream
@@ -48,7 +48,7 @@ class _Sent:
 
 
 class DjangoBody:
-    """The body of a Django request, as `distlock.web.request_body.Body`."""
+    """The body of a Django request, as `distlock.web.body_before_lock.Body`."""
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request

@@ -22,10 +22,10 @@ from distlock.web.decorator import Guarded, When, guard_at
 from distlock.web.guard_options import GuardOptions, Methods
 from distlock.web.stack import stack_with
 from django_distlock.guarding import viewclasses
+from django_distlock.guarding.atomic_requests import SyncTransactions, take_over
 from django_distlock.guarding.guarded_call import run
 from django_distlock.guarding.placement import CallContext, async_in_rest
 from django_distlock.guarding.request import answer_to, keep_body
-from django_distlock.guarding.transactions import SyncTransactions, take_over
 from django_distlock.private_of_others import (
     call_handler_through,
     dispatch_through,

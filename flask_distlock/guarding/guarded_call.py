@@ -17,10 +17,10 @@ from werkzeug.exceptions import HTTPException
 from distlock.errors import LockError
 from distlock.web import guard
 from distlock.web.batch import BatchSeat
+from distlock.web.body_before_lock import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
 from distlock.web.decorator import Guarded, refuse_hidden
 from distlock.web.guard_options import no_stream, one_name
 from distlock.web.names.bound_names import HIDDEN
-from distlock.web.request_body import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
 from distlock.web.results import SkippableCall, refuse_coroutine, refuse_skipping_view, warn_of_stream
 from distlock.web.settings.clients import GuardTerms
 from distlock.web.stack import UpperGuard, refuse_if_relied_on, stack_with, stacked, upper_guards

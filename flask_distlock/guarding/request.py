@@ -27,7 +27,7 @@ UserKey = Callable[[], object]
 
 @dataclass(slots=True)
 class FlaskRequest:
-    """A `distlock.web.names.request.Request`, and a `distlock.web.request_body.Body`.
+    """A `distlock.web.names.request.Request`, and a `distlock.web.body_before_lock.Body`.
 
     As a `Body` it has the stream of the WSGI server, which Werkzeug has not wrapped yet.
     """

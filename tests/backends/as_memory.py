@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
 from distlock.backends.inspectable import Inspectable
-from distlock.backends.optional import Reads
+from distlock.backends.protocols import Reads
 from distlock.testing.contenders import RecordingSink, ask
 from tests.backend_class import backend_class
 

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 
 from distlock.backends.base import Backend, Capabilities
-from distlock.backends.optional import LooksAhead, TakesArguments
+from distlock.backends.protocols import LooksAhead, TakesArguments
 from distlock.testing import conformance
 from tests.backend_class import backend_class
 

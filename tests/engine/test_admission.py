@@ -355,7 +355,7 @@ def test_one_count_for_each_name_and_second() -> None:
     refusals = counting(now)
     for number in range(3000):
         now[0] = number / 3000
-        refusals.count(refusal(f"product_{number % 2}"))
+        refusals.note(refusal(f"product_{number % 2}"))
     assert refusals.due(0.0) == LOG_PERIOD
     assert refusals.take() == [(1500, "No room for 'product_0'."), (1500, "No room for 'product_1'.")]
     assert refusals.take() == []
@@ -371,7 +371,7 @@ def counting(now: list[float]) -> Refusals:
 def test_they_are_logged_when_their_second_is_over(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     refusals = counting(now)
-    refusals.count(refusal("a"))
+    refusals.note(refusal("a"))
     for now[0], logged in ((LOG_PERIOD / 2, 0), (LOG_PERIOD, 1)):
         run(refusals.tick(lambda: 0.0))
         assert len(caplog.records) == logged
@@ -380,7 +380,7 @@ def test_they_are_logged_when_their_second_is_over(caplog: pytest.LogCaptureFixt
 def test_names_that_clients_make_up_share_a_line() -> None:
     refusals = counting([0.0])
     for number in range(100 * NAMES):
-        refusals.count(refusal(f"product_{number}"))
+        refusals.note(refusal(f"product_{number}"))
     taken = refusals.take()
     assert len(taken) == NAMES + 1
     assert sum(count for count, _ in taken) == 100 * NAMES

@@ -122,7 +122,9 @@ def a_loss_is_not_told(patch: pytest.MonkeyPatch) -> None:
 
 def joins_have_no_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        WaitQueue, "_open_to_readers", lambda self, options, now: self.shared[-1] if self.shared else None
+        WaitQueue,
+        "_hold_open_to_readers",
+        lambda self, options, now: self.shared[-1] if self.shared else None,
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import distlock
 from distlock.terms import READ
-from distlock.web import guard, nesting
+from distlock.web import guard, nested_deadlocks
 from tests.web.test_modes import FACES, Site
 from tests.web.test_nesting import NoTransactions
 
@@ -70,7 +70,7 @@ def test_readers_that_read_from_each_other_are_no_ring(monkeypatch: pytest.Monke
         writer = pool.submit(lambda: other.lock("b").acquire())
         until(lambda: other.inspect("b").queue)
         two = pool.submit(run, "a", lambda: run("b", lambda: "done"))
-        until(lambda: nesting._waiters)
+        until(lambda: nested_deadlocks._waiters)
         go.set()
         assert one.result(PATIENCE) == "done"
         grant = writer.result(PATIENCE)

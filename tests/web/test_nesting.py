@@ -23,7 +23,7 @@ import distlock
 import django_distlock
 import flask_distlock
 from distlock.errors import LockTimeout
-from distlock.web import guard, nesting
+from distlock.web import guard, nested_deadlocks
 from tests.web.nested_call import NoTransactions
 
 numbers = itertools.count()
@@ -36,7 +36,7 @@ LINE = "with the templates of 'a' and 'b': @distributed_lock(…, …)"
 
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nesting, "_logged", set())
+    monkeypatch.setattr(nested_deadlocks, "_logged", set())
 
 
 def nested(decorate: Any, answer: Any, meet: Callable[[], None]) -> Iterator[tuple[str, Any]]:
@@ -267,7 +267,7 @@ def test_names_that_differ_in_their_numbers_are_told_once(
 def test_the_last_warning_says_that_no_more_follow(
     client: distlock.Locks, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nesting, "_MOST", 2)
+    monkeypatch.setattr(nested_deadlocks, "_MOST", 2)
     for name in "abc":
         run(client, f"user_{name}", lambda name=name: run(client, f"product_{name}", lambda: None))
     assert [record.getMessage().split(" on ")[0] for record in caplog.records] == [

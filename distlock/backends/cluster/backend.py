@@ -18,7 +18,7 @@ from distlock.backends.base import Acquired, Busy, LockRequest, Queued, Sink
 from distlock.backends.cluster.nodes import SLOTS, ClusterNode, ClusterNodes, NodeSink, slot_of
 from distlock.backends.inspectable import Finding, KeyState, SeenProcess
 from distlock.backends.latches import LatchState
-from distlock.backends.optional import Begun
+from distlock.backends.protocols import Begun
 from distlock.backends.redis.address import ClusterAddress, Endpoint
 from distlock.backends.redis.backend import RedisBackend
 from distlock.backends.redis.health import Send, config_of, info_in, over_several

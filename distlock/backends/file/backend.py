@@ -70,7 +70,7 @@ class FileBackend:
 
     @staticmethod
     def refuse_unusable(url: str) -> None:
-        """See `distlock.backends.optional.LooksAhead`."""
+        """See `distlock.backends.protocols.LooksAhead`."""
         refuse_unusable(Directory(url))
 
     def open(self, sink: Sink) -> None:

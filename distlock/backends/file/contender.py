@@ -138,7 +138,7 @@ class Presence:
         return False
 
     def downgrade(self, request: LockRequest, patience: float) -> bool:
-        """See `distlock.backends.optional.Reads`."""
+        """See `distlock.backends.protocols.Reads`."""
         mine = self.ours.own(request)
         if mine is None or not self.ours.downgrade(request, mine, patience):
             return False

@@ -12,7 +12,7 @@ from types import MethodType
 from typing import Any
 
 from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Queued, Sink, WeakSink
-from distlock.backends.optional import Begun, Sleep
+from distlock.backends.protocols import Begun, Sleep
 from distlock.backends.redis import scripts
 from distlock.backends.redis.address import RedisAddress, redis_py_url
 from distlock.backends.redis.blocking import Resolver, credentials_for

@@ -135,6 +135,7 @@ class RedisStatus(BoundedCalls, ABC):
                 self._ask([command("HDEL", PROCESSES, process)], self._by(deadline))
 
     def _seen_processes(self, processes: Sequence[str], key: str, deadline: float) -> list[SeenProcess]:
+        """Return what each of *processes* has published of itself and of *key*."""
         asked = []
         for process in processes:
             asked += _status_commands(_entry(process), key)

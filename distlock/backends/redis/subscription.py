@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from distlock import clock
-from distlock.backends.optional import Sleep
+from distlock.backends.protocols import Sleep
 from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.failures import unavailable

@@ -19,7 +19,7 @@ from typing import Any
 from distlock import clock, reentrance
 from distlock.backends.base import LockRequest
 from distlock.backends.latches import LatchState
-from distlock.backends.optional import REPEAT, Begun
+from distlock.backends.protocols import REPEAT, Begun
 from distlock.backends.redis import scripts
 from distlock.backends.redis.calls import ScriptCaller
 from distlock.backends.redis.connection import RedisConnection, ReplyError
@@ -292,7 +292,7 @@ class Pipeline:
         return any(one.ends + _GRACE <= now or one.get_loop().is_closed() for one in self._all())
 
     def drop(self) -> None:
-        """Let the pool replace this connection, which is stuck."""
+        """Shut this connection down, which is stuck, and let the pool replace it."""
         connection, awaited = self._connection, self._all()
         if connection is None:
             return
@@ -313,7 +313,8 @@ class Pipeline:
 class TaskCalls:
     """The calls of a backend that tasks make without a thread.
 
-    Each method returns a future, or None if nothing was sent because the call would have to wait.
+    Each does what the `RedisBackend` method of its name does (see `Backend`), and returns a future of its
+    result; or None if nothing was sent because the call would have to wait.
     """
 
     def __init__(
@@ -377,9 +378,10 @@ class TaskCalls:
     def cancel(self, request: LockRequest, deadline: float) -> Begun | None:
         def result(reply: list[Any]) -> object:
             self._entries.forget(request)
-            if not reply[1]:
+            kept = bool(reply[1])
+            if not kept:
                 self._releases.forget(request)
-            return bool(reply[1])
+            return kept
 
         return self._call(
             scripts.CANCEL, request, result, deadline, lambda: bulk(self._entries.entry(request))

@@ -144,7 +144,7 @@ class SQLBackend:
         return self._call(release, request, deadline) or False
 
     def has_ended(self, request: LockRequest) -> bool:
-        """Return whether *request* has no living session: see `distlock.backends.optional.SeesEnd`."""
+        """Return whether *request* has no living session: see `distlock.backends.protocols.SeesEnd`."""
         session = self._pool.of(request)
         return session is None or session.has_ended()
 
@@ -175,7 +175,7 @@ class SQLBackend:
             return lock is not None and self._dialect.is_locked(execute, lock)
 
     def prepare(self) -> str:
-        """Make the tables: see `distlock.backends.optional.Prepares`."""
+        """Make the tables: see `distlock.backends.protocols.Prepares`."""
         with self._dialect.translating_errors():
             return self._dialect.prepare(self._executing(self._by(math.inf)))
 

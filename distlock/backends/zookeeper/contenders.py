@@ -131,7 +131,7 @@ class Contenders:
         return True
 
     def downgrade(self, request: LockRequest, deadline: Deadline) -> Exchanges[bool]:
-        """See `distlock.backends.optional.Reads`.
+        """See `distlock.backends.protocols.Reads`.
 
         The node keeps its name, so that writers and older versions still wait until it is gone. Readers see
         the downgrade in its data.

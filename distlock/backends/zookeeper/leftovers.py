@@ -131,7 +131,7 @@ class ZooKeeperReleases:
         self._posted: dict[str, tuple[ZooKeeperRelease, ...]] = {}
 
     def post(self, path: str, request: LockRequest, notify: Callable[[bool | None], None]) -> None:
-        """Send the deletion of the node at *path*. *notify*: see `distlock.backends.optional.Posts`."""
+        """Send the deletion of the node at *path*. *notify*: see `distlock.backends.protocols.Posts`."""
         for before in self._answered(request.key):
             self._handle_reply(before)
         (answer,) = self._session.client.submit([Delete(path, -1)])
@@ -158,7 +158,7 @@ class ZooKeeperReleases:
         return not all(posted.answer.ready() for posted in self._posted.get(key, ()))
 
     def settle(self, deadline: float) -> bool:
-        """See `distlock.backends.optional.Posts`."""
+        """See `distlock.backends.protocols.Posts`."""
         for key in list(self._posted):
             self.finish(key, deadline)
             for posted in self._answered(key):

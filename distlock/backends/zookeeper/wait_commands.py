@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from kazoo.exceptions import OperationTimeoutError
 
 from distlock import clock, reentrance
-from distlock.backends.optional import REPEAT, Begun
+from distlock.backends.protocols import REPEAT, Begun
 from distlock.errors import BackendUnavailable
 
 T = TypeVar("T")

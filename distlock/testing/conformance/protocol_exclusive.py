@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 
 from distlock.backends.base import Acquired, Busy
-from distlock.backends.optional import Awaits, Posts, PushesHolds, Reads
+from distlock.backends.protocols import Awaits, Posts, PushesHolds, Reads
 from distlock.testing.contenders import Contender, ProtocolFixtures, ask, read
 
 #: By how much the number that a database remembers is larger than the lock service's.

@@ -13,7 +13,7 @@ import pytest
 
 from distlock.backends.base import PERMIT, READ, Acquired, LockRequest
 from distlock.backends.inspectable import Announces, Breaks, SeenProcess, StatusRow
-from distlock.backends.optional import Notifies
+from distlock.backends.protocols import Notifies
 from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, ask
 
 

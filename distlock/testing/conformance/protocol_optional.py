@@ -9,7 +9,7 @@ from typing import Any
 from distlock import clock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Queued
 from distlock.backends.latches import Latches
-from distlock.backends.optional import REPEAT, Awaits, Begun, Posts, PushesHolds, Reads
+from distlock.backends.protocols import REPEAT, Awaits, Begun, Posts, PushesHolds, Reads
 from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, ask
 
 
@@ -20,7 +20,7 @@ def acknowledged(one: Contender, mine: LockRequest, number: int) -> bool | None:
 
 
 class HandingConformance(ProtocolFixtures):
-    """Tests for backends with `acknowledge`, which are `distlock.backends.optional.PushesHolds`."""
+    """Tests for backends with `acknowledge`, which are `distlock.backends.protocols.PushesHolds`."""
 
     def hand_over(self, one: Contender, two: Contender, mine: LockRequest) -> tuple[int, float]:
         """Hand the key of *mine* off from *one* to *two*. Return the number and *sent* of the push."""
@@ -81,7 +81,7 @@ def posts(one: Contender) -> Posts:
 
 
 class PostingConformance(ProtocolFixtures):
-    """Tests for backends with `post`, which are `distlock.backends.optional.Posts`."""
+    """Tests for backends with `post`, which are `distlock.backends.protocols.Posts`."""
 
     def post(self, one: Contender, mine: LockRequest) -> list[bool | None]:
         told: list[bool | None] = []
@@ -143,7 +143,7 @@ async def answer(one: Contender, call: Any, *arguments: Any) -> Any:
 
 
 class AwaitingConformance(ProtocolFixtures):
-    """Tests for backends with `begin`, which are `distlock.backends.optional.Awaits`."""
+    """Tests for backends with `begin`, which are `distlock.backends.protocols.Awaits`."""
 
     def warm(self, one: Contender, key: str) -> None:
         """Make the first calls, which load the scripts and find the server of *key*."""

@@ -1,6 +1,6 @@
 """The conformance kit: readers that share a key, call by call, and writers that become readers.
 
-`distlock.backends.optional` says what a backend with readers has to do.
+`distlock.backends.protocols` says what a backend with readers has to do.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from distlock.backends.base import READ, Busy, LockRequest
-from distlock.backends.optional import Reads
+from distlock.backends.protocols import Reads
 from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, ask, read
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from distlock.backends.base import Capabilities
-from distlock.backends.optional import LooksAhead
+from distlock.backends.protocols import LooksAhead
 from distlock.backends.registry import capabilities_of, class_of, scheme_of
 from distlock.errors import ConfigurationError, LockError
 from distlock.listening import Listener

@@ -13,7 +13,7 @@ import pytest
 
 import distlock
 from distlock import clock
-from distlock.backends.optional import PushesHolds
+from distlock.backends.protocols import PushesHolds
 from distlock.backends.redis import subscription
 from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.queue_entries import QueueEntries

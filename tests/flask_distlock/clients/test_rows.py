@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from distlock import current_grant, multi_lock
 from distlock.errors import ConfigurationError, LockTimeout
-from distlock.web import nesting
+from distlock.web import nested_deadlocks
 from flask_distlock import DistLock, distributed_lock
 from flask_distlock.fence import fence_table
 from tests.redis_server import eventually
@@ -251,7 +251,7 @@ def test_a_block_that_closes_a_ring_is_refused_at_once(
     def prints() -> None:
         first.set()
         assert row.wait(60)
-        eventually(lambda: nesting._waiters, "it waits")
+        eventually(lambda: nested_deadlocks._waiters, "it waits")
         try:
             with locks["rows"].lock("product_1"):
                 pytest.fail("ran")
