@@ -74,7 +74,7 @@ class Configuration:
         if self.row_is_lock:
             return False
         # Import these here, because a program that only reads a configuration may lack distlock's extras.
-        from distlock.backends.registry import capabilities_of, scheme_of
+        from distlock.backends.factory import capabilities_of, scheme_of
 
         can = capabilities_of(self.lock_backend or scheme_of(self.lock))
         return can.read and can.permits

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from distlock.backends.registry import Location, create, located
+from distlock.backends.factory import Location, create, located
 from distlock.engine.engine import Engine
-from distlock.engine.notifications import OnLifted, OnLost
+from distlock.engine.events import OnLifted, OnLost
 from distlock.grants.grant import OnReleaseRequested
-from distlock.identity import identity
 from distlock.listening import Listened, Listener, check_listener, reporting, reporting_reconnects
 from distlock.locks.client import Locks
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.names import check_prefix
 from distlock.numbers import MOST_SECONDS, check_count, check_seconds
-from distlock.operate.typed import typed_for
+from distlock.operate.command_line import typed_for
+from distlock.service_identity import identity
 from distlock.suggestions import ARGUMENTS_OF_OTHER_LIBRARIES, refuse_unknown
 
 

@@ -14,13 +14,13 @@ from types import CodeType
 from typing import Any
 
 from distlock.clock import now
-from distlock.engine.commands import Commands, Park, Parker
 from distlock.engine.hold import NameGrant
+from distlock.engine.sans_io import Commands, Park, Parker
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Fence, Grant, GrantWrapper
 from distlock.locks.namespace import Acquirer, AcquirerWrapper, Acquisition
 from distlock.operate.looking import Party, known_holder
-from distlock.reentrance import park
+from distlock.signal_safety import park
 from distlock.terms import Terms
 
 logger = logging.getLogger("distlock")

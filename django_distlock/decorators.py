@@ -10,12 +10,12 @@ from distlock.errors import ConfigurationError
 from distlock.fence.transaction import refuse_unfit, time_left
 from distlock.grants.grant import Grant
 from distlock.locks.client import takes
-from distlock.web.decorator import options_here, refusing_as_view
+from distlock.web.guard_marks import options_here, refusing_as_view
 from distlock.web.guard_options import ALL_BUT_GET, USUAL, GuardKeywords
 from distlock.web.names.templates import NameSource
 from django_distlock.guarding.fence import database_of, fenced
 from django_distlock.guarding.open_transactions import find_open, noting_rollbacks, refuse_failed
-from django_distlock.guarding.viewclasses import view_class
+from django_distlock.guarding.view_classes import view_class
 from django_distlock.guarding.views import guard_class, guard_function, guard_view
 from django_distlock.private_of_others import is_api_view
 

@@ -24,18 +24,18 @@ from django.urls import ResolverMatch, URLPattern, URLResolver, get_resolver
 from django.urls.converters import SlugConverter, StringConverter
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, chain, guards_of
+from distlock.web.guard_marks import Guarded, chain, guards_of
 from distlock.web.guard_options import ALL_BUT_GET, EVERY_METHOD, AllBut, GuardOptions, Methods, overlap
+from distlock.web.guard_stack import stack_with
 from distlock.web.names.bound_names import Names
 from distlock.web.names.templates import Template
 from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_route
-from distlock.web.stack import stack_with
 from django_distlock import private
 from django_distlock.conf import clients
 from django_distlock.guarding.atomic_requests import OptOuts
+from django_distlock.guarding.call_context import async_in_transaction
 from django_distlock.guarding.guarded_call import BEHIND_RULE
-from django_distlock.guarding.placement import async_in_transaction
-from django_distlock.guarding.viewclasses import is_framework, methods_of, usual_methods_of, view_class
+from django_distlock.guarding.view_classes import is_framework, methods_of, usual_methods_of, view_class
 from django_distlock.guarding.views import guard_view
 
 Views = Mapping[URLPattern, Callable[..., Any]]
@@ -426,7 +426,7 @@ def refused_below(
     such names are left out.
 
     *stacked*: the guard directly below *outer* that may lock further names, because its lock is also taken
-    before the transaction: see `distlock.web.stack`. None: there is none.
+    before the transaction: see `distlock.web.guard_stack`. None: there is none.
     """
     names = _spelled(outer.options.names)
     if names is None or not _opted_out(view).atomic_requests():

@@ -18,7 +18,7 @@ from distlock.cli.site import SettingsSite
 from distlock.fence.prune import DAYS
 from distlock.fence.prune import summary as prune_summary
 from flask_distlock.binds import DEFAULT_BIND, bind_of, engine_of, shown
-from flask_distlock.guarding.state import current_state
+from flask_distlock.guarding.app_state import current_state
 from flask_distlock.session_blocks import inspection_connection
 
 

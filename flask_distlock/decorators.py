@@ -11,11 +11,11 @@ from flask.views import View
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Grant
 from distlock.locks.client import takes
-from distlock.web.decorator import Guarded, options_here, refusing_as_view
+from distlock.web.guard_marks import Guarded, options_here, refusing_as_view
 from distlock.web.guard_options import USUAL, GuardKeywords, GuardOptions
 from distlock.web.names.templates import NameSource
 from flask_distlock.guarding.guarded_call import wrap
-from flask_distlock.guarding.placement import remember, remember_class
+from flask_distlock.guarding.view_guards import remember, remember_class
 from flask_distlock.private import is_made_by_as_view
 
 if TYPE_CHECKING:

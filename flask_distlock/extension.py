@@ -30,12 +30,12 @@ from flask_distlock.binds import bind_of
 from flask_distlock.commands import command_of, commands
 from flask_distlock.decorators import distributed_lock
 from flask_distlock.exceptions import answer_lock_errors
-from flask_distlock.guarding.placement import check_placement, open_methods
+from flask_distlock.guarding.app_state import KEY, State, current_state, detect_stale_writes
+from flask_distlock.guarding.applied_rules import RULES, refuse_replaced, views_with_locks
+from flask_distlock.guarding.kept_locks import enclose
 from flask_distlock.guarding.request import SERVER_TIMING, UserKey
 from flask_distlock.guarding.server_session import stamp_session
-from flask_distlock.guarding.state import KEY, State, current_state, detect_stale_writes
-from flask_distlock.guarding.whole_request import enclose
-from flask_distlock.guarding.wrapped_views import RULES, refuse_replaced, views_with_locks
+from flask_distlock.guarding.view_guards import check_placement, open_methods
 from flask_distlock.private import put_around, redis_that_writes, run_first, views_of
 from flask_distlock.session_blocks import (
     BLOCK,

@@ -19,7 +19,7 @@ from distlock.locks.client import Locks
 from distlock.terms import LOCK, Kind
 from distlock.web.operate import pages
 from distlock.web.operate.pages import break_hold, is_hold, is_kind, request_release
-from flask_distlock.guarding.state import current_state
+from flask_distlock.guarding.app_state import current_state
 
 __all__ = ["locks_blueprint"]
 

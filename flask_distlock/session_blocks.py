@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from flask import current_app
 
-from distlock.engine.commands import Commands, Parker
+from distlock.engine.sans_io import Commands, Parker
 from distlock.errors import ConfigurationError
 from distlock.fence.statements import Connection, refuse_shared_rows
 from distlock.grants.current import CurrentGrant, KeptGuardLock
@@ -26,10 +26,10 @@ from distlock.owner import current_owner
 from distlock.terms import PERMIT, Terms
 from distlock.web.guard import kept_for, refuse_kept, refuse_upgrade
 from distlock.web.nested_deadlocks import block_waiting
-from distlock.web.settings.rows import RowLocks
+from distlock.web.settings.database import RowLocks
 from flask_distlock.binds import engine_of, shown
-from flask_distlock.guarding.state import GuardTransactions, State, inside_guard
-from flask_distlock.guarding.whole_request import served_request
+from flask_distlock.guarding.app_state import GuardTransactions, State, inside_guard
+from flask_distlock.guarding.kept_locks import served_request
 
 #: What messages call a ``with`` block of such a client.
 BLOCK = "The block of locks.lock(…)"

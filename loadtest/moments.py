@@ -24,7 +24,7 @@ import distlock
 from demo_shop.guards import DISTRIBUTED
 from demo_shop.sale import PRODUCT_ID
 from demo_shop.storefront import Choice
-from distlock.backends.registry import capabilities_of
+from distlock.backends.factory import capabilities_of
 from distlock.errors import LockError
 from loadtest.scenario import Stop
 from loadtest.servers.lock_services import StrikableService

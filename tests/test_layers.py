@@ -20,7 +20,7 @@ GROUND = {
     "distlock.suggestions",
     "distlock.names",
     "distlock.numbers",
-    "distlock.reentrance",
+    "distlock.signal_safety",
     "distlock.terms",
 }
 CORE = {*GROUND, "distlock", "distlock.backends", "distlock.engine", "distlock.operate"}
@@ -65,7 +65,7 @@ THIRD_PARTIES = {
     "distlock.metrics": {"opentelemetry", "prometheus_client"},
     "distlock.testing": {"pytest"},
     # Where the site has it loaded already.
-    "distlock.testing.frameworks": {"django", "sqlalchemy"},
+    "distlock.testing.race_frameworks": {"django", "sqlalchemy"},
     "pytest_distlock": {"pytest"},
     "django_distlock": {"asgiref", "click", "django", "rest_framework"},
     # Where the site has it.
@@ -73,7 +73,7 @@ THIRD_PARTIES = {
     "flask_distlock": {"blinker", "click", "flask", "flask_login", "sqlalchemy", "werkzeug"},
 }
 #: These import what a site's settings name.
-NAMED_IN_SETTINGS = {"distlock.backends.registry", "distlock.web.settings.problems"}
+NAMED_IN_SETTINGS = {"distlock.backends.factory", "distlock.web.settings.problems"}
 
 
 def layer_of(module: str, layers: Iterable[str] = LAYERS) -> str:

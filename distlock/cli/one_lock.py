@@ -11,8 +11,8 @@ import click
 from distlock.cli.options import Where, with_kind, with_options
 from distlock.cli.output import NO, echo_json, fence, seconds, state_json, text, unlogged
 from distlock.cli.site import operator
+from distlock.operate.command_line import URL
 from distlock.operate.looking import LockState, Party, ask_back, break_lock
-from distlock.operate.typed import URL
 from distlock.terms import KINDS, LATCH, LOCK, READ, SEMAPHORE, Kind
 
 

@@ -12,9 +12,9 @@ import click
 
 from distlock.cli.output import exits_for_errors, exits_if_unwritten
 from distlock.cli.site import Alone, Site
-from distlock.engine.notifications import OnLost
+from distlock.engine.events import OnLost
 from distlock.locks.client import Locks
-from distlock.operate.typed import Typed, typed_for
+from distlock.operate.command_line import Typed, typed_for
 from distlock.terms import Kind
 from distlock.web.settings.clients import typed_in_site
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from distlock.backends.inspectable import Finding
 from distlock.connecting import connect
-from distlock.engine.notifications import OnLost
+from distlock.engine.events import OnLost
 from distlock.errors import ConfigurationError
 from distlock.fence.statements import Connection
 from distlock.locks.client import Locks
-from distlock.operate.typed import URL
+from distlock.operate.command_line import URL
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import Clients, make_client
 from distlock.web.settings.problems import DEFAULT_ALIAS
@@ -116,7 +116,7 @@ class SettingsSite(Site):
             yield Finding("warning", "connections", said, f"Set max_connections in OPTIONS to {threads}.")
         elif settings.scheme in {"redlock", "redlocks"}:
             # Import this here: other sites need nothing of Redis.
-            from distlock.backends.redlock.server import WORKERS
+            from distlock.backends.redlock.servers import WORKERS
 
             said = f"{threads} threads share {WORKERS} connections to each server."
             yield Finding("ok", "connections", said)

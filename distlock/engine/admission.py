@@ -15,9 +15,9 @@ from collections.abc import Callable, Sized
 from typing import Protocol
 
 from distlock.backends.base import Acquired, LockRequest
-from distlock.engine.commands import Commands
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.maintenance import MaintenanceThread
+from distlock.engine.sans_io import Commands
 from distlock.errors import LockTimeout, TooManyWaiters
 
 logger = logging.getLogger("distlock")

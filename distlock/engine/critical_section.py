@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from distlock import reentrance
+from distlock import signal_safety
 
 
 class CriticalSection:
@@ -23,7 +23,7 @@ class CriticalSection:
 
     def after_fork(self) -> None:
         """Set the initial state, also in a forked child: the pending cleanup is the parent's."""
-        self.mutex = reentrance.mutex()
+        self.mutex = signal_safety.mutex()
         #: Returns whether the running thread owns the mutex. Then a signal handler or a finaliser is calling.
         self.reentered = self.mutex._is_owned
         #: The functions to call, the oldest first.

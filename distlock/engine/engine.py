@@ -1,6 +1,6 @@
 """The engine of a client, between its callers and the lock service: how a caller gets a grant.
 
-`Engine.acquire` and `Grantor.release` are generators of commands, which `distlock.engine.commands` carries
+`Engine.acquire` and `Grantor.release` are generators of commands, which `distlock.engine.sans_io` carries
 out. Between two yields they change only the caller's own waiter, or state under the one mutex. So callers can
 interleave only at the yields, and the tests play these interleavings.
 
@@ -18,27 +18,27 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from distlock import clock, reentrance
+from distlock import clock, signal_safety
 from distlock.backends.base import Acquired, Backend, Busy, LockRequest, Queued
 from distlock.backends.inspectable import StatusRow, inspectable
 from distlock.backends.protocols import Hears, Posts, SeesEnd
 from distlock.engine.admission import Admission, DifferingLimits, Refusals, log_refusals
-from distlock.engine.commands import Call, Commands, Park, Parker, run
 from distlock.engine.critical_section import CriticalSection
+from distlock.engine.deferred_work import SOON, Cancellations, ReplyReader
+from distlock.engine.events import Callbacks, EngineSink, OnLifted, OnLost
 from distlock.engine.grantor import Grantor
 from distlock.engine.hold import SPAN, Hold, NameGrant, Waiter
 from distlock.engine.maintenance import MaintenanceThread
-from distlock.engine.notifications import Callbacks, EngineSink, OnLifted, OnLost
-from distlock.engine.pending import SOON, Cancellations, ReplyReader
 from distlock.engine.process import end_at_exit, forget_in_children, may_run, prepare_for_forks
 from distlock.engine.renewal import Renewer
+from distlock.engine.sans_io import Call, Commands, Park, Parker, run
 from distlock.engine.status import Inspection, StatusPublisher, row_of
 from distlock.engine.wait_queue import WaitQueue
 from distlock.engine.wait_queues import StalledWaiters, WaitQueues
 from distlock.errors import BackendUnavailable, TooManyWaiters
 from distlock.grants.grant import OnReleaseRequested
 from distlock.owner import Owner
-from distlock.reentrance import is_parked, refusal
+from distlock.signal_safety import is_parked, refusal
 from distlock.terms import EXCLUSIVE, PERMIT, READ, Terms
 
 #: How many seconds longer than its caller's time-out a call to the lock service may take: to read a reply
@@ -451,7 +451,7 @@ class Engine:
             return True
         if self.section.reentered():
             raise refusal()
-        return reentrance.call(self.backend.locked, key)
+        return signal_safety.call(self.backend.locked, key)
 
     def row(self, key: str) -> StatusRow | None:
         """Return the status row of *key*, even if it has just begun; None: no caller has or wants *key*."""
@@ -471,7 +471,7 @@ class Engine:
         *all_lost*: called when all grants are lost, before any caller is let in again. If a signal handler
         or a finaliser calls this inside of distlock, return at once: another thread closes the client.
         """
-        if self.section.reentered() or reentrance.is_calling():
+        if self.section.reentered() or signal_safety.is_calling():
             threading.Thread(target=self.close, args=(all_lost,), name="distlock-close").start()
             return
         with self.section.mutex:
@@ -484,7 +484,7 @@ class Engine:
             all_lost()
             self._stop_maintenance()
             self.callbacks.join()
-            reentrance.call(self.backend.close)
+            signal_safety.call(self.backend.close)
         finally:
             self._closed = None
 
@@ -531,11 +531,11 @@ class Engine:
 
     def before_fork(self) -> None:
         """Read the replies to releases, so that the released locks are free when the child asks for them."""
-        if not self.replies.any or self.section.reentered() or reentrance.is_calling():
+        if not self.replies.any or self.section.reentered() or signal_safety.is_calling():
             return
         if isinstance(self.backend, Posts):
             with suppress(BackendUnavailable):
-                reentrance.call(self.backend.settle, self.now() + SOON)
+                signal_safety.call(self.backend.settle, self.now() + SOON)
 
     def after_fork(self) -> None:
         """Begin anew in a forked child: what the parent holds stays the parent's."""

@@ -15,14 +15,14 @@ from functools import partial
 
 from distlock.backends.base import Acquired, Backend, LockRequest, refuse_lacking
 from distlock.backends.protocols import Posts, PushesHolds, Reads
-from distlock.engine.commands import Call, Commands
 from distlock.engine.critical_section import CriticalSection
+from distlock.engine.deferred_work import Cancellations, ReplyReader
+from distlock.engine.events import Callbacks
 from distlock.engine.hold import Hold, NameGrant
-from distlock.engine.notifications import Callbacks
-from distlock.engine.pending import Cancellations, ReplyReader
 from distlock.engine.renewal import NOT_OURS
+from distlock.engine.sans_io import Call, Commands
 from distlock.errors import BackendUnavailable, ConfigurationError, Reentered
-from distlock.reentrance import refusal
+from distlock.signal_safety import refusal
 from distlock.terms import EXCLUSIVE, READ
 
 logger = logging.getLogger("distlock")

@@ -16,7 +16,7 @@ from types import CodeType
 from typing import Never, Protocol
 
 from distlock.backends.base import Backend, LockRequest
-from distlock.engine.commands import Call, Commands, Parker, run
+from distlock.engine.sans_io import Call, Commands, Parker, run
 from distlock.errors import BackendUnavailable, ConfigurationError, LockLost, NotHeld
 from distlock.grants.grant import Fence, Grant
 from distlock.owner import Owner

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from distlock.engine.commands import Commands, ThreadParker, run
 from distlock.engine.critical_section import CriticalSection
+from distlock.engine.sans_io import Commands, ThreadParker, run
 
 logger = logging.getLogger("distlock")
 

@@ -17,10 +17,10 @@ from typing import Protocol
 from distlock.backends.base import Backend
 from distlock.backends.inspectable import MOMENT
 from distlock.backends.protocols import PushesHolds
-from distlock.engine.commands import Call, Commands
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.hold import Hold
 from distlock.engine.maintenance import MaintenanceThread
+from distlock.engine.sans_io import Call, Commands
 from distlock.errors import LockError
 
 logger = logging.getLogger("distlock")

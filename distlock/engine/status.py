@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from distlock import reentrance
+from distlock import signal_safety
 from distlock.backends.base import Backend, refuse_lacking
 from distlock.backends.inspectable import (
     MOMENT,
@@ -29,8 +29,8 @@ from distlock.backends.inspectable import (
     inspectable,
 )
 from distlock.backends.protocols import Notifies
-from distlock.engine.commands import Call, Commands
 from distlock.engine.critical_section import CriticalSection
+from distlock.engine.sans_io import Call, Commands
 from distlock.engine.wait_queue import WaitQueue
 from distlock.engine.wait_queues import WaitQueues
 from distlock.errors import LockError
@@ -66,7 +66,7 @@ class Inspection:
 
     def inspect(self, key: str) -> KeyState:
         """Return the holders and waiters of *key*. Asks the lock service."""
-        state: KeyState = reentrance.call(self._inspectable().inspect, key)
+        state: KeyState = signal_safety.call(self._inspectable().inspect, key)
         return state
 
     def announced(self, before: str) -> Iterator[SeenProcess]:
@@ -78,23 +78,23 @@ class Inspection:
         backend = self._inspectable()
         refuse_lacking(backend, backend.capabilities, "breaks", "A break")
         assert isinstance(backend, Breaks)
-        broken: bool = reentrance.call(backend.break_hold, key, number)
+        broken: bool = signal_safety.call(backend.break_hold, key, number)
         return broken
 
     def request_release(self, key: str) -> bool:
         """Ask every holder of *key* to release it. Return False if nobody holds it."""
         if self._section.reentered():
-            raise reentrance.refusal()
+            raise signal_safety.refusal()
         backend = self._backend
         refuse_lacking(backend, backend.capabilities, "notify", "request_release()")
         assert isinstance(backend, Notifies)
-        held: bool = reentrance.call(backend.request_release, key)
+        held: bool = signal_safety.call(backend.request_release, key)
         return held
 
     def _inspectable(self) -> Inspectable:
         """Return the backend. Raises `ConfigurationError` if it can't show holders and waiters."""
         if self._section.reentered():
-            raise reentrance.refusal()
+            raise signal_safety.refusal()
         backend = self._backend
         refuse_lacking(backend, backend.capabilities, "inspect", "A look at the locks")
         assert isinstance(backend, Inspectable)

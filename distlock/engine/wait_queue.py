@@ -26,10 +26,10 @@ from typing import NamedTuple, Protocol
 
 from distlock.backends.base import LockRequest
 from distlock.engine.admission import Admission, Pace
-from distlock.engine.commands import Parker
+from distlock.engine.deferred_work import Cancellations
 from distlock.engine.hold import TURN, GrantorProtocol, Hold, NameGrant, PermitGrant, SharedGrant, Waiter
-from distlock.engine.pending import Cancellations
 from distlock.engine.renewal import Renewer
+from distlock.engine.sans_io import Parker
 from distlock.errors import BackendUnavailable, LockError
 from distlock.grants.grant import Fence
 from distlock.owner import Owner

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 from distlock.backends.base import LockRequest
 from distlock.engine.admission import Admission
-from distlock.engine.commands import Commands, Parker
 from distlock.engine.critical_section import CriticalSection
+from distlock.engine.deferred_work import Cancellations
 from distlock.engine.hold import GrantorProtocol, Hold, Waiter
-from distlock.engine.pending import Cancellations
 from distlock.engine.renewal import Renewer
+from distlock.engine.sans_io import Commands, Parker
 from distlock.engine.wait_queue import WaitQueue
 from distlock.errors import ConfigurationError
 from distlock.owner import Owner

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from distlock.clock import now
 from distlock.errors import ConfigurationError
-from distlock.fence.commit_mark import TRANSACTION_ID, Mark
 from distlock.fence.stamps import TABLE
+from distlock.fence.transaction_mark import TRANSACTION_ID, Mark
 from distlock.fence.trouble import trouble
 
 Rows = Sequence[Sequence[Any]]

@@ -13,10 +13,10 @@ from distlock.backends.base import Capabilities, refuse_lacking
 from distlock.clock import now
 from distlock.errors import BackendUnavailable, ConfigurationError, LockLost, LockTimeout
 from distlock.fence import statements as sql
-from distlock.fence.commit_mark import TRANSACTION_ID, Mark, of_savepoint, of_transaction
-from distlock.fence.issuing import RowGrant
+from distlock.fence.row_grant import RowGrant
 from distlock.fence.stamps import Overtaken, ReadStamp, Stamp, floor_of, stamps_of
 from distlock.fence.statements import Connection, Rows, Statements, refuse_shared_rows, statements_for
+from distlock.fence.transaction_mark import TRANSACTION_ID, Mark, of_savepoint, of_transaction
 from distlock.fence.trouble import is_after_failure, limit, refuse_table, trouble
 from distlock.grants.current import was_asked_for
 from distlock.grants.grant import Fence, Grant

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from distlock.engine.commands import Commands, arun, run
+from distlock.engine.sans_io import Commands, arun, run
 from distlock.errors import ConfigurationError
 from distlock.terms import EXCLUSIVE, Mode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from distlock.engine.commands import Commands
+from distlock.engine.sans_io import Commands
 from distlock.grants.grant import Fence, Grant
 from distlock.terms import EXCLUSIVE, Mode
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
-from distlock import reentrance
+from distlock import signal_safety
 from distlock.backends.base import refuse_lacking
 from distlock.backends.inspectable import (
     MOST_SHOWN,
@@ -21,9 +21,9 @@ from distlock.backends.inspectable import (
 )
 from distlock.backends.latches import Latches, LatchState
 from distlock.backends.protocols import Prepares
-from distlock.engine.commands import Commands, Parker
 from distlock.engine.engine import REPLY_GRACE, Engine
 from distlock.engine.hold import NameGrant
+from distlock.engine.sans_io import Commands, Parker
 from distlock.grants.grant import Grant
 from distlock.grants.joint import MultiGrant
 from distlock.locks.latch_waits import LatchWaits
@@ -206,14 +206,14 @@ class EngineNamespace(Namespace):
 
     def latch_states(self, names: Sequence[str]) -> Sequence[LatchState | None]:
         keys = [f"{self.prefix}/{LATCH}:{name}" for name in names]
-        states: Sequence[LatchState | None] = reentrance.call(self.latches.latches.look_at_latches, keys)
+        states: Sequence[LatchState | None] = signal_safety.call(self.latches.latches.look_at_latches, keys)
         return states
 
     def examine(self) -> Iterator[Finding]:
         backend = self.engine.backend
         if not isinstance(backend, Examinable):
             return iter(())
-        found: list[Finding] = reentrance.call(list, backend.examine())
+        found: list[Finding] = signal_safety.call(list, backend.examine())
         return iter(found)
 
     def prepare(self) -> str:
@@ -221,12 +221,12 @@ class EngineNamespace(Namespace):
         backend = self.engine.backend
         if not isinstance(backend, Prepares):
             return "Nothing has to be made: locks can be taken."
-        said: str = reentrance.call(backend.prepare)
+        said: str = signal_safety.call(backend.prepare)
         return said
 
     def unmade(self) -> Finding | None:
         backend = self.engine.backend
         if not isinstance(backend, MadeByUse):
             return None
-        missing: Finding | None = reentrance.call(backend.unmade)
+        missing: Finding | None = signal_safety.call(backend.unmade)
         return missing

@@ -11,7 +11,7 @@ from typing import Any
 
 from distlock import clock
 from distlock.backends.latches import LatchState
-from distlock.engine.commands import Call, Commands, Park, Parker, TaskParker, ThreadParker, arun, run
+from distlock.engine.sans_io import Call, Commands, Park, Parker, TaskParker, ThreadParker, arun, run
 from distlock.errors import BackendUnavailable, ConfigurationError, LatchNotFound
 from distlock.locks.latch_waits import LatchGone, LatchWaits
 from distlock.numbers import check_count, check_timeout

@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable
 from types import CodeType
 
-from distlock import clock, reentrance
+from distlock import clock, signal_safety
 from distlock.backends.inspectable import MOMENT, StatusRow
 from distlock.backends.latches import Latches, LatchState
-from distlock.engine.commands import Commands, Park, Parker, ThreadParker
 from distlock.engine.process import forget_in_children
+from distlock.engine.sans_io import Commands, Park, Parker, ThreadParker
 from distlock.errors import BackendUnavailable
 from distlock.terms import shown_where
 
@@ -96,7 +96,7 @@ class LatchWaits:
 
     def after_fork(self) -> None:
         """Forget all waiters in a forked child: they are the parent's."""
-        self._mutex = reentrance.mutex()
+        self._mutex = signal_safety.mutex()
         self._watched: dict[str, _Watched] = {}
         #: The keys notified since the last look. None stands for all keys: notifications were missed.
         self._hints: deque[str | None] = deque()
@@ -160,7 +160,7 @@ class LatchWaits:
 
         If this thread has the mutex or is in a backend call itself, return at once: a new thread does it.
         """
-        if self._mutex._is_owned() or reentrance.is_calling():
+        if self._mutex._is_owned() or signal_safety.is_calling():
             threading.Thread(target=self.close, name="distlock-close").start()
             return
         with self._mutex:
@@ -175,7 +175,7 @@ class LatchWaits:
 
     def _enter(self, key: str, waiter: _Waiter) -> _Watched:
         if self._mutex._is_owned():
-            raise reentrance.refusal()
+            raise signal_safety.refusal()
         with self._mutex:
             watched = self._watched.setdefault(key, _Watched())
             if self._thread is None or not self._thread.is_alive():
@@ -187,12 +187,12 @@ class LatchWaits:
         return watched
 
     def _start(self) -> None:
-        self._thread = reentrance.backend_thread("distlock-latches", self._run)
+        self._thread = signal_safety.backend_thread("distlock-latches", self._run)
         try:
             self._thread.start()
         except RuntimeError as error:
             self._thread = None
-            raise reentrance.no_thread("A latch cannot be waited for", error) from error
+            raise signal_safety.no_thread("A latch cannot be waited for", error) from error
 
     # -- the thread ------------------------------------------------------------------------------
 

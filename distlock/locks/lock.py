@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Never
 
 from distlock.engine.admission import is_time_out
-from distlock.engine.commands import Commands, Parker, TaskParker, ThreadParker, arun, run
+from distlock.engine.sans_io import Commands, Parker, TaskParker, ThreadParker, arun, run
 from distlock.errors import LostInside, NotHeld
 from distlock.grants.grant import Grant
 from distlock.locks import self_deadlock

@@ -16,17 +16,17 @@ from typing import Any
 
 from distlock import clock
 from distlock.engine.admission import is_time_out
-from distlock.engine.commands import Commands, Parker, TaskParker, ThreadParker, arun, run
 from distlock.engine.engine import REPLY_GRACE
+from distlock.engine.sans_io import Commands, Parker, TaskParker, ThreadParker, arun, run
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
 from distlock.grants.joint import JointGrant, MultiGrant
-from distlock.identity import sort_key_of
 from distlock.locks import self_deadlock
 from distlock.locks.lock import Lock
 from distlock.locks.self_deadlock import Entry
 from distlock.numbers import check_timeout
 from distlock.owner import in_event_loop
+from distlock.service_identity import sort_key_of
 from distlock.terms import EXCLUSIVE
 
 #: Each lock with its ``with`` block that ends; None: no block of the lock runs any more.

@@ -10,14 +10,14 @@ from typing import Protocol, Self
 from weakref import WeakValueDictionary
 
 from distlock.backends.inspectable import Finding
-from distlock.engine.commands import Commands, Parker
 from distlock.engine.process import forget_in_children
+from distlock.engine.sans_io import Commands, Parker
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
 from distlock.grants.joint import MultiGrant
 from distlock.locks.latch_waits import LatchWaits
+from distlock.operate.command_line import Typed
 from distlock.operate.looking import InspectedNamespace
-from distlock.operate.typed import Typed
 from distlock.owner import Owner
 from distlock.terms import EXCLUSIVE, PERMIT, Mode, Terms
 

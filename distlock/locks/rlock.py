@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from distlock.engine.commands import Commands, Parker, ThreadParker, run
+from distlock.engine.sans_io import Commands, Parker, ThreadParker, run
 from distlock.errors import NotHeld
 from distlock.grants.grant import Grant
 from distlock.locks.lock import Lock

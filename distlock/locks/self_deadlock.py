@@ -16,14 +16,14 @@ from threading import Lock, get_ident
 from types import CellType, CoroutineType, FrameType
 from typing import Any
 
-from distlock.engine.commands import Parker
+from distlock.engine.sans_io import Parker
 from distlock.engine.wait_queues import upgrade_refusal
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.grants.current import CurrentGrant, current_grants, guards_around, inherited, request_around
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace
+from distlock.operate.command_line import URL
 from distlock.operate.looking import known_holder
-from distlock.operate.typed import URL
 from distlock.owner import Owner, current_owner
 from distlock.terms import READ
 

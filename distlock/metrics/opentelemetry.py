@@ -13,7 +13,7 @@ from opentelemetry.trace import Span, Status, StatusCode
 from distlock.engine.process import forget_in_children
 from distlock.grants.grant import Fence, Grant
 from distlock.listening import Attempt, Listener, Where
-from distlock.metrics.counting import BUCKETS, GRANTED, RESULTS, Places, result_of
+from distlock.metrics.labels import BUCKETS, GRANTED, RESULTS, Places, result_of
 
 
 class _PlaceInstruments:

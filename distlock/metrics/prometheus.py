@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Fence, Grant
 from distlock.listening import Attempt, Listener, Where
-from distlock.metrics.counting import BUCKETS, GRANTED, RESULTS, Places, result_of
+from distlock.metrics.labels import BUCKETS, GRANTED, RESULTS, Places, result_of
 
 _LABELS = ("alias", "where")
 

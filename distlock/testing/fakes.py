@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, Self, runtime_checkable
 
-from distlock import reentrance
-from distlock.engine.commands import Commands, Parker
+from distlock import signal_safety
 from distlock.engine.grantor import Grantor
 from distlock.engine.hold import NameGrant
+from distlock.engine.sans_io import Commands, Parker
 from distlock.errors import BackendUnavailable
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace, namespaces
@@ -161,7 +161,7 @@ def lose_grant(grant: Grant, why: str) -> None:
         # Callbacks run before lose() returns, except in an event loop, which they could block.
         grant._grantor.lose(hold, why, cancel=False, off_thread=in_event_loop())
         with suppress(BackendUnavailable):
-            reentrance.call(grant._grantor.backend.release, hold.request)
+            signal_safety.call(grant._grantor.backend.release, hold.request)
 
 
 class Fake:

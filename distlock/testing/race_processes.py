@@ -12,7 +12,7 @@ from distlock import clock
 from distlock.errors import ConfigurationError
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.locks.namespace import Namespace
-from distlock.testing import frameworks
+from distlock.testing import race_frameworks
 from distlock.testing.fakes import Fake
 from distlock.testing.race_threads import Action, RaceCall, in_threads, raised
 from distlock.web.stale_writes import Mode
@@ -32,7 +32,7 @@ def in_processes(
     # The main thread of each process waits at the barrier, too.
     start = context.Barrier(times + processes)
     deadline = clock.now() + 2 * within + RESULT_GRACE
-    frameworks.before_fork()
+    race_frameworks.before_fork()
     children = []
     try:
         for number in range(processes):
@@ -83,7 +83,7 @@ def _run(
     stale_writes: Mode | None,
 ) -> None:
     """Run the *share* of the calls that one child process has, and send their result or its error."""
-    frameworks.forget_connections_of_parent()
+    race_frameworks.forget_connections_of_parent()
     result: object
     thread_only: set[str] = set()
     try:

@@ -24,7 +24,7 @@ from typing import Any
 
 from distlock import clock
 from distlock.errors import ConfigurationError
-from distlock.testing import frameworks
+from distlock.testing import race_frameworks
 from distlock.web.stale_writes import Mode, in_race
 
 #: The function that each thread calls.
@@ -119,7 +119,11 @@ def in_threads(
     `ConfigurationError` for a database in memory; `StaleWrite`.
     """
     runs = [RaceThread(action, start, within) for _ in range(times)]
-    with in_race(stale_writes), frameworks.errors_by_call(), frameworks.refusing_sqlalchemy_memory():
+    with (
+        in_race(stale_writes),
+        race_frameworks.errors_by_call(),
+        race_frameworks.refusing_sqlalchemy_memory(),
+    ):
         for one in runs:
             one.thread.start()
         try:
@@ -155,7 +159,7 @@ class RaceThread:
         self.trouble: Exception | None = None
 
     def _run(self) -> None:
-        frameworks.begin_call()
+        race_frameworks.begin_call()
         try:
             self._start(self._within)
         except BrokenBarrierError:
@@ -171,7 +175,7 @@ class RaceThread:
             self.call = raised(error)
         self.ended = clock.now()
         try:
-            frameworks.close_connections()
+            race_frameworks.close_connections()
         except ConfigurationError as error:
             self.trouble = error
 

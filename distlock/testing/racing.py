@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack, get_args
 from urllib.parse import urlencode, urlsplit
 
-from distlock.testing import frameworks
+from distlock.testing import race_frameworks
 from distlock.testing.race_processes import in_processes
 from distlock.testing.race_threads import Action, Race, in_threads
 from distlock.web.stale_writes import Mode
@@ -88,7 +88,7 @@ def race(
     elif request:
         raise TypeError(f"{min(request)}= belongs to an address: write it in the call that is raced instead.")
     else:
-        frameworks.refuse_open_transaction()
+        race_frameworks.refuse_open_transaction()
     if processes > 1:
         return Race(*in_processes(action, times, processes, within, stale_writes))
     return Race(*in_threads(action, times, within, threading.Barrier(times + 1).wait, stale_writes))

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from distlock.engine.commands import ThreadParker
+from distlock.engine.sans_io import ThreadParker
 from distlock.errors import BatchFailed, ConfigurationError, LockLost, OutcomeUnknown
 from distlock.grants.current import note_asked_for, was_asked_for
 from distlock.grants.grant import Grant

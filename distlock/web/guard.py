@@ -27,12 +27,12 @@ from distlock.grants.grant import Grant
 from distlock.locks.client import Locks
 from distlock.locks.namespace import Namespace
 from distlock.terms import EXCLUSIVE, READ, Mode, Terms
-from distlock.web.decorator import Guarded
 from distlock.web.guard_lock import GuardLock
+from distlock.web.guard_marks import Guarded
+from distlock.web.guard_stack import UpperGuard, fenced_by
 from distlock.web.nested_deadlocks import waiting
 from distlock.web.observer import Observer, watching
 from distlock.web.settings.clients import GuardTerms
-from distlock.web.stack import UpperGuard, fenced_by
 
 R = TypeVar("R")
 
@@ -304,7 +304,7 @@ def leaves_to_below(
     uppers: Sequence[UpperGuard],
     terms_of: Callable[[Guarded], GuardTerms],
 ) -> bool:
-    """Return whether *guarded* leaves its lock *names* to the guard below: see `distlock.web.stack`.
+    """Return whether *guarded* leaves its lock *names* to the guard below: see `distlock.web.guard_stack`.
 
     It does not if another guard is around the stack, or if the guard below and one above it have aliases of
     one lock service. *terms_of*: returns the terms of a guard. Raises `ConfigurationError` if a transaction

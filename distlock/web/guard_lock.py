@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from distlock.clock import now
-from distlock.engine.commands import Parker, TaskParker, ThreadParker, arun, run
+from distlock.engine.sans_io import Parker, TaskParker, ThreadParker, arun, run
 from distlock.errors import BackendUnavailable, LockTimeout
 from distlock.grants.current import CurrentGrant
 from distlock.grants.grant import Grant

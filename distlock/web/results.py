@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from distlock.errors import ConfigurationError, LockError, LockTimeout, TooManyWaiters
-from distlock.web.decorator import Guarded
+from distlock.web.guard_marks import Guarded
 
 R = TypeVar("R")
 

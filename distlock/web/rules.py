@@ -13,7 +13,7 @@ from typing import Any, cast
 from distlock.errors import ConfigurationError
 from distlock.suggestions import ARGUMENTS_OF_OTHER_LIBRARIES
 from distlock.terms import READ
-from distlock.web.decorator import When
+from distlock.web.guard_marks import When
 from distlock.web.guard_options import (
     ALL_BUT_GET,
     GUARD_KEYWORDS,

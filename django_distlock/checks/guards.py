@@ -13,14 +13,14 @@ from django.core.checks import Warning as Caution
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, chain, guards_of, reached, unused
+from distlock.web.guard_marks import Guarded, chain, guards_of, reached, unused
 from distlock.web.guard_options import GuardOptions
 from distlock.web.names.templates import ambiguities
 from distlock.web.settings.problems import DEFAULT_ALIAS, by_alias, find_problems
 from django_distlock.checks import placement
 from django_distlock.conf import refuse_without_middleware
 from django_distlock.fresh.session import keeps_sessions_in_cookies
-from django_distlock.guarding import viewclasses
+from django_distlock.guarding import view_classes
 from django_distlock.private import required_methods
 from django_distlock.private_of_others import is_api_view
 from django_distlock.rules import Route, make_plan, misfits, site_routes
@@ -163,10 +163,10 @@ def open_methods(view: Any) -> Iterator[str]:
 
     GET is left out, because by convention it only reads.
     """
-    cls = viewclasses.view_class(view)
+    cls = view_classes.view_class(view)
     guards = guards_of(view)
     if cls is not None:
-        guards += (viewclasses.on_method(guarded, cls, "dispatch") for guarded in guards_of(cls.dispatch))
+        guards += (view_classes.on_method(guarded, cls, "dispatch") for guarded in guards_of(cls.dispatch))
     guards = [guarded for guarded in guards if guarded.options.mode != READ]
     named = [guarded for guarded in guards if guarded.options.methods is not None]
     locked: set[str] = set()
@@ -178,7 +178,7 @@ def open_methods(view: Any) -> Iterator[str]:
         return
     if cls is None or is_api_view(cls):
         yield from _of_function(view, cls, named[0], locked)
-    elif any(not _calls_the_frameworks(cls, base) for base in viewclasses.overriding(cls, ["dispatch"])):
+    elif any(not _calls_the_frameworks(cls, base) for base in view_classes.overriding(cls, ["dispatch"])):
         yield from _of_function(view, None, named[0], locked)
     else:
         yield from _of_class(view, cls, named[0], locked)
@@ -200,8 +200,8 @@ def _of_function(view: Any, cls: Any, guarded: Guarded, locked: set[str]) -> Ite
 
 
 def _of_class(view: Any, cls: Any, guarded: Guarded, locked: set[str]) -> Iterator[str]:
-    usual = viewclasses.usual_methods_of(view)
-    names = {method: name for name, methods in viewclasses.answering(view).items() for method in methods}
+    usual = view_classes.usual_methods_of(view)
+    names = {method: name for name, methods in view_classes.answering(view).items() for method in methods}
     theirs = [names[method] for method in sorted(locked & names.keys())]
     writes = [*theirs, *(one for one in _WRITING if any(one in reached(cls, name) for name in theirs))]
     for method in sorted(names.keys() - locked):
@@ -227,8 +227,8 @@ def _taken(view: Any, cls: Any) -> frozenset[str] | None:
     """Return the HTTP methods of requests that reach the code of *view*; None: all."""
     taken: frozenset[str] | None = None
     if cls is not None:
-        usual = viewclasses.usual_methods_of(view)
-        taken = frozenset(method for method in viewclasses.methods_of(view) or () if method in usual)
+        usual = view_classes.usual_methods_of(view)
+        taken = frozenset(method for method in view_classes.methods_of(view) or () if method in usual)
     for one in chain(view):
         required = required_methods(one)
         if required is not None:
@@ -239,4 +239,4 @@ def _taken(view: Any, cls: Any) -> frozenset[str] | None:
 def _calls_the_frameworks(cls: Any, base: type) -> bool:
     """Return whether ``dispatch()`` of *base*, in the MRO of *cls*, calls the framework's."""
     later = cls.__mro__[cls.__mro__.index(base) + 1 :]
-    return viewclasses.calls_super(vars(base)["dispatch"], "dispatch", later)
+    return view_classes.calls_super(vars(base)["dispatch"], "dispatch", later)

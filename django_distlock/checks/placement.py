@@ -16,11 +16,11 @@ from asgiref.sync import iscoroutinefunction
 from django.db import transaction
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, around, chain, guards_of, unused
+from distlock.web.guard_marks import Guarded, around, chain, guards_of, unused
+from distlock.web.guard_stack import STACK
 from distlock.web.names.bound_names import where_of
 from distlock.web.results import skipping_view
-from distlock.web.stack import STACK
-from django_distlock.guarding import placement, viewclasses
+from django_distlock.guarding import call_context, view_classes
 from django_distlock.guarding.atomic_requests import OptOuts, opened_around
 from django_distlock.private import decorators_of, opted_out
 from django_distlock.private_of_others import is_rest
@@ -52,11 +52,11 @@ def guards_at(route: Route) -> Iterator[PlacedGuard]:
     for guarded in guards_of(view):
         if guarded not in on_dispatch:
             yield PlacedGuard(guarded, "", guarded.wrapper is view)
-    for name in ("dispatch", *viewclasses.answering(view)):
+    for name in ("dispatch", *view_classes.answering(view)):
         function = getattr(cls, name)
         for guarded in guards_of(function):
             yield PlacedGuard(
-                viewclasses.on_method(guarded, cls, name),
+                view_classes.on_method(guarded, cls, name),
                 name,
                 name == "dispatch" or not _has_own(cls, "dispatch"),
             )
@@ -68,7 +68,7 @@ def inside_transactions(view: Any, cls: Any) -> Iterator[str]:
     A guard above on the same view opens that transaction.
     """
     around = list(dict.fromkeys(guards_of(view) + ([] if cls is None else guards_of(cls.dispatch))))
-    methods = [] if cls is None else [guards_of(getattr(cls, name)) for name in viewclasses.answering(view)]
+    methods = [] if cls is None else [guards_of(getattr(cls, name)) for name in view_classes.answering(view)]
     stacks = [[*around, *inner] for inner in methods or [[]]]
     for outer, below in dict.fromkeys(pair for guards in stacks for pair in pairwise(guards)):
         for refused in refused_below(outer, [below], view, outer.below):
@@ -93,12 +93,12 @@ def misplaced(route: Route) -> Iterator[str]:
             if placed.method == "" and not iscoroutinefunction(placed.guarded.wrapper):
                 continue  # sync_to_async() wraps this guard of sync code, which opens its own transactions.
             opt_outs = OptOuts(opted_out(view))
-            yield from placement.async_in_transaction(placed.guarded, opt_outs, cls is not None)
+            yield from call_context.async_in_transaction(placed.guarded, opt_outs, cls is not None)
     if cls is None:
         return
-    if viewclasses.never_awaited(cls, methods := viewclasses.answering(view)):
+    if view_classes.never_awaited(cls, methods := view_classes.answering(view)):
         yield from (
-            placement.async_in_rest(guarded.options, cls)
+            call_context.async_in_rest(guarded.options, cls)
             for name in ("dispatch", *methods)
             for guarded in guards_of(getattr(cls, name))
         )
@@ -107,10 +107,10 @@ def misplaced(route: Route) -> Iterator[str]:
     if not around and not iscoroutinefunction(view):
         # With a guard around the view, the transactions would begin after the lock.
         yield from on_methods(route)
-    for name in viewclasses.TOO_EARLY:
-        for _, guarded in viewclasses.guards_on(cls, name):
-            yield placement.too_early(guarded, cls)
-    yield from map(placement.below_api_view, viewclasses.guards_below_api_view(view))
+    for name in view_classes.TOO_EARLY:
+        for _, guarded in view_classes.guards_on(cls, name):
+            yield call_context.too_early(guarded, cls)
+    yield from map(call_context.below_api_view, view_classes.guards_below_api_view(view))
 
 
 def passed_by(route: Route) -> Iterator[str]:
@@ -119,10 +119,10 @@ def passed_by(route: Route) -> Iterator[str]:
     if cls is None:
         return
     present = {placed.method for placed in guards_at(route)}
-    for name in ("dispatch", *viewclasses.answering(view)):
+    for name in ("dispatch", *view_classes.answering(view)):
         if not present.isdisjoint({"", "dispatch", name}):
             continue
-        for hiding, base, guarded in viewclasses.overridden(cls, name):
+        for hiding, base, guarded in view_classes.overridden(cls, name):
             yield (
                 f"{where_of(hiding)}.{name}() does not call that of its base {base.__qualname__}, which is "
                 f"locked: requests would pass the lock by. Write @{guarded.options} above the class "
@@ -156,28 +156,28 @@ def runs_before(route: Route) -> Iterator[str]:
     placed = list(guards_at(route))
     if is_rest(cls):
         # `reads_early` reports other methods that run before the handler.
-        found = [(early, "dispatch") for early in viewclasses.overriding(cls, ["dispatch"])]
+        found = [(early, "dispatch") for early in view_classes.overriding(cls, ["dispatch"])]
         for one in placed[:1]:
             yield from _each_before(found, one.guarded, "Read it in the method that answers.")
         return
     if any(not one.method for one in placed):
         return
-    if locked := list(viewclasses.guards_on(cls, "dispatch")):
-        if any(viewclasses.overridden(cls, "dispatch")):
+    if locked := list(view_classes.guards_on(cls, "dispatch")):
+        if any(view_classes.overridden(cls, "dispatch")):
             return  # An override does not call the locked dispatch(): `passed_by` reports it.
         base, guarded = locked[0]
         above = cls.__mro__[: cls.__mro__.index(base)]
-        found = [(one, "dispatch") for one in viewclasses.overriding(cls, ["dispatch"]) if one in above]
+        found = [(one, "dispatch") for one in view_classes.overriding(cls, ["dispatch"]) if one in above]
         yield from _each_before(found, guarded, _line(guarded, cls))
         return
-    early = [(one, name) for name in ("setup", "dispatch") for one in viewclasses.overriding(cls, [name])]
-    for name, methods in viewclasses.answering(view).items():
-        for _, guarded in list(viewclasses.guards_on(cls, name))[:1]:
+    early = [(one, name) for name in ("setup", "dispatch") for one in view_classes.overriding(cls, [name])]
+    for name, methods in view_classes.answering(view).items():
+        for _, guarded in list(view_classes.guards_on(cls, name))[:1]:
             yield from _each_before(early, guarded, _line(guarded, cls, methods))
 
 
 def _line(guarded: Guarded, cls: type, methods: Iterable[str] = ("",)) -> str:
-    line = placement.above_the_class(guarded.options, cls, min(methods))
+    line = call_context.above_the_class(guarded.options, cls, min(methods))
     return f"{line} A rule for the route does the same."
 
 
@@ -191,18 +191,18 @@ def _each_before(found: Iterable[tuple[type, str]], guarded: Guarded, line: str)
 
 def _useless(view: Any, cls: Any) -> Iterator[str]:
     """Yield the errors for guards that never lock: what they guard answers none of their HTTP methods."""
-    for name, answers in {"dispatch": set[str](), **viewclasses.answering(view)}.items():
+    for name, answers in {"dispatch": set[str](), **view_classes.answering(view)}.items():
         for found in guards_of(getattr(cls, name)):
             try:
                 if name != "dispatch":
-                    viewclasses.refuse_useless_method(found, answers)
+                    view_classes.refuse_useless_method(found, answers)
                     continue
-                guarded = viewclasses.on_method(found, cls, name)
+                guarded = view_classes.on_method(found, cls, name)
                 if is_rest(cls):
-                    viewclasses.refuse_own_dispatch(guarded, cls)
+                    view_classes.refuse_own_dispatch(guarded, cls)
                 if not hasattr(view, "actions"):
-                    usual = viewclasses.usual_methods_of(view)
-                    viewclasses.refuse_useless(guarded, cls, viewclasses.methods_of(view), usual)
+                    usual = view_classes.usual_methods_of(view)
+                    view_classes.refuse_useless(guarded, cls, view_classes.methods_of(view), usual)
             except ConfigurationError as error:
                 yield str(error)
 
@@ -236,7 +236,7 @@ def below_atomic(route: Route) -> Iterator[str]:
             yield _below(guarded)
     if cls is None or outermost:
         return
-    for name, methods in viewclasses.answering(view).items():
+    for name, methods in view_classes.answering(view).items():
         # An override may call a guarded method of a base.
         passed = [vars(base)[name] for base in cls.__mro__ if name in vars(base)]
         for index, function in enumerate(passed):
@@ -246,7 +246,7 @@ def below_atomic(route: Route) -> Iterator[str]:
                 elif any(_opens_transaction(chain(above)) for above in (cls.dispatch, *passed[:index])):
                     yield (
                         f"@transaction.atomic in {where_of(cls)} opens a transaction before the lock of "
-                        f"{guarded.where}. {placement.above_the_class(guarded.options, cls, min(methods))}"
+                        f"{guarded.where}. {call_context.above_the_class(guarded.options, cls, min(methods))}"
                     )
 
 
@@ -276,7 +276,7 @@ def hidden_from_django(route: Route) -> Iterator[str]:
     if not opened or route.cls is not None or iscoroutinefunction(view):
         return
     for guarded in guards_of(view)[:1]:
-        rule = placement.as_rule(guarded.options, route.name)
+        rule = call_context.as_rule(guarded.options, route.name)
         yield (
             f"{_shown(view)} hides the guard of {guarded.where} from Django, so that ATOMIC_REQUESTS opens "
             f"the transaction of the database {opened[0]!r} before the lock. {rule}"
@@ -288,10 +288,10 @@ def on_methods(route: Route) -> Iterator[str]:
     view, cls = route.view, route.cls
     if cls is None or not (opened := opened_around(view)):
         return
-    for name, methods in {"dispatch": set[str](), **viewclasses.answering(view)}.items():
-        for _, guarded in viewclasses.guards_on(cls, name):
+    for name, methods in {"dispatch": set[str](), **view_classes.answering(view)}.items():
+        for _, guarded in view_classes.guards_on(cls, name):
             action = route.name if hasattr(view, "actions") and name != "dispatch" else None
-            line = placement.above_the_class(guarded.options, cls, min(methods, default=""), action)
+            line = call_context.above_the_class(guarded.options, cls, min(methods, default=""), action)
             yield (
                 f"{guarded.where} is called inside the transaction that ATOMIC_REQUESTS opens on the "
                 f"database {opened[0]!r}, and lets its lock go before COMMIT. {line}"

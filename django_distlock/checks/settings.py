@@ -21,7 +21,7 @@ from distlock.fence.stamps import TABLE
 from distlock.fence.statements import refuse_shared_rows
 from distlock.terms import READ
 from distlock.web.body_before_lock import DEFAULTS
-from distlock.web.decorator import Guarded, guards_of
+from distlock.web.guard_marks import Guarded, guards_of
 from distlock.web.guard_options import one_database
 from distlock.web.settings.aliases import AliasSettings, read
 from distlock.web.settings.clients import fence_for, make_client
@@ -29,8 +29,8 @@ from distlock.web.settings.problems import Kind, find_problems, misspelled, shar
 from django_distlock import conf
 from django_distlock.checks.placement import guards_at
 from django_distlock.guarding.atomic_requests import OptOuts, SyncTransactions
+from django_distlock.guarding.call_context import async_with_fence
 from django_distlock.guarding.fence import check_database, database_of, table_remedy
-from django_distlock.guarding.placement import async_with_fence
 from django_distlock.private import opted_out
 from django_distlock.rules import make_plan, site_routes
 

@@ -18,7 +18,7 @@ from typing import Any
 from django.conf import settings
 from django.core import mail
 
-from distlock.engine.commands import Commands, NewParker, Parker, TaskParker
+from distlock.engine.sans_io import Commands, NewParker, Parker, TaskParker
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Fence, Grant, GrantWrapper
 from distlock.listening import Listened, Listener
@@ -31,7 +31,7 @@ from distlock.terms import Terms
 from distlock.web.nested_deadlocks import block_waiting
 from distlock.web.settings.aliases import AliasSettings
 from distlock.web.settings.clients import make_client
-from distlock.web.settings.rows import RowAcquirer, RowLocks
+from distlock.web.settings.database import RowAcquirer, RowLocks
 from django_distlock.clients.idle_connections import RecordingAcquirer, wait_for_us, when_idle
 from django_distlock.guarding import open_transactions
 from django_distlock.guarding.fence import fenced, rows_connection

@@ -15,7 +15,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import connections
 
-from distlock.engine.commands import Commands, Park, Parker, TaskParker, ThreadParker
+from distlock.engine.sans_io import Commands, Park, Parker, TaskParker, ThreadParker
 from distlock.locks.namespace import Acquirer, AcquirerWrapper, Acquisition, Namespace
 from distlock.locks.self_deadlock import is_held_around
 from distlock.terms import Terms

@@ -25,14 +25,14 @@ from django.http.multipartparser import MultiPartParserError
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from distlock.engine.commands import TaskParker, arun
+from distlock.engine.sans_io import TaskParker, arun
 from distlock.errors import LockTimeout
 from distlock.grants.grant import Grant
 from distlock.terms import READ
 from distlock.web.batch import Batch
-from distlock.web.decorator import Guarded
+from distlock.web.guard_marks import Guarded
+from distlock.web.guard_stack import UpperGuard, session_mode
 from distlock.web.sessions import merge, warn_of_reader
-from distlock.web.stack import UpperGuard, session_mode
 from django_distlock import private
 from django_distlock.clients.idle_connections import when_idle
 from django_distlock.conf import refreshes_session

@@ -17,7 +17,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connections, transaction
 
-from distlock.engine.commands import TaskParker, arun
+from distlock.engine.sans_io import TaskParker, arun
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import Grant
 from django_distlock.clients.idle_connections import give_back, wait_for_us, when_idle

@@ -19,12 +19,12 @@ from django.db import DEFAULT_DB_ALIAS, Error, connections, transaction
 from distlock.backends.inspectable import Finding
 from distlock.clock import now
 from distlock.errors import ConfigurationError, LockError, LockLost
-from distlock.fence.commit_mark import EndedEarly, Mark, commits_in_message, takes_several
 from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.stamps import RolledBack
 from distlock.fence.statements import Connection
 from distlock.fence.transaction import Begin, OvertakenReader, begin_fenced, check_absent_rows, unless_unused
+from distlock.fence.transaction_mark import EndedEarly, Mark, commits_in_message, takes_several
 from distlock.fence.trouble import ends_transaction
 from distlock.grants.grant import Grant
 from django_distlock import private

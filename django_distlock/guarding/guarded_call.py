@@ -14,20 +14,20 @@ from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
 from distlock.web import guard
 from distlock.web.body_before_lock import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
-from distlock.web.decorator import Guarded
+from distlock.web.guard_marks import Guarded
+from distlock.web.guard_stack import stacked, upper_guards
 from distlock.web.observer import Observer, Signals, Stopwatch, add_header, together
 from distlock.web.results import refuse_coroutine, warn_of_stream
-from distlock.web.stack import stacked, upper_guards
 from django_distlock import conf
 from django_distlock.conf import body_size, clients, warn_without_checks
 from django_distlock.fresh.session import session_under
 from django_distlock.fresh.user import compare, loaded_users
 from django_distlock.guarding.atomic_requests import AsyncTransactions, SyncTransactions
-from django_distlock.guarding.batches import run_in_batch
+from django_distlock.guarding.batch_transactions import run_in_batch
+from django_distlock.guarding.call_context import CallContext, async_with_fence, bound_method
 from django_distlock.guarding.open_transactions import mark_failed_for_rollback, refuse_left
-from django_distlock.guarding.placement import CallContext, async_with_fence, bound_method
 from django_distlock.guarding.request import DjangoBody, DjangoRequest, answer_to, response_of
-from django_distlock.guarding.viewclasses import view_class
+from django_distlock.guarding.view_classes import view_class
 from django_distlock.private import makes_content_later, post_render_callbacks
 from django_distlock.private_of_others import is_api_view
 from django_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released

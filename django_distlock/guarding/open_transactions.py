@@ -16,8 +16,8 @@ from django.db import DEFAULT_DB_ALIAS, connections
 
 from distlock.errors import ConfigurationError
 from distlock.fence.trouble import is_in_failed_transaction
-from distlock.web.decorator import this_code
-from distlock.web.stack import STACK
+from distlock.web.guard_marks import this_code
+from distlock.web.guard_stack import STACK
 from django_distlock import private
 from django_distlock.private import own_blocks
 

@@ -20,7 +20,7 @@ from django.http.multipartparser import MultiPartParserError
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import QUEUE_FULL, Answer, answered, render
 from distlock.web.body_before_lock import Stream
-from distlock.web.decorator import Guarded
+from distlock.web.guard_marks import Guarded
 from distlock.web.names.bound_names import BoundNames, where_of
 from distlock.web.names.converters import Malformed
 from django_distlock import private

@@ -18,13 +18,13 @@ from rest_framework.exceptions import APIException
 
 from distlock.errors import ConfigurationError, LockError
 from distlock.web.answers import Answer
-from distlock.web.decorator import Guarded, When, guard_at
+from distlock.web.guard_marks import Guarded, When, guard_at
 from distlock.web.guard_options import GuardOptions, Methods
-from distlock.web.stack import stack_with
-from django_distlock.guarding import viewclasses
+from distlock.web.guard_stack import stack_with
+from django_distlock.guarding import view_classes
 from django_distlock.guarding.atomic_requests import SyncTransactions, take_over
+from django_distlock.guarding.call_context import CallContext, async_in_rest
 from django_distlock.guarding.guarded_call import run
-from django_distlock.guarding.placement import CallContext, async_in_rest
 from django_distlock.guarding.request import answer_to, keep_body
 from django_distlock.private_of_others import (
     call_handler_through,
@@ -93,11 +93,11 @@ def guard_callback(
     callback: Callable[..., Any], options: GuardOptions, *, methods: Methods | None, when: When | None
 ) -> Callable[..., Any]:
     """Return *callback*, of a view of REST framework, in a guard: see `views.guard_view`."""
-    cls: Any = viewclasses.view_class(callback)
+    cls: Any = view_classes.view_class(callback)
     if cls.view_is_async:
         raise ConfigurationError(async_in_rest(options, cls))
-    guarded = viewclasses.guarded_callback(callback, options, methods=methods, when=when)
-    viewclasses.refuse_own_dispatch(guarded, cls)
+    guarded = view_classes.guarded_callback(callback, options, methods=methods, when=when)
+    view_classes.refuse_own_dispatch(guarded, cls)
 
     @functools.wraps(callback)
     def wrapper(request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
@@ -131,7 +131,7 @@ def run_dispatch(
     with ExitStack() as stack:
         above = vars(context.view).setdefault(_ABOVE, [])
         if context.locks_method(guarded, context.request.method):
-            viewclasses.refuse_own_dispatch(guarded, type(context.view))
+            view_classes.refuse_own_dispatch(guarded, type(context.view))
         elif not hasattr(context.view, _GUARDED) and not any(
             one.locks_method(upper, one.request.method) for upper, _, one in above
         ):
@@ -192,7 +192,7 @@ def _guard_handlers(
 @functools.lru_cache(maxsize=1024)
 def _may_change_method(cls: type) -> bool:
     """Return whether code of the site runs in *cls* before dispatch() looks up the handler."""
-    return bool(viewclasses.overriding(cls, BEFORE_HANDLERS))
+    return bool(view_classes.overriding(cls, BEFORE_HANDLERS))
 
 
 def _guard_handler(
@@ -220,7 +220,7 @@ def _guard_handler(
     handle_exceptions_by(view, handle_exception)
     name = (request.method or "").lower()
     if name not in view.http_method_names or not hasattr(view, name):
-        if viewclasses.is_of_framework_in(type(view).http_method_not_allowed):
+        if view_classes.is_of_framework_in(type(view).http_method_not_allowed):
             return
         name = "http_method_not_allowed"
     handler = getattr(view, name)

@@ -12,16 +12,16 @@ from django.utils.decorators import classonlymethod
 from django.views import View
 
 from distlock.errors import ConfigurationError, LockError
-from distlock.web.decorator import Guarded, When
+from distlock.web.guard_marks import Guarded, When
 from distlock.web.guard_options import ALL_BUT_GET, GuardOptions, Methods
+from distlock.web.guard_stack import refuse_if_relied_on, stack_with
 from distlock.web.names.bound_names import where_of
 from distlock.web.results import SkippableCall, refuse_skipping_view
-from distlock.web.stack import refuse_if_relied_on, stack_with
 from django_distlock.guarding import guarded_call
 from django_distlock.guarding.atomic_requests import OptOuts, SyncTransactions, take_over
-from django_distlock.guarding.placement import CallContext, async_in_transaction, bound_method
+from django_distlock.guarding.call_context import CallContext, async_in_transaction, bound_method
 from django_distlock.guarding.request import watching_method
-from django_distlock.guarding.viewclasses import guarded_callback, methods_of, usual_methods_of, view_class
+from django_distlock.guarding.view_classes import guarded_callback, methods_of, usual_methods_of, view_class
 from django_distlock.private_of_others import is_ninja_operation, is_rest, note_ninja_exceptions
 
 

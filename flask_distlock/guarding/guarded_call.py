@@ -18,18 +18,18 @@ from distlock.errors import LockError
 from distlock.web import guard
 from distlock.web.batch import BatchSeat
 from distlock.web.body_before_lock import BATCH_MAX_BODY, BODY_BEFORE_LOCK, read_before_lock, read_for_batch
-from distlock.web.decorator import Guarded, refuse_hidden
+from distlock.web.guard_marks import Guarded, refuse_hidden
 from distlock.web.guard_options import no_stream, one_name
+from distlock.web.guard_stack import UpperGuard, refuse_if_relied_on, stack_with, stacked, upper_guards
 from distlock.web.names.bound_names import HIDDEN
 from distlock.web.results import SkippableCall, refuse_coroutine, refuse_skipping_view, warn_of_stream
 from distlock.web.settings.clients import GuardTerms
-from distlock.web.stack import UpperGuard, refuse_if_relied_on, stack_with, stacked, upper_guards
 from flask_distlock.exceptions import exception_for
-from flask_distlock.guarding.placement import locked_as_view
+from flask_distlock.guarding.app_state import GuardTransactions, current_state
+from flask_distlock.guarding.kept_locks import ServedRequest, served_request
 from flask_distlock.guarding.request import FlaskRequest, observer_for, required_lock, status_of
 from flask_distlock.guarding.server_session import session_under
-from flask_distlock.guarding.state import GuardTransactions, current_state
-from flask_distlock.guarding.whole_request import ServedRequest, served_request
+from flask_distlock.guarding.view_guards import locked_as_view
 from flask_distlock.private import views_of
 
 Args = tuple[Any, ...]
@@ -126,7 +126,7 @@ class GuardedCall:
         }
 
     def is_left_to_below(self) -> bool:
-        """Return whether this guard leaves its lock to the guard below: see `distlock.web.stack`."""
+        """Return whether this guard leaves its lock to the guard below: see `distlock.web.guard_stack`."""
         terms = current_state().clients.terms
         return guard.leaves_to_below(self.guarded, self.names, self.transactions, self.uppers, terms)
 

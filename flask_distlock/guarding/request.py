@@ -16,7 +16,7 @@ from werkzeug.exceptions import HTTPException, Unauthorized
 from werkzeug.wrappers import Response
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded
+from distlock.web.guard_marks import Guarded
 from distlock.web.observer import Observer, Signals, Stopwatch, together
 from flask_distlock.private import has_stream
 from flask_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released, send

@@ -16,9 +16,9 @@ from flask import Flask, Response, after_this_request, current_app, request, ses
 
 from distlock.grants.grant import Grant
 from distlock.terms import READ
-from distlock.web.decorator import Guarded
+from distlock.web.guard_marks import Guarded
+from distlock.web.guard_stack import UpperGuard, session_mode
 from distlock.web.sessions import REFRESH_SESSION, merge, warn_of_reader
-from distlock.web.stack import UpperGuard, session_mode
 
 #: The attribute of a session with a copy of the data that was loaded into it.
 _LOADED = "_distlock_loaded"

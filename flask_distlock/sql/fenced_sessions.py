@@ -18,11 +18,11 @@ from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 from distlock.backends.inspectable import Finding
 from distlock.errors import ConfigurationError, LockError, LockLost
 from distlock.fence import transaction as fenced_transaction
-from distlock.fence.commit_mark import Mark, commits_in_message, of_savepoint, takes_several
 from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.stamps import RolledBack
 from distlock.fence.statements import statements_for
+from distlock.fence.transaction_mark import Mark, commits_in_message, of_savepoint, takes_several
 from distlock.fence.trouble import ends_transaction, is_in_failed_transaction
 from distlock.grants.grant import Grant
 from distlock.terms import READ

@@ -21,10 +21,10 @@ from distlock.errors import ConfigurationError, LockLost
 from distlock.grants.current import CurrentGrant, current_grants
 from distlock.grants.grant import Grant
 from distlock.web.guard import check_held
-from distlock.web.stack import STACK
+from distlock.web.guard_stack import STACK
 from flask_distlock.binds import engine_of, shown
+from flask_distlock.guarding.kept_locks import KeptLock, ServedRequest
 from flask_distlock.guarding.request import required_lock, status_of
-from flask_distlock.guarding.whole_request import KeptLock, ServedRequest
 from flask_distlock.sql.changes import NOTHING, Changes, Work, joins, shared_connection
 from flask_distlock.sql.fenced_sessions import Fenced, Fences, Left, fenced
 
@@ -221,7 +221,7 @@ def _begun(session: Session) -> bool:
 
 @dataclass
 class SessionTransactions:
-    """See `flask_distlock.guarding.state.GuardTransactions`."""
+    """See `flask_distlock.guarding.app_state.GuardTransactions`."""
 
     sessions: Sessions
     #: The guarded function or the block, for messages.

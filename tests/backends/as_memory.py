@@ -9,7 +9,7 @@ from dataclasses import replace
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest
 from distlock.backends.inspectable import Inspectable
 from distlock.backends.protocols import Reads
-from distlock.testing.contenders import RecordingSink, ask
+from distlock.testing.protocol_fixtures import RecordingSink, ask
 from tests.backend_class import backend_class
 
 MemoryBackend = backend_class("memory://")

@@ -18,7 +18,7 @@ from rest_framework.response import Response
 from rest_framework.test import APIRequestFactory
 from rest_framework.views import APIView
 
-from distlock.web.decorator import guards_of
+from distlock.web.guard_marks import guards_of
 from django_distlock import distributed_lock, private_of_others
 from tests.django_distlock import leaning
 
@@ -181,7 +181,7 @@ def test_what_async_to_sync_makes_says_what_it_awaits() -> None:
     @distributed_lock("product_<int:id>")
     async def buy(id: int) -> None: ...
 
-    with leaning.leaning_on("AsyncToSync.awaitable", "asgiref/sync.py", "distlock/web/decorator.py"):
+    with leaning.leaning_on("AsyncToSync.awaitable", "asgiref/sync.py", "distlock/web/guard_marks.py"):
         assert guards_of(async_to_sync(buy)) == guards_of(buy)
         assert len(guards_of(sync_to_async(distributed_lock("product_<id>")(lambda id: None)))) == 1
 

@@ -15,7 +15,7 @@ from django.views import View
 from rest_framework.decorators import api_view
 
 from distlock.errors import LockTimeout
-from distlock.web.decorator import Guarded
+from distlock.web.guard_marks import Guarded
 from distlock.web.guard_options import GuardOptions
 from django_distlock import distributed_lock, locks
 from django_distlock.clients.client import Client as LockClient

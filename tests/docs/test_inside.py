@@ -54,4 +54,4 @@ def test_each_module_of_a_backend_that_the_page_names_is_there() -> None:
     for backend, modules in named.items():
         there = {path.name for path in (ROOT / "distlock/backends" / backend).glob("*.py")}
         assert modules <= there
-        assert there - modules <= {"__init__.py", "address.py", "blocking.py"}
+        assert there - modules <= {"__init__.py", "address.py", "offloading.py"}

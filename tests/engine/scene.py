@@ -15,8 +15,8 @@ import pytest
 
 from distlock import Grant
 from distlock.backends.memory import MemoryBackend
-from distlock.engine.commands import Call, Commands, Park, run
 from distlock.engine.hold import NameGrant
+from distlock.engine.sans_io import Call, Commands, Park, run
 from distlock.errors import TooManyWaiters
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.terms import Terms

@@ -10,8 +10,8 @@ from typing import Any
 
 from distlock import Fence
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
-from distlock.engine.commands import Call, Park
 from distlock.engine.hold import NameGrant
+from distlock.engine.sans_io import Call, Park
 from distlock.errors import BackendUnavailable, LockLost, NotHeld, TooManyWaiters
 from distlock.terms import Terms
 from distlock.testing.history import HistoryRecord

@@ -18,9 +18,9 @@ from distlock import Grant
 from distlock.backends.base import Acquired, Busy, LockRequest, Queued
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import WINDOW, MemoryService
-from distlock.engine.commands import Call, Park
 from distlock.engine.engine import Engine
 from distlock.engine.hold import NameGrant
+from distlock.engine.sans_io import Call, Park
 from distlock.errors import BackendUnavailable, TooManyWaiters
 from distlock.testing.history import HistoryRecord
 

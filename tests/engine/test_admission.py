@@ -24,9 +24,9 @@ from distlock.engine.admission import (
     Refusals,
     log_refusals,
 )
-from distlock.engine.commands import run
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.maintenance import MaintenanceThread
+from distlock.engine.sans_io import run
 from distlock.errors import TooManyWaiters
 from distlock.testing.waits import engine_of
 from tests.engine.scene import TIMEOUT, Rush, Scene

@@ -12,9 +12,9 @@ from distlock.backends.inspectable import MOMENT, StatusRow
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
 from distlock.engine import status
-from distlock.engine.commands import Call, Park, ThreadParker, run
 from distlock.engine.engine import Engine
 from distlock.engine.hold import NameGrant
+from distlock.engine.sans_io import Call, Park, ThreadParker, run
 from distlock.engine.status import LIFE, PUBLISH_PERIOD
 from distlock.errors import BackendUnavailable
 from distlock.terms import Terms

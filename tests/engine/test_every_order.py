@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import EXCLUSIVE, READ, Mode
-from distlock.engine.commands import Call, Park
 from distlock.engine.hold import TURN, Hold
+from distlock.engine.sans_io import Call, Park
 from distlock.engine.wait_queue import WaitQueue
 from distlock.errors import BackendUnavailable, LockLost, NotHeld
 from tests.engine.sharing import Sharing

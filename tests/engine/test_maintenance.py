@@ -11,11 +11,11 @@ from distlock.backends.base import LockRequest
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
 from distlock.engine import maintenance
-from distlock.engine.commands import Commands, ThreadParker, run
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.engine import Engine
 from distlock.engine.hold import Hold, NameGrant
 from distlock.engine.maintenance import Job, MaintenanceThread
+from distlock.engine.sans_io import Commands, ThreadParker, run
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.terms import Terms
 from distlock.testing.waits import wait_until

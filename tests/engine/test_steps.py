@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from distlock import clock
-from distlock.engine.commands import Call, TaskParker, _acall
+from distlock.engine.sans_io import Call, TaskParker, _acall
 from distlock.errors import BackendUnavailable
 
 #: Seconds that a passing run never needs.

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import distlock
 from distlock import listening, metrics
-from distlock.metrics import counting, prometheus
+from distlock.metrics import labels, prometheus
 from flask_distlock import DistLock, distributed_lock
 from tests.metrics.page import block
 
@@ -59,7 +59,7 @@ def test_code_that_is_made_anew_for_each_lock_is_not_kept(monkeypatch: pytest.Mo
     registry = CollectorRegistry()
     listener = prometheus.PrometheusMetrics("anew", registry)
     locks = distlock.connect("memory://anew", listener=listener)
-    monkeypatch.setattr(counting, "MOST", 10)
+    monkeypatch.setattr(labels, "MOST", 10)
     for _ in range(100):
         take_in("template.py", locks)
     assert len(listener.places) <= 10

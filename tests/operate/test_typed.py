@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from distlock.operate.typed import Typed, typed_for
+from distlock.operate.command_line import Typed, typed_for
 
 NAMES = [
     "product_1",

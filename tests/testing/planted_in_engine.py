@@ -12,13 +12,13 @@ import pytest
 
 from distlock import Lock, Locks
 from distlock.backends.base import PERMIT
-from distlock.engine import commands, hold
+from distlock.engine import hold, sans_io
 from distlock.engine.admission import Admission
 from distlock.engine.critical_section import CriticalSection
+from distlock.engine.deferred_work import Cancellations
 from distlock.engine.engine import Engine
+from distlock.engine.events import Callbacks
 from distlock.engine.hold import Hold
-from distlock.engine.notifications import Callbacks
-from distlock.engine.pending import Cancellations
 from distlock.engine.renewal import Renewer
 from distlock.engine.wait_queue import WaitQueue
 from distlock.grants.joint import MultiGrant
@@ -182,7 +182,7 @@ def a_context_owns_the_reentrant_lock(patch: pytest.MonkeyPatch) -> None:
             return owner.get()
 
     current()
-    for module in (rlock, commands):
+    for module in (rlock, sans_io):
         patch.setattr(module, "current_owner", current)
 
 

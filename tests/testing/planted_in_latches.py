@@ -14,7 +14,7 @@ from distlock.backends.latches import LatchState
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.backend import MemoryLatches
 from distlock.backends.memory.service import LatchTable, MemoryService
-from distlock.engine.commands import Call
+from distlock.engine.sans_io import Call
 from distlock.errors import BackendUnavailable
 from distlock.locks import latch_waits
 from distlock.locks.latch import Latch

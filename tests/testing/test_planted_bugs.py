@@ -158,7 +158,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.testing import conformance, contenders, fixtures, waits
+from distlock.testing import conformance, protocol_fixtures, fixtures, waits
 from distlock.testing.conformance import locks, release_requests, shared_locks, troubles
 from tests.testing import planted_in_engine
 
@@ -180,8 +180,8 @@ def plant(monkeypatch):
     for module in (fixtures, waits, locks, release_requests, shared_locks, troubles):
         monkeypatch.setattr(module, "PATIENCE", 2.0)
     monkeypatch.setattr(release_requests, "TTL", 1.0)
-    sink = contenders.RecordingSink
-    for owner, wait in ((contenders.Contender, "until_held"), (sink, "wait_for_notification")):
+    sink = protocol_fixtures.RecordingSink
+    for owner, wait in ((protocol_fixtures.Contender, "until_held"), (sink, "wait_for_notification")):
         monkeypatch.setattr(owner, wait, at_most(1.0, getattr(owner, wait)))
     for bug in {bugs}:
         getattr(planted_in_engine, bug)(monkeypatch)

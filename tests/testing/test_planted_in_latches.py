@@ -65,7 +65,7 @@ import secrets
 
 import pytest
 
-from distlock.testing import conformance, contenders, fixtures, waits
+from distlock.testing import conformance, protocol_fixtures, fixtures, waits
 from distlock.testing.conformance import latches, protocol_latches
 from tests.testing import planted_in_latches
 
@@ -78,7 +78,7 @@ def plant(monkeypatch):
     # Broken latches make callers wait: not for long.
     for module in (fixtures, latches, protocol_latches, waits):
         monkeypatch.setattr(module, "PATIENCE", 2.0)
-    monkeypatch.setattr(contenders.RecordingSink.wait_for_notification, "__defaults__", (1.0,))
+    monkeypatch.setattr(protocol_fixtures.RecordingSink.wait_for_notification, "__defaults__", (1.0,))
     for bug in {bugs}:
         getattr(planted_in_latches, bug)(monkeypatch)
 

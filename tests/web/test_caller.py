@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from distlock.web.decorator import this_code
+from distlock.web.guard_marks import this_code
 
 
 def test_it_is_the_innermost_line_that_is_not_ours() -> None:

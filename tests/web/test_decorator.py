@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, guards_of, passes_on, refusing_as_view, unused
+from distlock.web.guard_marks import Guarded, guards_of, passes_on, refusing_as_view, unused
 from distlock.web.guard_options import ALL_BUT_GET, GuardOptions
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from distlock.clock import now
 from distlock.errors import ConfigurationError, LockTimeout, NotHeld, TooManyWaiters
-from distlock.fence.issuing import RowGrant
+from distlock.fence.row_grant import RowGrant
 from distlock.locks.client import Locks
 from distlock.testing.waits import engine_of
 from distlock.web.settings.aliases import read

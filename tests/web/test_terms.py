@@ -8,7 +8,7 @@ import pytest
 
 from distlock.errors import ConfigurationError
 from distlock.terms import Terms
-from distlock.web.decorator import Guarded
+from distlock.web.guard_marks import Guarded
 from distlock.web.guard_options import GuardOptions
 from distlock.web.settings.aliases import read
 from distlock.web.settings.clients import Clients

@@ -23,7 +23,7 @@ from distlock.backends.redis.pending_releases import PendingRelease
 from distlock.backends.redis.scripts import command, key_of
 from distlock.errors import BackendUnavailable
 from distlock.names import encode
-from distlock.reentrance import backend_thread
+from distlock.signal_safety import backend_thread
 
 SLOTS = 16384
 #: The host of a node without a name, in a cluster with ``cluster-preferred-endpoint-type hostname``.

@@ -23,7 +23,7 @@ from distlock.backends.inspectable import Finding, KeyState, SeenProcess, Status
 from distlock.backends.latches import LatchState
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import check_seconds
-from distlock.reentrance import backend_thread
+from distlock.signal_safety import backend_thread
 
 T = TypeVar("T")
 

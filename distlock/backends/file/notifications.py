@@ -18,7 +18,7 @@ from distlock.backends.base import Sink
 from distlock.backends.file.directory import Distrusted
 from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.trusted_directories import WAKE, Tree
-from distlock.reentrance import backend_thread, no_thread
+from distlock.signal_safety import backend_thread, no_thread
 
 #: Sent to a holder instead of a proof: one of its holds was broken, or its release was requested.
 CHECK_HOLDS = "broken"

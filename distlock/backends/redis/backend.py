@@ -15,12 +15,12 @@ from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Qu
 from distlock.backends.protocols import Begun, Sleep
 from distlock.backends.redis import scripts
 from distlock.backends.redis.address import RedisAddress, redis_py_url
-from distlock.backends.redis.blocking import Resolver, credentials_for
 from distlock.backends.redis.calls import ReplicatedCaller, ScriptCaller
 from distlock.backends.redis.connection import RedisConnection
 from distlock.backends.redis.failures import too_high, unavailable
 from distlock.backends.redis.inspection import RedisInspection
 from distlock.backends.redis.latches import RedisLatches
+from distlock.backends.redis.offloading import Resolver, credentials_for
 from distlock.backends.redis.pending_releases import PendingReleases
 from distlock.backends.redis.pool import Pool, Stale
 from distlock.backends.redis.queue_entries import QueueEntries

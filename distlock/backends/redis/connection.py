@@ -12,7 +12,7 @@ import hiredis
 
 from distlock import clock
 from distlock.backends.redis.address import RedisAddress, hide
-from distlock.backends.redis.blocking import Credentials, Resolver
+from distlock.backends.redis.offloading import Credentials, Resolver
 from distlock.backends.redis.scripts import command
 
 _MORE = object()

@@ -22,7 +22,7 @@ from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 #: leaves. See ``hold.lua``.
 _HOLD, _REMNANT = re.compile(rb"(\d+) \d+ [+-] (.+)"), re.compile(rb"\d+ \d+")
 
-#: The words that stand instead of a token in a hold that several processes share: see ``shared.lua``.
+#: The words that stand instead of a token in a hold that several processes share: see ``shared_hold.lua``.
 _SHARED: Mapping[str, Mode] = {"readers": READ, "permits": PERMIT}
 
 _KEYS = 3
@@ -32,7 +32,7 @@ _ARGUMENTS = 8
 #: exclude each other.
 FORMAT = "dl:2"
 #: A release that sends its numbers leaves them as the remnant for the rest of the ttl. If the ttl is longer
-#: than this, in seconds, the process does not send them, and ``leave.lua`` writes a shorter remnant.
+#: than this, in seconds, the process does not send them, and ``release_any.lua`` writes a shorter remnant.
 _LONGEST_REMNANT = 30.0
 #: The kinds of reply to a request: see ``answers.lua``.
 HELD, BUSY, UNENDING, FOREIGN = 1, 3, 4, 5
@@ -102,7 +102,7 @@ class Script:
         return True
 
 
-_HAND_OFF = ("waiters.lua", "shared.lua", "hand_off.lua")
+_HAND_OFF = ("waiters.lua", "shared_hold.lua", "hand_off.lua")
 
 
 def _request(*files: str, held: int) -> Script:
@@ -116,10 +116,10 @@ REQUEST: Mapping[Mode, Script] = {
         "hold.lua",
         "answers.lua",
         "request.lua",
-        "lifetime.lua",
+        "restore_lifetime.lua",
         *_HAND_OFF,
         "queue.lua",
-        "behind.lua",
+        "request_slow_path.lua",
         held=1,
     ),
     READ: _request(
@@ -127,44 +127,51 @@ REQUEST: Mapping[Mode, Script] = {
         "answers.lua",
         *_HAND_OFF,
         "queue.lua",
-        "sharing.lua",
+        "request_shared.lua",
         "read.lua",
-        "lifetime.lua",
-        "behind.lua",
+        "restore_lifetime.lua",
+        "request_slow_path.lua",
         held=2,
     ),
     PERMIT: _request(
         "hold.lua",
         "answers.lua",
         "waiters.lua",
-        "shared.lua",
+        "shared_hold.lua",
         "queue.lua",
-        "sharing.lua",
+        "request_shared.lua",
         "permit.lua",
         held=3,
     ),
 }
 ACKNOWLEDGE = Script("hold.lua", "acknowledge.lua", arguments=_ARGUMENTS + 1)
-_LEAVE = Script("hold.lua", *_HAND_OFF, "leave.lua")
+_LEAVE = Script("hold.lua", *_HAND_OFF, "release_any.lua")
 #: The scripts that release a hold, by mode.
 RELEASE: Mapping[Mode, Script] = {
     EXCLUSIVE: Script(
-        "give_back.lua", "hold.lua", *_HAND_OFF, "release.lua", "leave.lua", arguments=_ARGUMENTS + 1
+        "release_fast_path.lua",
+        "hold.lua",
+        *_HAND_OFF,
+        "release.lua",
+        "release_any.lua",
+        arguments=_ARGUMENTS + 1,
     ),
     READ: _LEAVE,
     PERMIT: _LEAVE,
 }
-DOWNGRADE = Script("hold.lua", "waiters.lua", "shared.lua", "downgrade.lua")
+DOWNGRADE = Script("hold.lua", "waiters.lua", "shared_hold.lua", "downgrade.lua")
 CANCEL = Script("hold.lua", *_HAND_OFF, "cancel.lua", arguments=_ARGUMENTS + 1)
-RENEW = Script("hold.lua", "waiters.lua", "shared.lua", "wanted.lua", "renew.lua")
-REQUEST_RELEASE = Script("hold.lua", "waiters.lua", "shared.lua", "wanted.lua", "request_release.lua")
+RENEW = Script("hold.lua", "waiters.lua", "shared_hold.lua", "requested_releases.lua", "renew.lua")
+REQUEST_RELEASE = Script(
+    "hold.lua", "waiters.lua", "shared_hold.lua", "requested_releases.lua", "request_release.lua"
+)
 FOREIGN_KEYS = Script("hold.lua", "foreign.lua")
 BREAK = Script("hold.lua", *_HAND_OFF, "break.lua", arguments=_ARGUMENTS + 1)
 RAISE_FENCE = Script(
-    "hold.lua", "waiters.lua", "shared.lua", "raise_fence.lua", arguments=_ARGUMENTS + 1, numbers={1: 1}
+    "hold.lua", "waiters.lua", "shared_hold.lua", "raise_fence.lua", arguments=_ARGUMENTS + 1, numbers={1: 1}
 )
 
-AGREE = Script("hold.lua", "agree.lua", arguments=_ARGUMENTS + 1)
+AGREE = Script("hold.lua", "agree_number.lua", arguments=_ARGUMENTS + 1)
 
 
 def encode(

@@ -20,7 +20,7 @@ from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.failures import unavailable
 from distlock.backends.redis.scripts import command
-from distlock.reentrance import Flag, backend_thread
+from distlock.signal_safety import Flag, backend_thread
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from distlock import clock, reentrance
+from distlock import clock, signal_safety
 from distlock.backends.base import LockRequest
 from distlock.backends.latches import LatchState
 from distlock.backends.protocols import REPEAT, Begun
@@ -192,7 +192,7 @@ class Pipeline:
         if connection is None:
             return
         try:
-            reentrance.call(connection.drain)
+            signal_safety.call(connection.drain)
         except OSError as error:
             self._fail(error)
         except BaseException:
@@ -209,7 +209,7 @@ class Pipeline:
         if connection is None:
             return
         try:
-            unsent = reentrance.call(connection.send_some, self._unsent)
+            unsent = signal_safety.call(connection.send_some, self._unsent)
         except OSError as error:
             self._fail(error)
             return

@@ -21,7 +21,7 @@ from distlock.backends.base import Acquired, Busy, Capabilities, LockRequest, Qu
 from distlock.backends.redis.address import redlock_addresses
 from distlock.backends.redis.inspection import PROCESS_LENGTH
 from distlock.backends.redlock.inspection import RedlockInspection
-from distlock.backends.redlock.server import WORKERS, Answers, AnswersToSeveral, Member, Server, ServerCall
+from distlock.backends.redlock.servers import WORKERS, Answers, AnswersToSeveral, Member, Server, ServerCall
 from distlock.numbers import MOST_SECONDS, check_seconds
 
 #: Above the number of attempts that any request makes.

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from distlock.backends.inspectable import Finding, KeyState, Quorum, SeenProcess, StatusRow
 from distlock.backends.redis.calls import BoundedCalls
 from distlock.backends.redis.health import info_in, over_several
-from distlock.backends.redlock.server import Answers, AnswersOfAll, MemberHold, Server, ServerCall
+from distlock.backends.redlock.servers import Answers, AnswersOfAll, MemberHold, Server, ServerCall
 from distlock.errors import BackendUnavailable
 
 

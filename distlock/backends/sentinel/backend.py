@@ -22,16 +22,16 @@ from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.redis import RedisBackend, scripts
 from distlock.backends.redis.address import RedisAddress, SentinelAddress
-from distlock.backends.redis.blocking import BlockingCall, Credentials, Resolver, credentials_for
 from distlock.backends.redis.calls import ScriptCaller
 from distlock.backends.redis.connection import RedisConnection, ReplyError
 from distlock.backends.redis.failures import NO_TLS, Remedied
+from distlock.backends.redis.offloading import BlockingCall, Credentials, Resolver, credentials_for
 from distlock.backends.redis.pending_releases import PendingReleases
 from distlock.backends.redis.pool import Pool
 from distlock.backends.redis.scripts import command
 from distlock.backends.redis.subscription import FAILURES, Subscription
 from distlock.errors import BackendUnavailable
-from distlock.reentrance import Flag, backend_thread
+from distlock.signal_safety import Flag, backend_thread
 
 logger = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from distlock.backends.zookeeper.contenders import Contenders
 from distlock.backends.zookeeper.inspection import QueueInspector
 from distlock.backends.zookeeper.latches import ZooKeeperLatches
 from distlock.backends.zookeeper.nodes import SPAN_BITS
+from distlock.backends.zookeeper.sans_io import Deadline, TaskCall, run
 from distlock.backends.zookeeper.sessions import ZooKeeperSessions
-from distlock.backends.zookeeper.wait_commands import Deadline, TaskCall, run
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.numbers import MOST_SECONDS, check_seconds
 

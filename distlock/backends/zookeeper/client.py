@@ -25,8 +25,8 @@ from distlock import clock
 from distlock.backends.tls import Tls
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.connection import TlsSocket, ZooKeeperConnection
-from distlock.backends.zookeeper.wait_commands import Notify, ZooKeeperReply
-from distlock.reentrance import Flag, call
+from distlock.backends.zookeeper.sans_io import Notify, ZooKeeperReply
+from distlock.signal_safety import Flag, call
 
 logger = logging.getLogger(__name__)
 

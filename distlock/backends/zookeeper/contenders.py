@@ -23,8 +23,8 @@ from distlock.backends.zookeeper.failures import Broken, unavailable
 from distlock.backends.zookeeper.inspection import QueueInspector, ZooKeeperStatus
 from distlock.backends.zookeeper.latches import ZooKeeperLatches
 from distlock.backends.zookeeper.leftovers import Leftovers, LockNodes, ZooKeeperReleases
+from distlock.backends.zookeeper.sans_io import Deadline, Exchanges, ZooKeeperReply, run
 from distlock.backends.zookeeper.session import ZooKeeperSession, make_nodes
-from distlock.backends.zookeeper.wait_commands import Deadline, Exchanges, ZooKeeperReply, run
 from distlock.backends.zookeeper.waiting import Foreign, Node, Waiters, Watcher
 
 

@@ -18,8 +18,8 @@ from distlock.backends.base import EXCLUSIVE, PERMIT, READ, LockRequest, Mode
 from distlock.backends.inspectable import MOST_SHOWN, KeyState, SeenProcess, StatusRow
 from distlock.backends.zookeeper import nodes
 from distlock.backends.zookeeper.failures import Broken, unavailable
+from distlock.backends.zookeeper.sans_io import Deadline, Exchanges, run
 from distlock.backends.zookeeper.session import ZooKeeperSession, children, make_nodes
-from distlock.backends.zookeeper.wait_commands import Deadline, Exchanges, run
 from distlock.backends.zookeeper.waiting import queue_of, says_that_it_reads
 from distlock.errors import BackendUnavailable
 

@@ -30,8 +30,8 @@ from distlock import clock
 from distlock.backends.base import Sink
 from distlock.backends.latches import LatchRecord, LatchState
 from distlock.backends.zookeeper.failures import Broken
+from distlock.backends.zookeeper.sans_io import Deadline, Exchanges
 from distlock.backends.zookeeper.session import ZooKeeperSession, children, make_nodes
-from distlock.backends.zookeeper.wait_commands import Deadline, Exchanges
 from distlock.backends.zookeeper.waiting import Watcher
 from distlock.errors import BackendUnavailable
 from distlock.names import encode

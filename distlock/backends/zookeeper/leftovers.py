@@ -19,8 +19,8 @@ from kazoo.protocol.serialization import Delete
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.zookeeper.nodes import lock_path, prefix_of
+from distlock.backends.zookeeper.sans_io import Deadline, Exchanges, ZooKeeperReply, run
 from distlock.backends.zookeeper.session import ZooKeeperSession, children
-from distlock.backends.zookeeper.wait_commands import Deadline, Exchanges, ZooKeeperReply, run
 
 
 class Leftovers:

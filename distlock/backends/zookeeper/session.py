@@ -19,9 +19,9 @@ from distlock.backends.base import Sink
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.client import ZooKeeperClient
 from distlock.backends.zookeeper.failures import LOSSES, Broken, no_session, unavailable
-from distlock.backends.zookeeper.wait_commands import Await, Block, Deadline, Exchanges, run
+from distlock.backends.zookeeper.sans_io import Await, Block, Deadline, Exchanges, run
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.reentrance import backend_thread, no_thread
+from distlock.signal_safety import backend_thread, no_thread
 
 logger = logging.getLogger(__name__)
 

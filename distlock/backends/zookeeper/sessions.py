@@ -12,10 +12,10 @@ from distlock.backends.base import LockRequest, Sink
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.contenders import Contenders
 from distlock.backends.zookeeper.nodes import FOLDER
+from distlock.backends.zookeeper.sans_io import Deadline
 from distlock.backends.zookeeper.session import ZooKeeperSession
-from distlock.backends.zookeeper.wait_commands import Deadline
 from distlock.errors import ConfigurationError, LockError
-from distlock.reentrance import Flag, backend_thread
+from distlock.signal_safety import Flag, backend_thread
 
 logger = logging.getLogger(__name__)
 

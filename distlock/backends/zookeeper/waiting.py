@@ -33,8 +33,8 @@ from distlock.backends.base import READ, Acquired, LockRequest, Queued, Sink
 from distlock.backends.zookeeper import nodes
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.client import ZooKeeperClient
+from distlock.backends.zookeeper.sans_io import Deadline, Exchanges, ZooKeeperReply
 from distlock.backends.zookeeper.session import ZooKeeperSession
-from distlock.backends.zookeeper.wait_commands import Deadline, Exchanges, ZooKeeperReply
 from distlock.errors import BackendUnavailable, shown_as
 
 #: The ``ephemeralOwner`` of persistent nodes and of containers.

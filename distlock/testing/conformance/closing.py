@@ -18,7 +18,7 @@ import distlock
 from distlock import clock
 from distlock.engine import maintenance
 from distlock.locks import latch_waits
-from distlock.testing.contenders import Contender, ProtocolFixtures, ask
+from distlock.testing.protocol_fixtures import Contender, ProtocolFixtures, ask
 from distlock.testing.waits import BRIEF, PATIENCE, engine_of, wait_for_waiters, wait_until
 
 #: Seconds of a lease so short that it is renewed during a test.

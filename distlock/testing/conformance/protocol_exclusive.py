@@ -14,7 +14,7 @@ import threading
 
 from distlock.backends.base import Acquired, Busy
 from distlock.backends.protocols import Awaits, Posts, PushesHolds, Reads
-from distlock.testing.contenders import Contender, ProtocolFixtures, ask, read
+from distlock.testing.protocol_fixtures import Contender, ProtocolFixtures, ask, read
 
 #: By how much the number that a database remembers is larger than the lock service's.
 AHEAD = 10_000_000_000

@@ -11,7 +11,7 @@ import pytest
 
 from distlock import clock
 from distlock.backends.latches import Latches, LatchState
-from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, RecordingSink
+from distlock.testing.protocol_fixtures import LONG, Contender, ProtocolFixtures, RecordingSink
 
 #: Seconds of a ttl whose end a test waits for.
 SHORT = 1.0

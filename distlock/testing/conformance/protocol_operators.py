@@ -14,7 +14,7 @@ import pytest
 from distlock.backends.base import PERMIT, READ, Acquired, LockRequest
 from distlock.backends.inspectable import Announces, Breaks, SeenProcess, StatusRow
 from distlock.backends.protocols import Notifies
-from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, ask
+from distlock.testing.protocol_fixtures import LONG, Contender, ProtocolFixtures, ask
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from distlock import clock
 from distlock.backends.base import EXCLUSIVE, PERMIT, READ, Acquired, Busy, LockRequest, Queued
 from distlock.backends.latches import Latches
 from distlock.backends.protocols import REPEAT, Awaits, Begun, Posts, PushesHolds, Reads
-from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, ask
+from distlock.testing.protocol_fixtures import LONG, Contender, ProtocolFixtures, ask
 
 
 def acknowledged(one: Contender, mine: LockRequest, number: int) -> bool | None:

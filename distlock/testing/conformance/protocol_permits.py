@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from distlock.backends.base import Busy
-from distlock.testing.contenders import Contender, ProtocolFixtures, ask, permit
+from distlock.testing.protocol_fixtures import Contender, ProtocolFixtures, ask, permit
 
 
 class PermitConformance(ProtocolFixtures):

@@ -13,7 +13,7 @@ import pytest
 
 from distlock.backends.base import READ, Busy, LockRequest
 from distlock.backends.protocols import Reads
-from distlock.testing.contenders import LONG, Contender, ProtocolFixtures, ask, read
+from distlock.testing.protocol_fixtures import LONG, Contender, ProtocolFixtures, ask, read
 
 
 def downgrade(one: Contender, mine: LockRequest) -> bool:

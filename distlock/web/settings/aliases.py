@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from distlock.backends.base import Capabilities
+from distlock.backends.factory import capabilities_of, class_of, scheme_of
 from distlock.backends.protocols import LooksAhead
-from distlock.backends.registry import capabilities_of, class_of, scheme_of
 from distlock.errors import ConfigurationError, LockError
 from distlock.listening import Listener
 from distlock.web.settings.problems import (

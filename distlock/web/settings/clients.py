@@ -16,21 +16,21 @@ from weakref import WeakKeyDictionary
 from distlock import metrics
 from distlock.backends.base import refuse_lacking
 from distlock.connecting import connect
-from distlock.engine.notifications import OnLifted, OnLost
+from distlock.engine.events import OnLifted, OnLost
 from distlock.errors import ConfigurationError
 from distlock.grants.grant import OnReleaseRequested
-from distlock.identity import identity
 from distlock.listening import Listened, Listener, check_listener
 from distlock.locks.client import HoldOptions, LockOptions, Locks, takes
 from distlock.locks.lock import Lock, ReadLock, Semaphore
-from distlock.operate.typed import Typed
+from distlock.operate.command_line import Typed
+from distlock.service_identity import identity
 from distlock.terms import EXCLUSIVE, PERMIT, Terms
-from distlock.web.decorator import Guarded
+from distlock.web.guard_marks import Guarded
 from distlock.web.guard_options import GuardOptions, refuse_unable
 from distlock.web.settings.aliases import AliasSettings
+from distlock.web.settings.database import Look, RowAcquirer
 from distlock.web.settings.dummy import DummyLocks
 from distlock.web.settings.problems import DEFAULT_ALIAS
-from distlock.web.settings.rows import Look, RowAcquirer
 
 logger = logging.getLogger("distlock")
 

@@ -16,7 +16,7 @@ from weakref import WeakSet
 from distlock import clock
 from distlock.backends.memory.backend import MemoryLatches
 from distlock.backends.memory.service import LatchTable
-from distlock.engine.commands import Commands, Parker
+from distlock.engine.sans_io import Commands, Parker
 from distlock.errors import LockLost, NotHeld
 from distlock.grants.grant import Fence, Grant
 from distlock.grants.joint import MultiGrant

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Literal
 
 from distlock.backends.base import Capabilities
+from distlock.backends.factory import located, scheme_of
 from distlock.backends.known import home_of, schemes
-from distlock.backends.registry import located, scheme_of
 from distlock.errors import ConfigurationError
 from distlock.metrics import KINDS
 from distlock.names import check_prefix

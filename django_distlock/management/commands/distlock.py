@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from distlock.operate.typed import quoted
+from distlock.operate.command_line import quoted
 from distlock.suggestions import install_hint
 
 #: The options of every Django command, which users may write anywhere before "--".

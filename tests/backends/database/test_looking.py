@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from distlock.backends.inspectable import KeyState
-from distlock.fence import row_locks
+from distlock.fence import row_inspection
 from distlock.fence.stamps import key_of
 from distlock.fence.statements import statements_for
 from tests.backends.database.conftest import STOCK, Instance, sell_out
@@ -143,7 +143,7 @@ class Transaction:
         statements_for("postgresql").lock(self, key_of("shop", name), 60)
 
     def sees(self, name: str) -> KeyState:
-        return row_locks.key_state(self, "shop", name)
+        return row_inspection.key_state(self, "shop", name)
 
     def holder(self, name: str) -> str:
         holder = self.sees(name).holder
@@ -178,15 +178,15 @@ def test_a_row_that_was_locked_in_a_savepoint_is_seen_as_held(begin: Begin) -> N
     holder.lock("a", savepoint=True)
     sight = look.sees("a")
     assert (sight.number, sight.holder and sight.holder.process.split()[0]) == (6, str(holder.pid))
-    [listed] = row_locks.listed(look, "shop", "")
+    [listed] = row_inspection.listed(look, "shop", "")
     assert (listed.row and listed.row.key, listed.process) == ("a", sight.holder and sight.holder.process)
     assert (look.holder("b"), look.sees("b").transaction) == ("", "")
     # The whole transaction is what was seen: another savepoint of it makes no difference.
     holder.lock("a", savepoint=True)
     assert look.sees("a").transaction == sight.transaction
-    assert row_locks.end(look, "shop", "a", sight.transaction)
+    assert row_inspection.end(look, "shop", "a", sight.transaction)
     eventually(lambda: not look.holder("a"), "its connection has ended")
-    assert not row_locks.end(look, "shop", "a", sight.transaction)
+    assert not row_inspection.end(look, "shop", "a", sight.transaction)
 
 
 def test_what_was_rolled_back_to_a_savepoint_is_free(begin: Begin) -> None:
@@ -206,14 +206,14 @@ def test_which_of_several_transactions_it_is_may_not_be_known_and_is_not_guessed
     assert look.sees("a").transaction == ""
     assert {str(one.pid) for one in (other, holder)} <= set(look.holder("a").split())
     [(others,)], [(holders,)] = (one.execute("SELECT txid_current()::text") for one in (other, holder))
-    assert not row_locks.end(look, "shop", "a", others)
-    assert not row_locks.end(look, "shop", "a", holders)
+    assert not row_inspection.end(look, "shop", "a", others)
+    assert not row_inspection.end(look, "shop", "a", holders)
     waiting = threading.Thread(target=waiter.lock, args=("a",))
     waiting.start()
     eventually(lambda: look.sees("a").transaction != "", "the one that is waited for is known")
-    assert not row_locks.end(look, "shop", "a", others)
+    assert not row_inspection.end(look, "shop", "a", others)
     assert look.holder("a").split()[0] == str(holder.pid)
-    assert row_locks.end(look, "shop", "a", look.sees("a").transaction)
+    assert row_inspection.end(look, "shop", "a", look.sees("a").transaction)
     waiting.join(30)
     assert look.holder("a").split()[0] == str(waiter.pid)
     assert look.holder("b").split()[0] == str(other.pid)
@@ -244,14 +244,14 @@ def test_who_has_waited_for_a_transaction_that_is_over_does_not_hold_the_row(beg
 def test_a_row_that_passes_on_while_it_is_looked_at_is_looked_at_again(begin: Begin) -> None:
     look, before, holder = begin(autocommit=True), begin(), begin()
     before.lock("b")
-    [earlier] = look.execute(row_locks._HELD, [key_of("shop", "b")])
+    [earlier] = look.execute(row_inspection._HELD, [key_of("shop", "b")])
     holder.lock("a")
     execute, halves = look.execute, [earlier]
 
     def halfway(statement: str, values: Any = ()) -> list[Any]:
         """Give the holder before as well, once: half of the answer is of one moment, half of the next."""
         found = execute(statement, values)
-        return [*found, halves.pop()] if statement == row_locks._HELD and halves else found
+        return [*found, halves.pop()] if statement == row_inspection._HELD and halves else found
 
     look.execute = halfway  # type: ignore[method-assign]
     sight = look.sees("a")
@@ -281,7 +281,7 @@ def test_readers_are_seen_with_those_that_wait_behind_them_and_can_be_broken(
     shown = [sight.holder, *sight.beside]
     assert [one and one.process.split()[0] for one in shown] == [str(one.pid) for one in readers]
     assert [one.process.split()[0] for one in sight.queue] == [str(one.pid) for one in waiters]
-    listed = [(one.process.split()[0], one.row) for one in row_locks.listed(look, "shop", "")]
+    listed = [(one.process.split()[0], one.row) for one in row_inspection.listed(look, "shop", "")]
     held = [pid for pid, row in listed if row is not None and row.held_since]
     assert {row.mode for _, row in listed if row is not None and row.held_since} == {"read"}
     waiting = [pid for pid, row in listed if row is not None and row.waiting]
@@ -289,7 +289,7 @@ def test_readers_are_seen_with_those_that_wait_behind_them_and_can_be_broken(
         sorted(str(one.pid) for one in readers),
         sorted(str(one.pid) for one in waiters),
     )
-    assert row_locks.end(look, "shop", "a", sight.transaction)
+    assert row_inspection.end(look, "shop", "a", sight.transaction)
     threads[0].join(60)
     sight = look.sees("a")
     assert (sight.mode, sight.holder and sight.holder.process.split()[0]) == (
@@ -320,8 +320,8 @@ def test_a_copy_of_the_database_has_locks_of_its_own(begin: Begin, databases: Da
     holder.lock("a", savepoint=True)
     sight = look.sees("a")
     assert (sight.holder and sight.holder.process.split()[0], sight.waiting) == (str(holder.pid), 0)
-    assert [one.process.split()[0] for one in row_locks.listed(look, "shop", "")] == [str(holder.pid)]
-    assert row_locks.end(look, "shop", "a", sight.transaction)
+    assert [one.process.split()[0] for one in row_inspection.listed(look, "shop", "")] == [str(holder.pid)]
+    assert row_inspection.end(look, "shop", "a", sight.transaction)
     assert theirs.holder("a").split()[0] == str(stranger.pid)
     stranger.connection.rollback()
     waiting.join(30)
@@ -342,10 +342,10 @@ def test_a_user_without_rights_over_the_site_s_sees_its_locks_and_can_not_break_
     sight = look.sees("a")
     assert sight.holder is not None
     assert sight.holder.process.split()[0] == str(holder.pid)
-    listed = {one.process.split()[0]: one.row for one in row_locks.listed(look, "shop", "")}
+    listed = {one.process.split()[0]: one.row for one in row_inspection.listed(look, "shop", "")}
     assert listed.keys() == {str(holder.pid), str(waiter.pid)}
     assert all(row is not None and row.held_since + row.waiting_since for row in listed.values())
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        row_locks.end(look, "shop", "a", sight.transaction)
+        row_inspection.end(look, "shop", "a", sight.transaction)
     holder.connection.rollback()
     waiting.join(30)

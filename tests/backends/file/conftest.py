@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distlock.testing.contenders import Contender
+from distlock.testing.protocol_fixtures import Contender
 from tests.backend_class import backend_class
 from tests.backends.file.peer import Peer
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.base import EXCLUSIVE, READ, Acquired, LockRequest, Queued
-from distlock.testing.contenders import Contender
+from distlock.testing.protocol_fixtures import Contender
 from tests.backend_class import new_backend
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distlock.backends.base import Queued
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from distlock.testing.waits import wait_until
 
 #: Longer than any of it takes on a busy machine.

@@ -20,7 +20,7 @@ from distlock.backends.file.directory import Directory
 from distlock.backends.file.notifications import FileListener
 from distlock.backends.file.trusted_directories import Tree
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.testing.contenders import Contender, RecordingSink, ask
+from distlock.testing.protocol_fixtures import Contender, RecordingSink, ask
 from tests.backend_class import backend_class
 from tests.backends.file.peer import PATIENCE, Peer
 from tests.core.interrupts import Interrupted

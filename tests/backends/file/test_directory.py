@@ -15,7 +15,7 @@ import pytest
 
 import distlock
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from tests.backend_class import backend_class
 from tests.backends.file.peer import Peer
 

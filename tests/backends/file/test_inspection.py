@@ -12,7 +12,7 @@ import pytest
 
 from distlock.backends.inspectable import SeenProcess, StatusRow
 from distlock.errors import ConfigurationError
-from distlock.testing.contenders import LONG, Contender, ask
+from distlock.testing.protocol_fixtures import LONG, Contender, ask
 from distlock.testing.waits import wait_until
 from tests.backend_class import backend_class
 from tests.backends.file.peer import Peer

@@ -15,7 +15,7 @@ import pytest
 import distlock
 from distlock.errors import BackendUnavailable
 from distlock.testing.conformance.protocol_latches import LatchContender
-from distlock.testing.contenders import Contender
+from distlock.testing.protocol_fixtures import Contender
 
 KEY = "shop/latch:import"
 

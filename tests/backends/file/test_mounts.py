@@ -9,7 +9,7 @@ import pytest
 from distlock.backends.file import FileBackend, directory
 from distlock.backends.file.directory import file_system_of, is_network
 from distlock.errors import ConfigurationError
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 
 MOUNTINFO = r"""22 27 0:21 / /proc rw,relatime - proc proc rw
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from distlock.backends.base import PERMIT, Acquired
-from distlock.testing.contenders import Contender, permit
+from distlock.testing.protocol_fixtures import Contender, permit
 from distlock.testing.waits import wait_until
 from tests.backend_class import backend_class
 from tests.backends.file.peer import PATIENCE, Peer

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import Acquired, Busy, Queued
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from distlock.testing.waits import wait_until
 from tests.backend_class import backend_class
 from tests.backends.file.peer import PATIENCE, Peer

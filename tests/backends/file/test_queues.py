@@ -27,7 +27,7 @@ from distlock.backends.file.record_locks import RecordLocks
 from distlock.backends.file.trusted_directories import Tree
 from distlock.errors import BackendUnavailable
 from distlock.testing.conformance.closing import opened
-from distlock.testing.contenders import Contender, ask, read
+from distlock.testing.protocol_fixtures import Contender, ask, read
 from distlock.testing.waits import wait_until
 from tests.backends.file.peer import Peer
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import READ, Acquired
-from distlock.testing.contenders import Contender, ask, read
+from distlock.testing.protocol_fixtures import Contender, ask, read
 from distlock.testing.waits import wait_until
 from tests.backend_class import backend_class
 from tests.backends.file.peer import PATIENCE, Peer

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import distlock
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from distlock.testing.waits import wait_until
 from tests.backend_class import backend_class
 

@@ -11,7 +11,7 @@ import pytest
 
 import distlock
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from distlock.testing.waits import wait_until
 from tests.backends.file.peer import Peer
 

@@ -14,7 +14,7 @@ import pytest
 from distlock.backends.file import queues
 from distlock.backends.file.entries import spot_of
 from distlock.backends.file.trusted_directories import Tree
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from distlock.testing.waits import wait_until
 from tests.backends.file.peer import Peer
 

@@ -12,7 +12,7 @@ import distlock
 from distlock import clock
 from distlock.backends.base import Acquired, Busy, Queued
 from distlock.errors import BackendUnavailable
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from distlock.testing.waits import wait_until
 from tests.backend_class import backend_class
 from tests.backends.file.peer import Peer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distlock.errors import ConfigurationError
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from tests.backend_class import backend_class
 from tests.backends.file.peer import Peer
 from tests.backends.file.stranger import NOBODY, Stranger

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import Acquired, LockRequest, Queued
-from distlock.testing.contenders import RecordingSink
+from distlock.testing.protocol_fixtures import RecordingSink
 from tests.backend_class import backend_class
 from tests.redis_server import eventually
 

@@ -13,7 +13,7 @@ from distlock.backends.redis import scripts
 #: Script, the line, what is written in its place, and the test of the kit that kills it.
 BUGS = {
     "ReadersEnterWhereOthersWait": (
-        "sharing.lua",
+        "request_shared.lua",
         "if waiting == 0 and fits",
         "if fits",
         "a_reader_does_not_pass_a_writer_that_waits",
@@ -25,31 +25,31 @@ BUGS = {
         "readers_share_a_key",
     ),
     "AWriterIsLetInAmongReaders": (
-        "shared.lua",
+        "shared_hold.lua",
         "return wish == '0'",
         "return true",
         "a_released_writer_hands_to_the_readers_up_to_the_next_writer",
     ),
     "TheFirstReaderOutEndsTheHold": (
-        "leave.lua",
+        "release_any.lua",
         "if settle(now, permits) then",
         "if permits and settle(now, permits) then",
         "the_last_reader_out_hands_to_the_writer",
     ),
     "TheLastReaderOutTellsNobody": (
-        "leave.lua",
+        "release_any.lua",
         "hand_off_or_leave(now, number, not permits and following or nil)",
         "local _ = now",
         "the_last_reader_out_hands_to_the_writer",
     ),
     "ARunIsNotTold": (
-        "shared.lua",
+        "shared_hold.lua",
         "if enters or redis.call('PUBLISH', 'dl:2:ch:' .. waiter, '0 0 0 ' .. key) > 0 then",
         "if true then",
         "each_reader_that_is_next_is_given_a_hint",
     ),
     "NobodyIsEverFollowed": (
-        "sharing.lua",
+        "request_shared.lua",
         "return {token, HELD, number, waiting}",
         "return {token, HELD, number, 0}",
         "a_reader_is_told_whether_others_wait",
@@ -67,7 +67,7 @@ BUGS = {
         "a_reader_who_cancels_too_late_is_told_and_keeps_the_hold",
     ),
     "ARenewalRevivesTheDead": (
-        "shared.lua",
+        "shared_hold.lua",
         "if not ends or tonumber(ends) <= math.floor(now / 1000) then",
         "if not ends then",
         "each_readers_lease_ends_alone",
@@ -79,19 +79,19 @@ BUGS = {
         "only_its_token_proves_a_readers_hold",
     ),
     "ALeaseIsForAll": (
-        "shared.lua",
+        "shared_hold.lua",
         "redis.call('ZREMRANGEBYSCORE', HOLDERS, '-inf', ms(now, 0))",
         "redis.call('DEL', HOLDERS)",
         "each_readers_lease_ends_alone",
     ),
     "TheHoldEndsWithTheShortestLease": (
-        "shared.lua",
+        "shared_hold.lua",
         "redis.call('ZRANGE', HOLDERS, -1, -1, 'WITHSCORES')",
         "redis.call('ZRANGE', HOLDERS, 0, 0, 'WITHSCORES')",
         "each_readers_lease_ends_alone",
     ),
     "AHandOverIsWorthALease": (
-        "shared.lua",
+        "shared_hold.lua",
         "enters and lifetime or window",
         "lifetime or 60000",
         "a_permit_that_was_handed_off_and_not_taken_is_worth_a_window_not_a_lease",
@@ -127,13 +127,13 @@ BUGS = {
         "a_downgrade_lets_no_writer_in",
     ),
     "PermitsAreNotCounted": (
-        "sharing.lua",
+        "request_shared.lua",
         "out = out + permits_of(one)",
         "out = out + 1",
         "several_permits_are_had_at_once",
     ),
     "OnePermitOfSeveralComesBack": (
-        "leave.lua",
+        "release_any.lua",
         "out = out - permits_of(one)",
         "out = out - 1",
         "several_freed_permits_let_in_as_many_as_fit",
@@ -145,19 +145,19 @@ BUGS = {
         "a_permit_comes_back_after_its_lease_and_only_once",
     ),
     "SmallAsksPassLargeOnes": (
-        "sharing.lua",
+        "request_shared.lua",
         "if waiting == 0 and fits",
         "if fits",
         "a_small_ask_does_not_pass_a_large_one",
     ),
     "ASecondReleaseGivesAPermit": (
-        "leave.lua",
+        "release_any.lua",
         "redis.call('ZREM', HOLDERS, one) == 0",
         "redis.call('ZREM', HOLDERS, one) == 2",
         "a_second_release_frees_no_second_permit",
     ),
     "AskingAgainTakesAPermit": (
-        "sharing.lua",
+        "request_shared.lua",
         "local ours = keep(one, now, permits)",
         "local ours = false",
         "asking_again_takes_no_second_permit",

@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock import Grant
-from distlock.engine import commands
+from distlock.engine import sans_io
 from distlock.testing.waits import engine_of
 from tests.backend_class import backend_class
 from tests.core.test_interrupts import check
@@ -45,13 +45,13 @@ def connect() -> Iterator[Connect]:
 def hops(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What threads were asked to do for tasks."""
     hops: list[str] = []
-    begin = commands._begin_in_thread
+    begin = sans_io._begin_in_thread
 
     def noted(call: Any) -> Any:
         hops.append(call.function.__name__)
         return begin(call)
 
-    monkeypatch.setattr(commands, "_begin_in_thread", noted)
+    monkeypatch.setattr(sans_io, "_begin_in_thread", noted)
     return hops
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distlock.testing.contenders import LONG
+from distlock.testing.protocol_fixtures import LONG
 from tests.backend_class import backend_class
 from tests.backends.as_memory import Both
 from tests.redis_server import RedisServer

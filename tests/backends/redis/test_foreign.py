@@ -15,7 +15,7 @@ from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
 from tests.redis_server import RedisServer
 from tests.stored import hold_key
 
-#: The least lifetime that a hold of unknown ttl gets back, seconds: see ``lifetime.lua``.
+#: The least lifetime that a hold of unknown ttl gets back, seconds: see ``restore_lifetime.lua``.
 LONGEST_TTL = 600.0
 
 Put = Callable[[Redis, str], Any]

@@ -14,7 +14,7 @@ from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.inspectable import StatusRow
 from distlock.errors import BackendUnavailable
 from distlock.operate import break_lock
-from distlock.testing.contenders import Contender
+from distlock.testing.protocol_fixtures import Contender
 from tests.backend_class import backend_class
 from tests.redis_server import RedisServer, eventually
 

@@ -10,7 +10,7 @@ import pytest
 
 import distlock
 from distlock import Grant
-from distlock.engine import pending
+from distlock.engine import deferred_work
 from distlock.errors import BackendUnavailable
 from distlock.testing.waits import engine_of
 from tests.backends.redis.contender import LONG, MakeContender, ask, some_key
@@ -126,7 +126,7 @@ def test_a_request_that_is_carried_out_after_its_cancel_does_not_hold_for_a_ttl(
     how: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pending, "AGAIN", LONG)
+    monkeypatch.setattr(deferred_work, "AGAIN", LONG)
     far, name = connect(io_timeout=0.5), some_key()
     engine, hold = engine_of(far), hold_key(f":{name}")
     try_it: dict[str, Callable[[], object]] = {

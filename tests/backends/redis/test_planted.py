@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlock.testing import conformance, contenders
+from distlock.testing import conformance, protocol_fixtures
 from tests.backends.redis.planted import plant
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def url():
 @pytest.fixture(autouse=True)
 def _plant(monkeypatch):
     # Broken locks make callers wait: not for long.
-    monkeypatch.setattr(contenders.Contender.until_held, "__defaults__", (2.0,))
-    monkeypatch.setattr(contenders.RecordingSink.wait_for_notification, "__defaults__", (2.0,))
+    monkeypatch.setattr(protocol_fixtures.Contender.until_held, "__defaults__", (2.0,))
+    monkeypatch.setattr(protocol_fixtures.RecordingSink.wait_for_notification, "__defaults__", (2.0,))
     plant(monkeypatch, {bug!r})
 
 class TestScripts(

@@ -18,7 +18,7 @@ from distlock.backends.redis import subscription
 from distlock.backends.redis.address import RedisAddress
 from distlock.backends.redis.queue_entries import QueueEntries
 from distlock.locks import latch_waits
-from distlock.testing.contenders import RecordingSink
+from distlock.testing.protocol_fixtures import RecordingSink
 from distlock.testing.waits import wait_for_latch_waiters
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import PATIENCE, RedisServer, eventually
@@ -149,7 +149,9 @@ def interrupted_at(number: int, one: subscription.Subscription) -> bool:
 
     def look(frame: FrameType, event: str, _: Any) -> None:
         nonlocal moments
-        if event != "c_return" or not frame.f_code.co_filename.endswith(("/reentrance.py", "/threading.py")):
+        if event != "c_return" or not frame.f_code.co_filename.endswith(
+            ("/signal_safety.py", "/threading.py")
+        ):
             return
         moments += 1
         if moments == number:

@@ -10,8 +10,8 @@ import pytest
 from distlock import clock
 from distlock.backends.base import LockRequest
 from distlock.backends.redis import subscription
-from distlock.engine.commands import ThreadParker
-from distlock.reentrance import Flag
+from distlock.engine.sans_io import ThreadParker
+from distlock.signal_safety import Flag
 from tests.backends.redis import contender as contenders
 from tests.backends.redis.contender import Contender, MakeContender
 from tests.redis_server import PATIENCE, RedisServer, eventually

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
 from distlock.backends.base import PERMIT, READ, Acquired, LockRequest, Queued
-from distlock.testing.contenders import RecordingSink
+from distlock.testing.protocol_fixtures import RecordingSink
 from tests.backend_class import backend_class
 from tests.redis_server import eventually
 

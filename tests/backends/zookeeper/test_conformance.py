@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from distlock.testing import conformance
-from distlock.testing.contenders import LONG
+from distlock.testing.protocol_fixtures import LONG
 from distlock.testing.waits import PATIENCE
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer

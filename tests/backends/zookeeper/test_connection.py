@@ -17,10 +17,10 @@ from distlock import clock
 from distlock.backends.zookeeper import waiting
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.client import TlsSocket, ZooKeeperClient
-from distlock.backends.zookeeper.wait_commands import Deadline, TaskCall, ZooKeeperReply
+from distlock.backends.zookeeper.sans_io import Deadline, TaskCall, ZooKeeperReply
 from distlock.backends.zookeeper.waiting import Watcher
 from distlock.errors import BackendUnavailable
-from distlock.reentrance import is_calling
+from distlock.signal_safety import is_calling
 from tests.backends.zookeeper.contender import LONG, Contender, MakeContender, ask, permit, some_key
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer

@@ -246,7 +246,7 @@ import encodings.idna, os, resource, secrets, sys
 from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.errors import BackendUnavailable
-from distlock.testing.contenders import RecordingSink
+from distlock.testing.protocol_fixtures import RecordingSink
 
 backend = ZooKeeperBackend(sys.argv[1], io_timeout={CEILING})
 backend.open(RecordingSink())

@@ -34,7 +34,7 @@ from distlock import clock
 from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.zookeeper import ZooKeeperBackend
 from distlock.errors import BackendUnavailable
-from distlock.testing.contenders import RecordingSink
+from distlock.testing.protocol_fixtures import RecordingSink
 
 def opened():
     return len(os.listdir("/proc/self/fd"))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from distlock.errors import BackendUnavailable, ConfigurationError
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from tests.backend_class import new_backend
 from tests.zookeeper_server import ZooKeeperServer
 

@@ -20,7 +20,7 @@ from distlock.locks import latch_waits
 from distlock.names import encode
 from distlock.testing.conformance.latches import watch_looks
 from distlock.testing.conformance.protocol_latches import LatchContender
-from distlock.testing.contenders import Contender as Client
+from distlock.testing.protocol_fixtures import Contender as Client
 from distlock.testing.waits import PATIENCE, wait_for_latch_waiters, wait_until
 from tests.backends.zookeeper.contender import MakeContender
 from tests.backends.zookeeper.proxy import Proxy

@@ -12,7 +12,7 @@ from flask_caching import Cache
 import distlock
 from distlock.errors import ConfigurationError
 from flask_distlock import DistLock
-from flask_distlock.guarding.state import current_state
+from flask_distlock.guarding.app_state import current_state
 from tests.redis_server import RedisServer, running
 from tests.web.quickstart import snippets
 

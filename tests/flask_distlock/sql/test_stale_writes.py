@@ -18,7 +18,7 @@ from sqlalchemy.orm import Mapped, Mapper, Session, mapped_column
 from distlock import ConfigurationError, StaleWrite
 from distlock.testing import race
 from flask_distlock import DistLock
-from flask_distlock.guarding import state
+from flask_distlock.guarding import app_state
 from flask_distlock.sql import stale_writes
 from tests.flask_distlock.sql.session_shop import Shop
 
@@ -61,13 +61,13 @@ def shop(
     make_app: Callable[..., Flask], locks: DistLock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Stale]:
     # The apps of other tests may live still.
-    monkeypatch.setattr(state, "_apps", WeakSet())
+    monkeypatch.setattr(app_state, "_apps", WeakSet())
     shop = Stale(make_app(SQLALCHEMY_DATABASE_URI=f"sqlite:///{tmp_path}/shop.db", DEBUG=True), locks)
     with shop.app.app_context():
         yield shop
     shop.close()
     shop.app.config["DISTLOCK_STALE_WRITES"] = "off"
-    state.detect_stale_writes()
+    app_state.detect_stale_writes()
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_a_row_that_was_made_before_the_lock_is_not_told(shop: Stale, told: Told
 
 def test_a_race_looks_for_them_without_debug_mode(shop: Stale) -> None:
     shop.app.debug = False
-    state.detect_stale_writes()
+    app_state.detect_stale_writes()
     assert not is_on()
 
     def sells() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import Acquired, LockRequest, Queued
-from distlock.testing.contenders import RecordingSink
+from distlock.testing.protocol_fixtures import RecordingSink
 from tests.backend_class import backend_class
 from tests.backends.redis.contender import ask as ask
 from tests.backends.redis.contender import some_key as some_key

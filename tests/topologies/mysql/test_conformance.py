@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distlock.testing import conformance
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from tests.topologies.mysql.asking import waiting
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import distlock
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from distlock.testing.waits import PATIENCE, wait_until
 from tests.backend_class import backend_class
 from tests.topologies.postgresql.asking import Connect, asked, waiting

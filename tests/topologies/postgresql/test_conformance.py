@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from distlock.testing import conformance
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.testing.conformance.closing import opened
-from distlock.testing.contenders import Contender, ask
 from distlock.testing.process import Process
+from distlock.testing.protocol_fixtures import Contender, ask
 from distlock.testing.waits import PATIENCE, engine_of, wait_until
 from loadtest.servers.databases import PostgreSQLServer
 from loadtest.servers.processes import free_port

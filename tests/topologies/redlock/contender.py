@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distlock.testing.contenders import Contender
+from distlock.testing.protocol_fixtures import Contender
 from tests.backend_class import backend_class
 
 RedlockBackend = backend_class("redlock://a,b,c")

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from distlock.testing import conformance
-from distlock.testing.contenders import LONG, Contender, ask
+from distlock.testing.protocol_fixtures import LONG, Contender, ask
 from tests.backend_class import new_backend
 from tests.redis_server import eventually
 from tests.topologies.redlock.five import Five

@@ -9,7 +9,7 @@ import pytest
 
 from distlock.backends.base import Acquired, Busy
 from distlock.errors import BackendUnavailable
-from distlock.testing.contenders import ask
+from distlock.testing.protocol_fixtures import ask
 from tests.backend_class import backend_class
 from tests.backends.redis.proxy import Proxy
 from tests.redis_server import eventually

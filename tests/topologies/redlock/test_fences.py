@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distlock.backends.base import Acquired, LockRequest, Queued
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from tests.backend_class import backend_class
 from tests.redis_server import RedisServer
 from tests.topologies.redlock.contender import MakeContender

@@ -18,7 +18,7 @@ from distlock.errors import BackendUnavailable
 from distlock.operate import LockState
 from distlock.testing.conformance.protocol_operators import InspectableBackend, inspectable_backend
 from distlock.testing.conformance.protocol_operators import request_of as asked
-from distlock.testing.contenders import Contender
+from distlock.testing.protocol_fixtures import Contender
 from tests.backend_class import backend_class
 from tests.flask_guard import page_of_lock
 from tests.redis_server import eventually

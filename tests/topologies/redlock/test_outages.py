@@ -10,7 +10,7 @@ import distlock
 from distlock import clock
 from distlock.backends.base import Acquired, LockRequest
 from distlock.errors import BackendUnavailable
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from tests.backend_class import backend_class
 from tests.backends.redis.proxy import Proxy
 from tests.redis_server import RedisServer, eventually

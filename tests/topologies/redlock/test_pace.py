@@ -13,7 +13,7 @@ from distlock.backends.redlock import server as server_of_five
 from distlock.backends.redlock.backend import Backoff
 from distlock.testing import conformance
 from distlock.testing.conformance.protocol_operators import InspectableBackend, inspectable_backend
-from distlock.testing.contenders import Contender, ask
+from distlock.testing.protocol_fixtures import Contender, ask
 from tests.redis_server import eventually
 from tests.stored import FORMAT
 from tests.topologies.redlock.contender import MakeContender

@@ -1,4 +1,4 @@
--- The hand-off to the next process. This file follows shared.lua.
+-- The hand-off to the next process. This file follows shared_hold.lua.
 
 -- A script blocks the server. So a long queue of dead waiters is cleared by several calls.
 local MAX_SKIPS = 64

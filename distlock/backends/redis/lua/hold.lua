@@ -1,4 +1,4 @@
--- The hold, and what all scripts of locks share. It stands first in them; only give_back.lua precedes it.
+-- The hold, and what all scripts of locks share. It stands first in them; only release_fast_path.lua precedes it.
 --
 -- KEYS  1 hold     string "<number> <next> <others> <token>". Lives as long as the hold or, before its acknowledgement,
 --                  for the window. <next>: the first number after its block; with a leading 0 if the counter is

@@ -1,4 +1,4 @@
--- Request to read, poll for it, or acknowledge it. behind.lua answers what is not answered here.
+-- Request to read, poll for it, or acknowledge it. request_slow_path.lua answers what is not answered here.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in request.lua, with the span 0

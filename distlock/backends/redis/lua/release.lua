@@ -1,5 +1,5 @@
--- Release the exclusive hold, and hand it off to the next process in the same step. give_back.lua begins the release,
--- and leave.lua ends it.
+-- Release the exclusive hold, and hand it off to the next process in the same step. release_fast_path.lua begins the
+-- release, and release_any.lua ends it.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua, and
@@ -14,7 +14,7 @@ if was == left .. ' + ' .. token then
   end
   return {token, 1}
 end
--- give_back.lua has written the remnant over another value, or where there was none: undo that.
+-- release_fast_path.lua has written the remnant over another value, or where there was none: undo that.
 if type(was) == 'string' then
   redis.call('SET', KEYS[1], was, 'KEEPTTL')
 elseif was == false then

@@ -1,5 +1,5 @@
 -- Request the lock, poll for it, or acknowledge it. Answers that do not need the queue are given here, and the others in
--- behind.lua.
+-- request_slow_path.lua.
 --
 -- KEYS     as in hold.lua
 -- ARGV     as in hold.lua, and

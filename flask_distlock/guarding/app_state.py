@@ -25,8 +25,8 @@ from distlock.web.guard_options import one_database
 from distlock.web.settings.clients import Clients
 from distlock.web.stale_writes import SETTING as STALE_WRITES
 from distlock.web.stale_writes import Mode, add_detector, mode_of
+from flask_distlock.guarding.kept_locks import KeptLock, ServedRequest
 from flask_distlock.guarding.request import UserKey
-from flask_distlock.guarding.whole_request import KeptLock, ServedRequest
 from flask_distlock.private import put_around
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ class State:
         """
         if fenced_in is None or self.sessions is None:
             raise one_database(where, [])
-        from flask_distlock.sql.batches import SessionBatchTransactions
+        from flask_distlock.sql.batch_transactions import SessionBatchTransactions
 
         return SessionBatchTransactions(self.sessions, where, is_view, None, seat, most)
 

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from distlock.engine.commands import Commands
+from distlock.engine.sans_io import Commands
 from distlock.errors import NotHeld
 from distlock.fence.stamps import Overtaken, ReadStamp, Stamp, stamps_of
 from distlock.grants.grant import Fence, Grant, GrantWrapper

@@ -19,13 +19,13 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
-from distlock.web.decorator import Guarded, chain, guards_of, options_of, refuse_unguardable
+from distlock.web.guard_marks import Guarded, chain, guards_of, options_of, refuse_unguardable
 from distlock.web.guard_options import ALL_BUT_GET, Methods
 from distlock.web.rules import Rule, overlaps, passes_by, read_rules, unknown_route
-from flask_distlock.guarding import placement
+from flask_distlock.guarding import view_guards
+from flask_distlock.guarding.app_state import current_state
 from flask_distlock.guarding.guarded_call import wrap
 from flask_distlock.guarding.request import requiring, status_of
-from flask_distlock.guarding.state import current_state
 from flask_distlock.private import has_own_as_view, may_change_arguments, views_of
 
 RULES = "DISTLOCK_RULES"
@@ -70,8 +70,8 @@ def _refuse_others(app: Flask, views: Mapping[str, AnyView], rule: Rule) -> None
         if endpoint == rule.route or innermost is None or _innermost(view) is not innermost:
             continue
         for route in app.url_map.iter_rules(endpoint):
-            for method in filter(locked.__contains__, placement.route_methods(route)):
-                if not placement.is_locked(views[endpoint], method):
+            for method in filter(locked.__contains__, view_guards.route_methods(route)):
+                if not view_guards.is_locked(views[endpoint], method):
                     raise passes_by(
                         rule,
                         f"{method} {route.rule} runs the same view as {endpoint!r}",
@@ -81,7 +81,7 @@ def _refuse_others(app: Flask, views: Mapping[str, AnyView], rule: Rule) -> None
 
 def _innermost(view: AnyView) -> object:
     """Return the class or innermost function of *view*; None: Flask's own, which may serve many routes."""
-    innermost = placement.class_of(view) or list(chain(view))[-1]
+    innermost = view_guards.class_of(view) or list(chain(view))[-1]
     return None if str(getattr(innermost, "__module__", "")).partition(".")[0] == "flask" else innermost
 
 
@@ -118,8 +118,8 @@ def _ruled(view: AnyView, rule: Rule) -> AnyView:
 
 def _usual(view: AnyView) -> Methods:
     """Return the HTTP methods that a rule locks on *view* if it names none."""
-    cls = placement.class_of(view)
-    return ALL_BUT_GET if cls is None else placement.usual_methods_of(cls)
+    cls = view_guards.class_of(view)
+    return ALL_BUT_GET if cls is None else view_guards.usual_methods_of(cls)
 
 
 def _lock_own_views() -> None:
@@ -140,14 +140,14 @@ def _below(cls: type[View]) -> Iterator[type[View]]:
 
 
 def _inheriting(app: Flask, endpoint: str, view: AnyView, routes: list[Route]) -> AnyView:
-    cls = placement.class_of(view)
+    cls = view_guards.class_of(view)
     if cls is None:
         return view
     found: defaultdict[tuple[str, Guarded], set[str]] = defaultdict(set)
-    for method in {method for route in routes for method in placement.route_methods(route)}:
-        if placement.is_locked(view, method):
+    for method in {method for route in routes for method in view_guards.route_methods(route)}:
+        if view_guards.is_locked(view, method):
             continue
-        for name, guarded, methods in placement.inherited_at(cls, method):
+        for name, guarded, methods in view_guards.inherited_at(cls, method):
             if method in methods:
                 found[name, guarded].add(method)
     for (name, base), these in found.items():
@@ -179,7 +179,7 @@ def _fills_names(route: Route, guarded: Guarded) -> bool:
     """Return whether the arguments of *route* can fill in the names of *guarded*."""
     arguments = dict.fromkeys(route.arguments | set(route.defaults or ()))
     try:
-        placement.check_arguments(guarded, route)
+        view_guards.check_arguments(guarded, route)
         for source in guarded.names.sources:
             if inspect.isroutine(source):
                 inspect.signature(source).bind(request, **arguments)

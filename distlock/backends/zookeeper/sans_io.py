@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from kazoo.exceptions import OperationTimeoutError
 
-from distlock import clock, reentrance
+from distlock import clock, signal_safety
 from distlock.backends.protocols import REPEAT, Begun
 from distlock.errors import BackendUnavailable
 
@@ -152,7 +152,7 @@ class TaskCall(Begun):
 
     The call ends with the answer, at *ends*, or with the connection, which ends when the server has been
     silent for the io_timeout. After its end the call sends nothing, so the engine does not wait for its event
-    loop (`distlock.engine.commands.Call.is_over`). *over* is called at the end.
+    loop (`distlock.engine.sans_io.Call.is_over`). *over* is called at the end.
     """
 
     __slots__ = ("_awaited", "_exchanges", "_mutex", "_over", "_timer", "_when_over")
@@ -176,7 +176,7 @@ class TaskCall(Begun):
                 self._go_on(None)
         if not self._over:
             left = self.ends - clock.now()
-            self._timer = self.get_loop().call_later(left, reentrance.call, self._time_is_over)
+            self._timer = self.get_loop().call_later(left, signal_safety.call, self._time_is_over)
         return self
 
     def drop(self) -> None:

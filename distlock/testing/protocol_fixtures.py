@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distlock.backends.base import PERMIT, READ, Acquired, Backend, LockRequest, Queued
-from distlock.backends.registry import create
+from distlock.backends.factory import create
 
 #: A ttl that no test outlives, seconds.
 LONG = 60.0

@@ -17,7 +17,7 @@ from functools import cache, partial
 from types import MethodType
 from typing import Any, Protocol, TypeVar
 
-from distlock import clock, reentrance
+from distlock import clock, signal_safety
 from distlock.backends.protocols import REPEAT, Awaits, Begun
 from distlock.engine.process import forget_in_children
 from distlock.errors import BackendUnavailable
@@ -135,21 +135,21 @@ class ThreadParker:
 
 def run(commands: Commands[T]) -> T:
     """Carry *commands* out in this thread. Return what their generator returns."""
-    calling = reentrance.this_thread.calling
+    calling = signal_safety.this_thread.calling
     try:
         command = next(commands)
         while True:
             try:
                 if type(command) is Call:
                     if calling.locked():
-                        raise reentrance.refusal()
+                        raise signal_safety.refusal()
                     with calling:
                         answer = command.function(*command.arguments)
                 elif isinstance(command, Park):
                     # run() is given ThreadParkers.
                     parker: Any = command.parker
                     wait = parker.wait if command.wait is None else partial(command.wait, parker)
-                    reentrance.park(wait, command.timeout)
+                    signal_safety.park(wait, command.timeout)
                     answer = None
                 else:
                     answer = ThreadParker()
@@ -254,12 +254,12 @@ async def _acall(call: Call) -> Any:
 def _begin_in_loop(call: Call) -> Begun | None:
     """Have the backend send *call* from this event loop. Return its future; None: it needs a thread."""
     method = call.function
-    if not isinstance(method, MethodType) or reentrance.is_calling():
+    if not isinstance(method, MethodType) or signal_safety.is_calling():
         return None
     backend: Any = method.__self__
     if not _awaits(type(backend)):  # type: ignore[arg-type]  # a class is hashable
         return None
-    begun: Begun | None = reentrance.call(backend.begin, method, *call.arguments)
+    begun: Begun | None = signal_safety.call(backend.begin, method, *call.arguments)
     return begun
 
 
@@ -297,7 +297,7 @@ def _begin_in_thread(call: Call) -> Future[Any]:
     def make_call() -> None:
         if begun.set_running_or_notify_cancel():
             try:
-                answer = reentrance.call(call.function, *call.arguments)
+                answer = signal_safety.call(call.function, *call.arguments)
             except BaseException as error:
                 call.over = True
                 begun.set_exception(error)

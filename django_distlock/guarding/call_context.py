@@ -18,12 +18,12 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, chain, guards_of, outermost_guard, refuse_hidden
+from distlock.web.guard_marks import Guarded, chain, guards_of, outermost_guard, refuse_hidden
 from distlock.web.guard_options import EVERY, READING_METHODS, AllBut, GuardOptions
 from distlock.web.names.bound_names import where_of
 from distlock.web.settings.problems import DEFAULT_ALIAS
 from django_distlock.conf import MIDDLEWARE
-from django_distlock.guarding import viewclasses
+from django_distlock.guarding import view_classes
 from django_distlock.guarding.atomic_requests import OptOuts
 from django_distlock.guarding.open_transactions import ABOVE
 from django_distlock.private import is_bound_by_method_decorator, opted_out
@@ -81,20 +81,20 @@ class CallContext:
         request = None if http is None else first
         if request is not None and isinstance(owner, View):
             name = getattr(guarded.function, "__name__", "")
-            if name in viewclasses.TOO_EARLY:
+            if name in view_classes.TOO_EARLY:
                 raise ConfigurationError(too_early(guarded, type(owner)))
             if name == "dispatch":
-                if viewclasses.never_awaited(type(owner), viewclasses.handlers(owner)):
+                if view_classes.never_awaited(type(owner), view_classes.handlers(owner)):
                     raise ConfigurationError(async_in_rest(guarded.options, type(owner)))
-                viewclasses.refuse_useless(
+                view_classes.refuse_useless(
                     guarded,
                     type(owner),
-                    viewclasses.methods_of_view(owner),
-                    viewclasses.usual_methods_in(owner),
+                    view_classes.methods_of_view(owner),
+                    view_classes.usual_methods_in(owner),
                 )
                 return cls("dispatch", request, http, owner, is_method)
-            if name in viewclasses.handlers(owner):
-                viewclasses.refuse_useless_method(guarded, viewclasses.handlers(owner)[name])
+            if name in view_classes.handlers(owner):
+                view_classes.refuse_useless_method(guarded, view_classes.handlers(owner)[name])
                 return cls("handler", request, http, owner, is_method)
         elif request is not None and _is_the_view(guarded, request, owner):
             if not isinstance(request, HttpRequest):
@@ -107,7 +107,7 @@ class CallContext:
         """Return whether *guarded* locks requests with *method* in these circumstances."""
         if guarded.methods is None:
             return (
-                self.view is None or self.kind != "dispatch" or viewclasses.locks_usually(self.view, method)
+                self.view is None or self.kind != "dispatch" or view_classes.locks_usually(self.view, method)
             )
         if method in guarded.methods:
             return True
@@ -116,7 +116,7 @@ class CallContext:
         called = (
             self.kind == "handler"
             and self.view is not None
-            and method not in viewclasses.handlers(self.view)[name]
+            and method not in view_classes.handlers(self.view)[name]
         )
         return called and guarded.options.mode != READ
 
@@ -189,7 +189,7 @@ def _is_the_view(guarded: Guarded, request: Any, owner: object) -> bool:
     match = getattr(request, "resolver_match", None)
     if match is None:
         return owner is None
-    return guarded in guards_of(match.func) or guarded in viewclasses.guards_below_api_view(match.func)
+    return guarded in guards_of(match.func) or guarded in view_classes.guards_below_api_view(match.func)
 
 
 def above_the_class(options: GuardOptions, cls: type, method: str = "", route: str | None = None) -> str:
@@ -213,9 +213,9 @@ def _on_class(options: GuardOptions, method: str) -> str:
     if not method or (options.mode == READ and reads):
         return str(options)
     if options.mode == READ:
-        return viewclasses.with_methods(options, method)
+        return view_classes.with_methods(options, method)
     # Other handlers may call this one, so naming *method* alone would lock less than before.
-    return viewclasses.with_methods(options, EVERY) if reads else viewclasses.without_methods(options)
+    return view_classes.with_methods(options, EVERY) if reads else view_classes.without_methods(options)
 
 
 def _every_if_get(options: GuardOptions, method: str) -> str:
@@ -270,7 +270,7 @@ def around_everything(options: GuardOptions, request: Any) -> str:
     """Return the remedy for a guard inside a transaction that other code opened. *request*: the call's."""
     if (match := getattr(request, "resolver_match", None)) is None:
         return ABOVE
-    rule = as_rule(options, match.view_name, on_class=viewclasses.view_class(match.func) is not None)
+    rule = as_rule(options, match.view_name, on_class=view_classes.view_class(match.func) is not None)
     return f"{ABOVE} Or lock the route, around all of them. {rule}"
 
 

@@ -17,8 +17,8 @@ from distlock.grants.current import CurrentGrant
 from distlock.grants.grant import Grant
 from distlock.locks.namespace import Namespace
 from distlock.terms import EXCLUSIVE, READ, Mode
-from distlock.web.decorator import Guarded, guard_at
 from distlock.web.guard_lock import GuardLock
+from distlock.web.guard_marks import Guarded, guard_at
 from distlock.web.guard_options import EVERY_METHOD
 from distlock.web.nested_deadlocks import waiting
 from distlock.web.observer import Observer, Watch, watching

@@ -15,8 +15,8 @@ from werkzeug.routing import Rule as Route
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web import decorator
-from distlock.web.decorator import Guarded, chain, guards_of
+from distlock.web import guard_marks
+from distlock.web.guard_marks import Guarded, chain, guards_of
 from distlock.web.guard_options import ALL_BUT_GET, EVERY_METHOD, READING_METHODS, AllBut, Methods, in_words
 from distlock.web.results import refuse_skipping_view
 from flask_distlock import private
@@ -211,7 +211,7 @@ def _refuse_bypassed(app: Flask) -> None:
         for inner in chain(guarded.function)
     }
     for endpoint, view in private.views_of(app).items():
-        if (problem := decorator.unused(view)) is not None:
+        if (problem := guard_marks.unused(view)) is not None:
             raise ConfigurationError(problem)
         if view in _functions_with_guards and id(view) not in covered:
             raise ConfigurationError(
@@ -239,12 +239,12 @@ def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
     cls = class_of(view)
     if cls is None or is_locked(view, method):
         return
-    applied = list(map(decorator.options_of, cls.decorators))
+    applied = list(map(guard_marks.options_of, cls.decorators))
     # If `sees_as_view` is False, a decorator without functools.wraps hides the guards below it.
     sees_as_view = any(map(private.is_made_by_as_view, chain(view)))
     name = f"{cls.__module__}.{cls.__qualname__}"
     for base in cls.__mro__:
-        for options in filter(None, map(decorator.options_of, vars(base).get("decorators") or ())):
+        for options in filter(None, map(guard_marks.options_of, vars(base).get("decorators") or ())):
             usual = usual_methods_of(cls)
             if method not in (options.locked_methods(usual) or usual):
                 continue
@@ -265,15 +265,15 @@ def _refuse_replaced(view: Callable[..., Any], method: str) -> None:
 def _refuse_generator(view: Callable[..., Any], method: str) -> None:
     cls = class_of(view)
     if cls is not None and issubclass(cls, MethodView):
-        decorator.refuse_unguardable(handler_of(cls, method))
+        guard_marks.refuse_unguardable(handler_of(cls, method))
 
 
 def _hidden_in(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Yield the functions that a decorator without `functools.wraps` has replaced by *function*."""
     # A closure that takes certain arguments is no decorator, and may contain views that it only calls.
-    if hasattr(function, "__wrapped__") or not decorator.passes_on(function):
+    if hasattr(function, "__wrapped__") or not guard_marks.passes_on(function):
         return
-    for inner in decorator.enclosed(function):
+    for inner in guard_marks.enclosed(function):
         yield from chain(inner)
 
 
@@ -378,7 +378,7 @@ def _of_route(route: Route, cls: type[View] | None, named: list[Guarded]) -> Ite
         if method not in usual_methods_of(cls):
             continue
         same = [one for one in theirs if getattr(cls, one, None) is getattr(cls, name, None)]
-        for one in sorted(decorator.reached(cls, name) & theirs)[:1] or same[:1]:
+        for one in sorted(guard_marks.reached(cls, name) & theirs)[:1] or same[:1]:
             yield (
                 f"{where} answers {method} by {one}(), too, which runs without the lock then: a client "
                 "chooses the method. Leave methods out, to lock all but GET."

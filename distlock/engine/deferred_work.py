@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from distlock.backends.base import Backend, LockRequest
 from distlock.backends.protocols import Posts
-from distlock.engine.commands import Call, Commands
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.maintenance import MaintenanceThread
+from distlock.engine.sans_io import Call, Commands
 from distlock.errors import BackendUnavailable, LockError
 
 #: Seconds from the first cancellation of a request to the second.

@@ -16,11 +16,11 @@ from typing import Any, Never
 from distlock.backends.base import Acquired, Capabilities, LockRequest, Sink, refuse_lacking
 from distlock.backends.inspectable import KeyState, SeenProcess, StatusRow
 from distlock.clock import now
-from distlock.engine.commands import Parker
 from distlock.engine.engine import Engine
+from distlock.engine.sans_io import Parker
 from distlock.errors import BackendUnavailable, ConfigurationError, LockError
-from distlock.fence import row_locks
-from distlock.fence.issuing import RowGrant
+from distlock.fence import row_inspection
+from distlock.fence.row_grant import RowGrant
 from distlock.fence.statements import Connection
 from distlock.fence.trouble import refuse_table, words_of
 from distlock.grants.grant import Grant
@@ -228,11 +228,11 @@ class RowNamespace(EngineNamespace):
 
     def inspect(self, name: str) -> tuple[KeyState, StatusRow | None, str]:
         with self._looking() as connection:
-            return row_locks.key_state(connection, self.prefix, name), None, ""
+            return row_inspection.key_state(connection, self.prefix, name), None, ""
 
     def announced(self, before: str) -> Iterator[tuple[str, SeenProcess]]:
         with self._looking() as connection:
-            found = list(row_locks.listed(connection, self.prefix, before))
+            found = list(row_inspection.listed(connection, self.prefix, before))
         return ((seen.row.key, seen) for seen in found if seen.row is not None)
 
     def break_hold(self, name: str, number: int, transaction: str = "") -> bool:
@@ -243,7 +243,7 @@ class RowNamespace(EngineNamespace):
                 "can't tell a savepoint's until somebody waits. Look again, or end the connection that hangs."
             )
         with self._looking() as connection:
-            return row_locks.end(connection, self.prefix, name, transaction)
+            return row_inspection.end(connection, self.prefix, name, transaction)
 
     @contextmanager
     def _looking(self) -> Iterator[Connection]:

@@ -1,4 +1,5 @@
--- The end of a request, exclusive or to read, that was not answered yet. This file follows lifetime.lua and queue.lua.
+-- The end of a request, exclusive or to read, that was not answered yet. This file follows restore_lifetime.lua and
+-- queue.lua.
 
 local reads = ARGV[6] == '0'
 

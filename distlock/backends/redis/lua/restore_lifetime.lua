@@ -9,7 +9,7 @@ local RESTORED_TTL_MS = 600000
 -- and changes nothing, if *owner* is no token of distlock.
 local function restore_lifetime(owner)
   if owner == 'readers' then
-    -- The hold lives as long as the last lease: see shared.lua.
+    -- The hold lives as long as the last lease: see shared_hold.lua.
     local holders = KEYS[1] .. ':holders'
     local last = redis.call('ZRANGE', holders, -1, -1, 'WITHSCORES')[2]
     if last then

@@ -62,7 +62,7 @@ class Guarded:
         #: Module and name of the function, for messages.
         self.where = where_of(function)
         self.wrapper: Callable[..., Any] | None = None
-        #: The guard directly below, if the two form a stack: see `distlock.web.stack`.
+        #: The guard directly below, if the two form a stack: see `distlock.web.guard_stack`.
         self.below: Guarded | None = None
         #: Whether another guard has it as `below`.
         self.is_below = False

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Self
 
-from distlock import clock, reentrance
+from distlock import clock, signal_safety
 from distlock.backends.base import LockRequest
 from distlock.backends.inspectable import SeenProcess
 from distlock.backends.redis import RedisBackend, scripts
@@ -151,7 +151,7 @@ class Server:
             # The job waited behind a call that failed, and would time out as well.
             return failure
         try:
-            answer = reentrance.call(job.call, self)
+            answer = signal_safety.call(job.call, self)
         except BackendUnavailable as error:
             self._failed_at = clock.now()
             self._failure = error

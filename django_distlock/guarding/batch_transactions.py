@@ -20,7 +20,7 @@ from distlock.fence.trouble import ends_transaction, is_broken, says_not_committ
 from distlock.grants.grant import Grant
 from distlock.web import guard
 from distlock.web.batch import END_OF_PART, PART, Batch, BatchSeat, CleanUp, Hooks, refuse_committing, unknown
-from distlock.web.decorator import Guarded
+from distlock.web.guard_marks import Guarded
 from distlock.web.guard_options import no_stream, one_database, one_name
 from distlock.web.observer import Observer
 from distlock.web.settings.clients import GuardTerms

@@ -21,7 +21,7 @@ from django.views import View
 
 from distlock.errors import ConfigurationError
 from distlock.terms import READ
-from distlock.web.decorator import Guarded, When, chain, enclosed, guards_of
+from distlock.web.guard_marks import Guarded, When, chain, enclosed, guards_of
 from distlock.web.guard_options import ALL_BUT_GET, GuardOptions, Methods, in_words
 from django_distlock.private import decorators_of, is_dummy, opt_out, opted_out
 from django_distlock.private_of_others import function_of_api_view, is_api_view, is_rest
