@@ -1,6 +1,6 @@
 """The engine of a client, between its callers and the lock service: how a caller gets a grant.
 
-`Engine.acquire` and `Grantor.release` are generators of commands, which `distlock.engine.sans_io` carries
+`Engine.acquire` and `HoldCalls.release` are generators of commands, which `distlock.engine.sans_io` carries
 out. Between two yields they change only the caller's own waiter, or state under the one mutex. So callers can
 interleave only at the yields, and the tests play these interleavings.
 
@@ -26,8 +26,8 @@ from distlock.engine.admission import Admission, DifferingLimits, Refusals, log_
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.deferred_work import SOON, Cancellations, ReplyReader
 from distlock.engine.events import Callbacks, EngineSink, OnLifted, OnLost
-from distlock.engine.grantor import Grantor
 from distlock.engine.hold import SPAN, Hold, NameGrant, Waiter
+from distlock.engine.hold_calls import HoldCalls
 from distlock.engine.maintenance import MaintenanceThread
 from distlock.engine.process import end_at_exit, forget_in_children, may_run, prepare_for_forks
 from distlock.engine.renewal import Renewer
@@ -80,11 +80,11 @@ class Engine:
         self.cancellations = Cancellations(section, backend, now, thread)
         self.replies = ReplyReader(section, backend, now, thread)
         self.callbacks = Callbacks(on_lost, on_lifted, on_release_requested, threads)
-        self.grantor = Grantor(section, backend, now, self.cancellations, self.replies, self.callbacks)
-        self.renewer = Renewer(section, backend, now, thread, self.grantor)
+        self.hold_calls = HoldCalls(section, backend, now, self.cancellations, self.replies, self.callbacks)
+        self.renewer = Renewer(section, backend, now, thread, self.hold_calls)
         thread.next_renewal = self.renewer.next
         self.queues = WaitQueues(
-            self.grantor,
+            self.hold_calls,
             Admission(max_waiters, max_waiters_total),
             self.renewer,
             self.cancellations,
@@ -104,7 +104,7 @@ class Engine:
             self.status,
             self._refusals,
         )
-        self.sink = EngineSink(section, self.queues, self.grantor, self.callbacks, on_reconnected)
+        self.sink = EngineSink(section, self.queues, self.hold_calls, self.callbacks, on_reconnected)
         self._inspectable = inspectable(backend)
         self._wait = backend.wait if isinstance(backend, Hears) else None
         self._window = getattr(backend, "window", None)
@@ -236,7 +236,7 @@ class Engine:
             # The holder of the batch checks the lock before its COMMIT.
             return grant
         # For example, the process was stopped for longer than the lease.
-        yield from self.grantor.release(grant, until)
+        yield from self.hold_calls.release(grant, until)
         left = max(0.0, waiter.deadline - self.now())
         if not left:
             return None
@@ -480,7 +480,7 @@ class Engine:
             holds = self.queues.close(CLOSED)
         try:
             for hold in holds:
-                self.grantor.lose(hold, "the client was closed", cancel=True, off_thread=False)
+                self.hold_calls.lose(hold, "the client was closed", cancel=True, off_thread=False)
             all_lost()
             self._stop_maintenance()
             self.callbacks.join()
@@ -523,7 +523,7 @@ class Engine:
             # holder in beside it.
             owners = hold.owners
             kept = not owners or any(may_run(thread) for thread, *_ in owners)
-            self.grantor.lose(hold, "the process ends", cancel=not kept, off_thread=False)
+            self.hold_calls.lose(hold, "the process ends", cancel=not kept, off_thread=False)
 
     def has_ended(self) -> bool:
         """See `distlock.engine.process.Ending`."""

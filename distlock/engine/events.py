@@ -184,13 +184,13 @@ class EngineSink:
         self,
         section: CriticalSection,
         queues: WaitQueues,
-        grantor: LossHandler,
+        hold_calls: LossHandler,
         callbacks: Callbacks,
         on_reconnected: Callable[[], None],
     ) -> None:
         self._section = section
         self._queues = queues
-        self._grantor = grantor
+        self._hold_calls = hold_calls
         self._callbacks = callbacks
         self.reconnected = on_reconnected
         #: None: no caller has waited for a latch yet.
@@ -216,7 +216,7 @@ class EngineSink:
             queue = self._queues.by_key.get(key)
             hold = queue.hold_of(token) if queue is not None else None
         if hold is not None:
-            self._grantor.lose(hold, "its lock service said so", cancel=False)
+            self._hold_calls.lose(hold, "its lock service said so", cancel=False)
 
     def release_requested(self, key: str, token: str) -> None:
         with self._section.mutex:

@@ -68,7 +68,7 @@ class Waiter:
 
 
 class Queue(Protocol):
-    """What grants and the grantor need of a wait queue: see `distlock.engine.wait_queue.WaitQueue`."""
+    """What grants and `HoldCalls` need of a wait queue: see `distlock.engine.wait_queue.WaitQueue`."""
 
     name: str
     waiters: deque[Waiter]
@@ -87,8 +87,8 @@ class Queue(Protocol):
     def mend(self) -> None: ...
 
 
-class GrantorProtocol(Protocol):
-    """What a grant uses to ask the lock service: see `distlock.engine.grantor.Grantor`."""
+class HoldCallsProtocol(Protocol):
+    """What a grant uses to ask the lock service: see `distlock.engine.hold_calls.HoldCalls`."""
 
     backend: Backend
     #: Returns the time of the clock of leases, in seconds.
@@ -258,8 +258,8 @@ class NameGrant(Grant):
 
     __slots__ = (
         "_fence",
-        "_grantor",
         "_hold",
+        "_hold_calls",
         "_lost_at_end",
         "_max_hold_ends",
         "_options",
@@ -272,9 +272,9 @@ class NameGrant(Grant):
     since: float
 
     def __init__(
-        self, grantor: GrantorProtocol, hold: Hold, fence: Fence, since: float, options: Terms
+        self, hold_calls: HoldCallsProtocol, hold: Hold, fence: Fence, since: float, options: Terms
     ) -> None:
-        self._grantor = grantor
+        self._hold_calls = hold_calls
         self._hold = hold
         self._fence = fence
         #: Whether it was lost when it was released; None: it is not released. The hold can't tell: later
@@ -325,7 +325,7 @@ class NameGrant(Grant):
 
     @property
     def unnumbered_by(self) -> str | None:
-        backend = self._grantor.backend
+        backend = self._hold_calls.backend
         return None if backend.capabilities.fence else type(backend).__qualname__
 
     @property
@@ -337,16 +337,16 @@ class NameGrant(Grant):
         if self._lost_at_end is not None:
             return self._lost_at_end
         hold = self._hold
-        now = self._grantor.now()
+        now = self._hold_calls.now()
         return hold.lost is not None or now >= hold.lease_ends or now >= self._max_hold_ends
 
     @property
     def why_lost(self) -> str | None:
         if not self.lost:
             return None
-        if self._hold.lost is None and self._grantor.now() >= self._max_hold_ends:
+        if self._hold.lost is None and self._hold_calls.now() >= self._max_hold_ends:
             return f"it was held longer than max_hold={self._options.max_hold:g} seconds"
-        return self._hold.lost or self._grantor.why_ended(self._hold)
+        return self._hold.lost or self._hold_calls.why_ended(self._hold)
 
     @property
     def release_requested(self) -> bool:
@@ -357,7 +357,7 @@ class NameGrant(Grant):
         if self._lost_at_end is not None:
             return False
         hold = self._hold
-        now = self._grantor.now()
+        now = self._hold_calls.now()
         self._lost_at_end = hold.lost is not None or now >= hold.lease_ends or now >= self._max_hold_ends
         return True
 
@@ -369,14 +369,14 @@ class NameGrant(Grant):
     def remaining(self) -> float:
         if self.released or self._hold.lost:
             return 0.0
-        return max(0.0, min(self._hold.lease_ends, self._max_hold_ends) - self._grantor.now())
+        return max(0.0, min(self._hold.lease_ends, self._max_hold_ends) - self._hold_calls.now())
 
     def check(self) -> None:
         if self._lost_at_end is not None:
             raise NotHeld(f"The lock {self.name!r} was released before it was checked.")
         if not self._hold.acknowledged:
             try:
-                run(self._grantor.acknowledge(self._hold))
+                run(self._hold_calls.acknowledge(self._hold))
             except BackendUnavailable as error:
                 raise LockLost(
                     f"The lock {self.name!r} was handed off, and could not be confirmed: {error} Undo what "
@@ -386,22 +386,22 @@ class NameGrant(Grant):
             raise LockLost(f"The lock {self.name!r} was lost: {why}. Undo what was done under it, and retry.")
 
     def raise_fence(self, name: str, number: int) -> bool:
-        return run(self._grantor.raise_fence(self, number))
+        return run(self._hold_calls.raise_fence(self, number))
 
     def _is_followed(self) -> bool:
-        return self._grantor.is_followed(self)
+        return self._hold_calls.is_followed(self)
 
     def _take_along(self, batch: object) -> bool:
-        return self._grantor.share(self, batch)
+        return self._hold_calls.share(self, batch)
 
     def _downgrade(self) -> Commands[None]:
-        return self._grantor.downgrade(self)
+        return self._hold_calls.downgrade(self)
 
     def _release(self, until: float = math.inf) -> Commands[None]:
-        return self._grantor.release(self, until)
+        return self._hold_calls.release(self, until)
 
     def _abandon(self, error: BaseException) -> None:
-        self._grantor.abandon(self, error)
+        self._hold_calls.abandon(self, error)
 
 
 class SharedGrant(NameGrant):

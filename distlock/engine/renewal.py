@@ -33,7 +33,7 @@ NOT_OURS = "it was broken, or the lock service forgot it or gave it on"
 
 
 class LossHandler(Protocol):
-    """What the renewer and `EngineSink` need of `distlock.engine.grantor.Grantor`."""
+    """What the renewer and `EngineSink` need of `distlock.engine.hold_calls.HoldCalls`."""
 
     def lose(self, hold: Hold, why: str, cancel: bool) -> None: ...
     def end_hung_readers(self, hold: Hold) -> None: ...
@@ -47,13 +47,13 @@ class Renewer:
         backend: Backend,
         now: Callable[[], float],
         thread: MaintenanceThread,
-        grantor: LossHandler,
+        hold_calls: LossHandler,
     ) -> None:
         self._section = section
         self._backend = backend
         self._now = now
         self._thread = thread
-        self._grantor = grantor
+        self._hold_calls = hold_calls
         #: When the status of the process is published next: the thread has to be awake then. ``inf``: the
         #: backend publishes no status.
         self.next_publication = math.inf
@@ -182,9 +182,9 @@ class Renewer:
         try:
             for hold in checked:
                 if now >= hold.first_reader_ends:
-                    self._grantor.end_hung_readers(hold)
+                    self._hold_calls.end_hung_readers(hold)
                 if now >= hold.lease_ends or (hold.lease_ends == math.inf and now >= hold.max_hold_ends):
-                    self._grantor.lose(hold, self._grantor.why_ended(hold), cancel=True)
+                    self._hold_calls.lose(hold, self._hold_calls.why_ended(hold), cancel=True)
             if kept := [hold for hold in holds if hold.acknowledged and hold in self.holds]:
                 requests = [hold.request for hold in kept]
                 yield from self._confirm(kept, Call(self._backend.renew, requests), now)
@@ -232,7 +232,7 @@ class Renewer:
             elif hold.first_number == number:
                 # If the numbers differ, the fence was raised during the call. The refusal is about the old
                 # number then, and the hold is still ours.
-                self._grantor.lose(hold, NOT_OURS, cancel=False)
+                self._hold_calls.lose(hold, NOT_OURS, cancel=False)
         if unknown:
             self._failed(now)
             logger.warning("%s could not be renewed; trying again", _counted(unknown))

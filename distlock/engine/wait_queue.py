@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 from distlock.backends.base import LockRequest
 from distlock.engine.admission import Admission, Pace
 from distlock.engine.deferred_work import Cancellations
-from distlock.engine.hold import TURN, GrantorProtocol, Hold, NameGrant, PermitGrant, SharedGrant, Waiter
+from distlock.engine.hold import TURN, Hold, HoldCallsProtocol, NameGrant, PermitGrant, SharedGrant, Waiter
 from distlock.engine.renewal import Renewer
 from distlock.engine.sans_io import Parker
 from distlock.errors import BackendUnavailable, LockError
@@ -54,7 +54,7 @@ class Queues(Protocol):
     renewer: Renewer
     cancellations: Cancellations
     #: Releases and changes the grants.
-    grantor: GrantorProtocol
+    hold_calls: HoldCallsProtocol
     #: The first half of the fences.
     epoch: int
     #: Returns whether the lock service is known to have ended the hold of a request. None: the backend can't
@@ -208,7 +208,7 @@ class WaitQueue:
         The hold lasts for *window* seconds, unless the lock service confirms it.
         """
         pushed, self.handed_off = self.handed_off, None
-        first, request, now = self.waiters[0], self.request, self._all.grantor.now()
+        first, request, now = self.waiters[0], self.request, self._all.hold_calls.now()
         options = first.options
         if pushed is None or request is None or request.token != pushed.token:
             return False
@@ -244,7 +244,7 @@ class WaitQueue:
             self._all.renewer.replan(hold)
         fence = Fence(self._all.epoch, hold.first_number + hold.used)
         hold.used += 1
-        hold.grant = waiter.grant = kind(self._all.grantor, hold, fence, now, waiter.options)
+        hold.grant = waiter.grant = kind(self._all.hold_calls, hold, fence, now, waiter.options)
         self.leave(waiter)
         if waiter.waited or self.pace is not None:
             self._all.admission.granted(self, now, waiter.waited)
@@ -255,7 +255,7 @@ class WaitQueue:
 
     def hand_off(self, hold: Hold) -> bool:
         """Grant *hold* to the next waiter. Return False if there is none, or if *hold* may not go to it."""
-        if not self.waiters or not hold.may_hand_off(now := self._all.grantor.now()):
+        if not self.waiters or not hold.may_hand_off(now := self._all.hold_calls.now()):
             return False
         waiter = self.first()
         if waiter is None or waiter.options.ttl != hold.request.ttl or waiter.options.mode != EXCLUSIVE:
@@ -397,7 +397,7 @@ class WaitQueue:
             waiter.parker.wake()
 
     def _admit_reader(self, hold: Hold, waiter: Waiter, now: float) -> None:
-        grant = NameGrant(self._all.grantor, hold, hold.latest_fence(self._all.epoch), now, waiter.options)
+        grant = NameGrant(self._all.hold_calls, hold, hold.latest_fence(self._all.epoch), now, waiter.options)
         grant._max_hold_ends = now + waiter.options.max_hold
         earlier = grant._max_hold_ends < hold.first_reader_ends
         hold.add_reader(grant, waiter)
@@ -421,7 +421,7 @@ class WaitQueue:
         # If this is interrupted from here on, `mend` completes it.
         hold.request = request
         self._open_hold(hold)
-        self._let_readers_in(hold, self._all.grantor.now())
+        self._let_readers_in(hold, self._all.hold_calls.now())
         self.elect()
 
     def _open_hold(self, hold: Hold) -> None:
@@ -440,7 +440,7 @@ class WaitQueue:
 
         If no caller uses the hold any more, it is handed off or released.
         """
-        hung = hold.remove_hung_readers(self._all.grantor.now())
+        hung = hold.remove_hung_readers(self._all.hold_calls.now())
         if hung and hold in self.holds:
             self.mend()
         return hung
@@ -453,7 +453,7 @@ class WaitQueue:
 
     def _next_to_share(self, grant: NameGrant) -> tuple[Waiter, Seat] | None:
         """Return the next waiter and its seat, if it may share *grant* in a batch; else None."""
-        hold, now = grant._hold, self._all.grantor.now()
+        hold, now = grant._hold, self._all.hold_calls.now()
         if not hold.is_out(grant) or hold.waiter is None or grant.released or hold.lost:
             return None
         if not hold.acknowledged or now >= min(grant.since + TURN, hold.lease_ends - hold.request.ttl / 3):
@@ -471,8 +471,8 @@ class WaitQueue:
         if (found := self._next_to_share(grant)) is None:
             return False
         waiter, seat = found
-        hold, now = grant._hold, self._all.grantor.now()
-        waiter.grant = SharedGrant(self._all.grantor, hold, grant.fence, now, waiter.options)
+        hold, now = grant._hold, self._all.hold_calls.now()
+        waiter.grant = SharedGrant(self._all.hold_calls, hold, grant.fence, now, waiter.options)
         seat.batch = batch
         self.leave(waiter)
         self._all.admission.granted(self, now, waited=True)

@@ -12,7 +12,7 @@ from distlock.backends.base import LockRequest
 from distlock.engine.admission import Admission
 from distlock.engine.critical_section import CriticalSection
 from distlock.engine.deferred_work import Cancellations
-from distlock.engine.hold import GrantorProtocol, Hold, Waiter
+from distlock.engine.hold import Hold, HoldCallsProtocol, Waiter
 from distlock.engine.renewal import Renewer
 from distlock.engine.sans_io import Commands, Parker
 from distlock.engine.wait_queue import WaitQueue
@@ -29,14 +29,14 @@ class WaitQueues:
 
     def __init__(
         self,
-        grantor: GrantorProtocol,
+        hold_calls: HoldCallsProtocol,
         admission: Admission,
         renewer: Renewer,
         cancellations: Cancellations,
         epoch: int,
         has_ended: Callable[[LockRequest], bool] | None,
     ) -> None:
-        self.grantor = grantor
+        self.hold_calls = hold_calls
         self.admission = admission
         self.renewer = renewer
         self.cancellations = cancellations

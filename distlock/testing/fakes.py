@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from typing import Any, Protocol, Self, runtime_checkable
 
 from distlock import signal_safety
-from distlock.engine.grantor import Grantor
 from distlock.engine.hold import NameGrant
+from distlock.engine.hold_calls import HoldCalls
 from distlock.engine.sans_io import Commands, Parker
 from distlock.errors import BackendUnavailable
 from distlock.grants.grant import Grant
@@ -156,12 +156,12 @@ def lose_grant(grant: Grant, why: str) -> None:
     """Lose *grant*, which has one name, for the reason *why*, and free its lock on the lock service."""
     if isinstance(grant, Losable):
         grant.lose(why)
-    elif isinstance(grant, NameGrant) and isinstance(grant._grantor, Grantor):
+    elif isinstance(grant, NameGrant) and isinstance(grant._hold_calls, HoldCalls):
         hold = grant._hold
         # Callbacks run before lose() returns, except in an event loop, which they could block.
-        grant._grantor.lose(hold, why, cancel=False, off_thread=in_event_loop())
+        grant._hold_calls.lose(hold, why, cancel=False, off_thread=in_event_loop())
         with suppress(BackendUnavailable):
-            signal_safety.call(grant._grantor.backend.release, hold.request)
+            signal_safety.call(grant._hold_calls.backend.release, hold.request)
 
 
 class Fake:

@@ -214,14 +214,16 @@ class Process:
         """A body that checks its lock, and goes on for a while."""
         self.simulation.begun_on_push += not grant._hold.acknowledged
         with suppress(BackendUnavailable):
-            yield from self.engine.grantor.acknowledge(grant._hold)
+            yield from self.engine.hold_calls.acknowledge(grant._hold)
         if not grant.lost:
             yield Park(SimulatedParker(), seconds)
 
     def _lift(self, grant: NameGrant) -> Generator[Call | Park, Any, None]:
         number = grant.fence.number + self.simulation.random.choice([0, 1, 63, 64, 1000])
         with suppress(BackendUnavailable):
-            if (yield from self.engine.grantor.raise_fence(grant, number)) and grant.fence.number <= number:
+            if (
+                yield from self.engine.hold_calls.raise_fence(grant, number)
+            ) and grant.fence.number <= number:
                 self.simulation.wrong.append(f"{grant} was lifted, and is not above {number}.")
 
 

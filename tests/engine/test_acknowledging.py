@@ -350,7 +350,9 @@ def test_a_confirmation_that_arrives_behind_a_lift_is_no_loss(by: str) -> None:
     grant = scene.begin()
     scene.now += WINDOW / 8
     engine = scene.all[1].engine
-    steps: Any = engine.maintenance.tick() if by == "the keeper" else engine.grantor.acknowledge(grant._hold)
+    steps: Any = (
+        engine.maintenance.tick() if by == "the keeper" else engine.hold_calls.acknowledge(grant._hold)
+    )
     late = next(steps)
     assert is_call(late)
     assert grant.raise_fence("a", grant.fence.number + 1000)

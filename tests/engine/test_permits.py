@@ -22,7 +22,7 @@ def test_the_next_one_asks_for_a_permit_as_soon_as_the_first_has_one(scene: Scen
 
 def test_a_lost_permit_is_told_without_a_fence(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     grant = granted(scene.come(mode=PERMIT, limit=2, max_hold=1.0))
-    scene.all[0].engine.grantor.lose(grant._hold, "it was broken", cancel=False)
+    scene.all[0].engine.hold_calls.lose(grant._hold, "it was broken", cancel=False)
     assert "The semaphore 'a' was lost: it was broken." in caplog.text
     assert grant.lost
     grant.release()

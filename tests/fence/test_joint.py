@@ -109,5 +109,5 @@ def test_what_is_lost_after_commit_is_no_harm(engine: Engine, shops: list[Locks]
             session.execute(text("UPDATE stock SET qty = 3"))
         lost = grant.grants[0]
         assert isinstance(lost, NameGrant)
-        engine_of(north).grantor.lose(lost._hold, "the test takes it away", cancel=True)
+        engine_of(north).hold_calls.lose(lost._hold, "the test takes it away", cancel=True)
         assert grant.lost

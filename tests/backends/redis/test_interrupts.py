@@ -23,7 +23,7 @@ from tests.stored import hold_key
 
 RedisBackend = backend_class("redis://localhost")
 
-FILES = ("engine/grantor.py", "backends/redis/subscription.py")
+FILES = ("engine/hold_calls.py", "backends/redis/subscription.py")
 PREFIX = "interrupts"
 #: A lock that nobody knows of ends after this, seconds, and the ttl.
 MAX_HOLD, TTL = 1.0, 10.0

@@ -28,7 +28,7 @@ from distlock.terms import EXCLUSIVE, READ
 logger = logging.getLogger("distlock")
 
 
-class Grantor:
+class HoldCalls:
     """Releases, confirms and changes the grants of one client."""
 
     def __init__(
