@@ -186,11 +186,15 @@ def refuse_own(
     *,
     enters_kept: bool = False,
 ) -> None:
-    """Raise `ConfigurationError` if the running code would wait for one of *names*, which it holds itself.
+    """Raise `ConfigurationError` if the running code would deadlock on one of *names*.
 
-    *reads*: the code asks for a read lock, which waits neither for its other read locks nor for its write
-    lock of the same client. *seconds*: how long it would wait. *enters_kept*: whether the client enters again
-    a lock that the request keeps.
+    It would if it holds the name itself, or if its request keeps the name, or if a task that awaits this
+    thread holds it.
+
+    *reads*: the code asks for a read lock, which waits neither for the code's own read locks nor for a write
+    lock that the code holds through the same client. *seconds*: how long it would wait; 0: the tasks that
+    await this thread are not checked. *enters_kept*: whether the client reenters a lock that the request
+    keeps, so that such a lock is no deadlock.
     """
     if reads:
         owner = current_owner()

@@ -46,7 +46,10 @@ class SkippableCall:
         self._begun = False
 
     def body(self, function: Callable[[], R]) -> Callable[[], R]:
-        """Return *function* for the guard to call. After that, no error is a reason to skip the call."""
+        """Return the function to call in the place of *function*. It notes that the call has begun.
+
+        From then on `is_skipped` returns False, so that a lock error of *function* is no reason to skip.
+        """
         if not self._guarded.options.skips:
             return function
 

@@ -207,7 +207,8 @@ def warn_if_made_later(guarded: Guarded, response: Any) -> None:
         warn_of_stream(guarded.where, guarded.streams_logged)
 
 
-#: The attribute of a view that a rule has guarded, with the site's own view, which can be imported.
+#: The name of the attribute in which the wrapper that a rule has put around a view keeps that view.
+#: `sender_of` needs the view, because the wrapper can't be imported.
 BEHIND_RULE = "__distlock_view__"
 
 #: The signals of guards, in the order of the arguments of `Signals`.

@@ -142,7 +142,7 @@ class GuardedCall:
         """Check the *result* of the function while the lock is held, and return it."""
         where = self.guarded.where
         refuse_coroutine(where, result)
-        # If a request keeps the lock, `whole_request` looks for streams at the end of the request.
+        # In a request that may keep the lock, `kept_locks` looks for streams, in the final response.
         if self.is_view and (self.seat is not None or self.served is None) and _streams(result):
             if self.seat is not None:
                 raise no_stream(where)

@@ -251,7 +251,11 @@ class RedlockAddress(NamedTuple):
 
 
 def redlock_addresses(url: str) -> list[RedlockAddress]:
-    """Return the addresses that *url* names. Raises `ConfigurationError`, and shows no secret."""
+    """Return the servers that *url* names, in its order.
+
+    Raises `ConfigurationError` if *url* can't be used, or unless it names an odd number of different servers,
+    3 or more. The message shows no password.
+    """
     scheme, login, hosts, more = _several(url)
     if scheme not in ("redlock", "redlocks") or not all(hosts):
         raise ConfigurationError(f"The URL of the Redlock servers cannot be read. {_WRITE_REDLOCK}")

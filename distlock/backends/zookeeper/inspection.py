@@ -132,8 +132,9 @@ class QueueInspector:
             return False
         parent, told = nodes.lock_path(self._base, key), []
         for name in state.names[: state.holders]:
-            # The write counts as an acknowledgement, too: a contender that hangs keeps the lock until its
-            # session ends.
+            # This write changes the node's version, as the acknowledgement of a hand-off does. So if the
+            # contender hangs before it acknowledges, waiters don't remove its node: it keeps the lock until
+            # its session ends.
             change = _with_request if nodes.is_ours(name) else _revoked
             told.append(run(rewrite(self._session, f"{parent}/{name}", change, deadline)))
         return any(told)
