@@ -196,8 +196,7 @@ def _check_clock(send: Send) -> Iterator[Finding]:
 
 logger = logging.getLogger(__name__)
 
-#: A script that returns whether we may read the policy. Servers before 7.0 can't tell, and count as a
-#: refusal.
+#: A script that returns 1 if we may read the policy, else 0. Servers before 7.0 can't tell: 0.
 _MAY_LOOK = (
     "local may = redis.acl_check_cmd return may and may('CONFIG', 'GET', 'maxmemory-policy') and 1 or 0"
 )
@@ -206,7 +205,8 @@ _MAY_LOOK = (
 def warn_of_eviction(address: RedisAddress, connection: RedisConnection, deadline: float) -> bool:
     """Log a warning if the server may evict locks when its memory is full.
 
-    Return False if the server refused the script, so that the next connection has to check again.
+    Return True if the check is done, also if we may not read the policy. False: the server answered the
+    script with an error, so that the next connection has to check again.
     """
 
     def send(*words: str | int) -> object:

@@ -249,7 +249,7 @@ class Pool:
         return error
 
     def _borrow(self, deadline: float) -> tuple[RedisConnection, bool]:
-        """Return a connection, and whether it has to connect first."""
+        """Return a connection, and whether it has to connect first. Wait for one until *deadline*."""
         if len(self._all) >= self._size and (sweep := self.sweep_ref()) is not None:
             sweep()
         with self._mutex:

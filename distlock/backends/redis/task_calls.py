@@ -404,6 +404,7 @@ class TaskCalls:
     def post(
         self, request: LockRequest, notify: Callable[[bool | None], None], deadline: float
     ) -> Begun | None:
+        """Send the release of *request*. The future is done when the release has been sent, or is lost."""
         self._entries.forget(request)
         pipeline = self.pipeline()
         if not self._releases.post(request, notify, deadline, pipeline.post):
