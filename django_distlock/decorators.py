@@ -95,12 +95,10 @@ def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
     Use it in place of the outermost ``transaction.atomic()``. It waits for the transactions of earlier
     grants, at most for the ``timeout`` of the lock.
 
-    Raises:
-        LockLost: The lock was lost, or a later grant has committed. The transaction is rolled back.
-        LockTimeout: The transaction of an earlier grant did not end in time.
-        NotHeld: *grant* was released before.
-        ConfigurationError: A transaction is open already; the code is async; the lock is a row of the
-            database; or *using* is no database that can have a fence.
+    Raises `LockLost` if the lock was lost or a later grant has committed: the transaction is rolled back;
+    `LockTimeout` if the transaction of an earlier grant did not end in time; `NotHeld` if *grant* was released
+    before; `ConfigurationError` if a transaction is open already, if the code is async, if the lock is a row
+    of the database, or if *using* is no database that can have a fence.
 
     Example::
 
