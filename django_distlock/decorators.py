@@ -96,9 +96,9 @@ def atomic(grant: Grant, using: str | None = None) -> Iterator[None]:
     grants, at most for the ``timeout`` of the lock.
 
     Raises `LockLost` if the lock was lost or a later grant has committed: the transaction is rolled back;
-    `LockTimeout` if the transaction of an earlier grant did not end in time; `NotHeld` if *grant* was released
-    before; `ConfigurationError` if a transaction is open already, if the code is async, if the lock is a row
-    of the database, or if *using* is no database that can have a fence.
+    `LockTimeout` if the transaction of an earlier grant did not end in time; `NotHeld` if *grant* was
+    released before; `ConfigurationError` if a transaction is open already, if the code is async, if the lock
+    is a row of the database, or if *using* is no database that can have a fence.
 
     Example::
 
