@@ -1,0 +1,150 @@
+"""A run of the soak: it starts the workers, draws the faults, and has the notes judged."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.soak import faults
+from tests.soak.judge import Violation, judge
+from tests.soak.notes import Fault, History, Kind, read
+from tests.soak.worker import Orders
+
+#: The lease of the locks, seconds.
+TTL = 3.0
+#: How long a lock may be free while somebody waits for it, seconds. On a busy machine it takes longer.
+PATIENCE = 2.5
+#: Seconds within which a worker ends that is told to.
+END = 60.0
+#: The kinds of locks of each lock service, by the scheme of its URL.
+ALL: tuple[Kind, ...] = ("lock", "rlock", "read", "write", "permit")
+WITHOUT_LATCHES = frozenset({"postgresql", "mysql", "redlock"})
+WHOLE: tuple[Kind, ...] = ("lock", "rlock")
+KINDS: dict[str, tuple[Kind, ...]] = dict.fromkeys(("postgresql", "mysql", "redlock"), WHOLE)
+
+
+@dataclass
+class Soak:
+    """The workers on one lock service, and what was done to them.
+
+    *pause*: the mean time between two faults, seconds. *patience*: how long a lock may be free while somebody
+    waits, seconds. *forgets*: whether the lock service may lose its data.
+    *plant*: a bug to plant in each worker, one of `PLANTS`; "": none.
+    """
+
+    url: str
+    directory: Path
+    seed: int
+    workers: int = 3
+    threads: int = 4
+    tasks: int = 6
+    names: int = 3
+    pause: float = 1.0
+    forgets: bool = False
+    patience: float = PATIENCE
+    plant: str = ""
+    faults: list[Fault] = field(default_factory=list, init=False)
+    #: The moment at which the run began.
+    began: float = field(default=0.0, init=False)
+    _running: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
+    _started: int = field(default=0, init=False)
+
+    def run(
+        self, seconds: float, say: Callable[[str], None], every: float = 60.0
+    ) -> tuple[History, list[Violation]]:
+        """Soak for *seconds*, and return what was noted, and what was wrong in it."""
+        choices = random.Random(self.seed)
+        began, never = time.monotonic(), threading.Event()
+        self.began = told = began
+        try:
+            for _ in range(self.workers):
+                self._start()
+            while (now := time.monotonic()) < began + seconds:
+                never.wait(min(choices.expovariate(1 / self.pause), began + seconds - now))
+                if time.monotonic() < began + seconds:
+                    self.faults.append(self._strike(choices))
+                if time.monotonic() >= told + every:
+                    told += every
+                    say(f"{told - began:.0f} s: {summary(*self._judged())}")
+        finally:
+            self._end()
+        return self._judged()
+
+    def _judged(self) -> tuple[History, list[Violation]]:
+        history = read(self.directory, self.faults)
+        return history, judge(history, TTL, self.patience)
+
+    def _start(self) -> None:
+        self._started += 1
+        scheme = self.url.partition(":")[0]
+        orders = Orders(
+            url=self.url,
+            prefix="soak",
+            seed=self.seed * 1000 + self._started,
+            directory=str(self.directory),
+            names=self.names,
+            threads=self.threads,
+            tasks=self.tasks,
+            latchers=0 if scheme in WITHOUT_LATCHES else 2,
+            ttl=TTL,
+            kinds=KINDS.get(scheme, ALL),
+            plant=self.plant,
+        )
+        command = [sys.executable, "-m", "tests.soak.worker", orders.as_argument()]
+        self._running.append(subprocess.Popen(command, stdin=subprocess.PIPE))
+
+    def _strike(self, choices: random.Random) -> Fault:
+        scheme = self.url.partition(":")[0]
+        strikes = dict(faults.STRIKES.get(scheme, {}))
+        if self.forgets:
+            strikes |= faults.FORGETFUL.get(scheme, {})
+        what = choices.choice(["SIGKILL", "SIGSTOP", "SIGSTOP for a while", *strikes])
+        victim = choices.choice(self._running)
+        if what == "SIGKILL":
+            fault = faults.kill(victim.pid)
+            victim.wait()
+            _close(victim)
+            self._running.remove(victim)
+            self._start()
+            return fault
+        if what.startswith("SIGSTOP"):
+            return faults.stop(victim.pid, choices.choice((0.2, 0.5)) if what == "SIGSTOP" else 1.3 * TTL)
+        return faults.strike_service(self.url, what, strikes[what], choices)
+
+    def _end(self) -> None:
+        for one in self._running:
+            _close(one)
+        for one in self._running:
+            try:
+                one.wait(END)
+            except subprocess.TimeoutExpired:
+                now = time.monotonic()
+                one.kill()
+                one.wait()
+                self.faults.append(Fault("did not end", now, now, one.pid))
+
+
+def _close(worker: subprocess.Popen[bytes]) -> None:
+    """Close the standard input of *worker*, which tells it to end."""
+    assert worker.stdin is not None
+    worker.stdin.close()
+
+
+def summary(history: History, violations: list[Violation]) -> str:
+    grants = sum(attempt.granted is not None for attempt in history.attempts)
+    kinds = ", ".join(
+        f"{count} {what}" for what, count in Counter(one.what for one in history.faults).most_common()
+    )
+    admitted = sum(one.admitted for one in violations)
+    bad = len(violations) - admitted
+    return (
+        f"{grants:,} grants of {len(history.attempts):,} attempts; {len(history.faults)} faults ({kinds}); "
+        f"{bad} violations{f', {admitted} admitted' if admitted else ''}"
+    )

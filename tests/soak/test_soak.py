@@ -1,0 +1,38 @@
+"""A short soak of each lock service, and a planted bug that the soak finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loadtest.servers.lock_services import open_lock_service
+from tests.soak.judge import Violation
+from tests.soak.run import Soak
+
+#: Seconds of the short soak.
+SHORT = 15.0
+#: How long a lock may be free while somebody waits for it, seconds, beside the other tests.
+BUSY = 6.0
+
+
+def soaked(service: str, directory: Path, plant: str = "", seconds: float = SHORT) -> list[Violation]:
+    own, notes = directory / "service", directory / "notes"
+    own.mkdir()
+    notes.mkdir()
+    with open_lock_service(service, own) as url:
+        history, violations = Soak(url, notes, seed=1, plant=plant, patience=BUSY).run(seconds, print)
+    assert any(attempt.released for attempt in history.attempts)
+    return violations
+
+
+@pytest.mark.parametrize(
+    "service", ["cluster", "file", "mysql", "postgresql", "redis", "redlock", "sentinel", "zookeeper"]
+)
+def test_it_finds_nothing(service: str, tmp_path: Path) -> None:
+    assert soaked(service, tmp_path) == []
+
+
+@pytest.mark.parametrize("plant", ["a_reader_enters_beside_a_writer", "a_connection_is_leaked"])
+def test_it_finds_a_planted_bug(plant: str, tmp_path: Path) -> None:
+    assert soaked("redis", tmp_path, plant)
