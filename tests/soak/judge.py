@@ -170,18 +170,22 @@ def _overtaken(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violati
 def _taken(attempts: list[Attempt], faults: list[Fault], ttl: float) -> Iterator[tuple[float, float]]:
     """Yield the times in which the name may have been taken, or nobody could take it.
 
-    A hold that ended without a release in order is over two leases after its holder had it for the last time.
-    A process that was struck may have been granted the lock without noting it.
+    A hold that ended without a release in order is over a lease and a half after its holder saw it last. A
+    process that was killed may have been granted the lock without noting it. One that was stopped notes it
+    when it goes on.
     """
     for attempt in attempts:
         if attempt.granted is not None:
             clean = attempt.released is not None and not attempt.lost
-            yield attempt.granted, attempt.released if clean and attempt.released else attempt.sure + 2 * ttl
+            yield (
+                attempt.granted,
+                attempt.released if clean and attempt.released else attempt.sure + 1.5 * ttl,
+            )
     for fault in faults:
         if fault.process is None:
             yield fault.began, fault.ended
         elif any(_is_open(attempt, fault) for attempt in attempts):
-            yield fault.began, fault.ended + 2 * ttl
+            yield fault.began, fault.ended + (1.5 * ttl if fault.what == "SIGKILL" else 0.0)
 
 
 def _is_open(attempt: Attempt, fault: Fault) -> bool:

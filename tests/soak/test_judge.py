@@ -87,10 +87,10 @@ def test_nobody_waits_for_a_free_lock() -> None:
     assert rules(held(1.0, 4.0), waited(1.5, 5.0)) == []
 
 
-def test_the_lock_of_a_killed_holder_is_free_two_leases_later() -> None:
+def test_the_lock_of_a_killed_holder_is_free_when_its_lease_is_over() -> None:
     killed = held(1.0, 2.0, releasing=None, released=None)
-    assert rules(killed, waited(1.5, 2.0 + 2 * TTL + 1)) == []
-    assert rules(killed, waited(1.5, 2.0 + 2 * TTL + PATIENCE + 1)) == ["forgotten"]
+    assert rules(killed, waited(1.5, 2.0 + 1.5 * TTL + 1)) == []
+    assert rules(killed, waited(1.5, 2.0 + 1.5 * TTL + PATIENCE + 1)) == ["forgotten"]
 
 
 def test_a_killed_process_may_have_had_the_lock_that_it_waited_for() -> None:
