@@ -6,16 +6,17 @@ import argparse
 import math
 import random
 import sys
-import tempfile
-from pathlib import Path
+from collections import Counter
 
 from loadtest.servers.lock_services import BACKENDS, TOPOLOGIES, open_lock_service
 from loadtest.servers.processes import workspace
 from tests.soak.judge import Violation
 from tests.soak.notes import History
 from tests.soak.plants import PLANTS
-from tests.soak.run import Soak, summary
+from tests.soak.run import Soak
 
+#: Seconds after which the processes are replaced and their notes are judged.
+ROUND = 60.0
 #: How many attempts around a violation are shown.
 AROUND = 12
 
@@ -35,29 +36,58 @@ def main() -> int:
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     print(f"{options.service}, {options.seconds:g} s, --seed {seed}", flush=True)
-    with workspace() as directory, tempfile.TemporaryDirectory(prefix="distlock-soak-") as notes:
+    total: Counter[str] = Counter()
+    with workspace() as directory:
         place = directory / "service"
         place.mkdir()
         with open_lock_service(options.service, place) as url:
-            soak = Soak(url, Path(notes), seed, forgets=options.forget, plant=options.plant)
-            history, violations = soak.run(options.seconds, lambda line: print(line, flush=True))
-    print(summary(history, violations))
-    bad = [one for one in violations if not one.admitted]
-    if bad:
-        show(history, bad[0], soak.began)
-    return 1 if bad else 0
+            for number in range(math.ceil(options.seconds / ROUND)):
+                notes = directory / f"notes-{number}"
+                notes.mkdir()
+                soak = Soak(url, notes, seed + number, forgets=options.forget, plant=options.plant)
+                seconds = min(ROUND, options.seconds - number * ROUND)
+                history, violations = soak.run(seconds)
+                counts = count(history, violations)
+                total += counts
+                print(f"{number * ROUND + seconds:5.0f} s: {sentence(counts)}", flush=True)
+                if bad := [one for one in violations if not one.admitted]:
+                    show(history, bad[0], soak.began)
+                    break
+                for one in notes.iterdir():
+                    one.unlink()
+    print(f"In all: {sentence(total)}")
+    return 1 if total["violations"] else 0
+
+
+def count(history: History, violations: list[Violation]) -> Counter[str]:
+    """Return how many attempts, grants, faults of each kind and violations there were."""
+    admitted = sum(one.admitted for one in violations)
+    counts = Counter(fault.what for fault in history.faults)
+    counts["attempts"] = len(history.attempts)
+    counts["grants"] = sum(attempt.granted is not None for attempt in history.attempts)
+    counts["latches"] = len(history.latches)
+    counts["admitted"], counts["violations"] = admitted, len(violations) - admitted
+    return counts
+
+
+def sentence(counts: Counter[str]) -> str:
+    own = {"attempts", "grants", "latches", "admitted", "violations"}
+    faults = [f"{times} {what}" for what, times in counts.most_common() if what not in own and times]
+    return (
+        f"{counts['grants']:,} grants of {counts['attempts']:,} attempts, {counts['latches']:,} calls of latches; "
+        f"faults: {', '.join(faults) or 'none'}; {counts['violations']} violations"
+        + (f", {counts['admitted']} admitted" if counts["admitted"] else "")
+    )
 
 
 def show(history: History, violation: Violation, began: float) -> None:
     """Print the first violation of a run that *began* then, with the attempts and the faults around it."""
     when = "at the end" if violation.at == math.inf else f"after {violation.at - began:.1f} s"
     print(f"First violation ({violation.rule}) {when}: {violation.said}")
-    around = sorted(
-        history.attempts, key=lambda attempt: abs((attempt.granted or attempt.asked) - violation.at)
-    )
     name = violation.said.partition(":")[0]
-    same = [attempt for attempt in around if attempt.name == name][:AROUND]
-    for attempt in sorted(same, key=lambda attempt: attempt.asked):
+    same = [attempt for attempt in history.attempts if attempt.name == name]
+    same.sort(key=lambda attempt: abs((attempt.granted or attempt.asked) - violation.at))
+    for attempt in sorted(same[:AROUND], key=lambda attempt: attempt.asked):
         print(f"  {attempt}")
     for fault in history.faults:
         if abs(fault.began - violation.at) < 10:

@@ -7,6 +7,7 @@ in between; two holds that overlap here did overlap.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
@@ -117,30 +118,30 @@ def _forgotten(
     attempts: list[Attempt], faults: list[Fault], ttl: float, patience: float
 ) -> Iterator[Violation]:
     """Nobody may wait for *patience* seconds while the lock is free."""
-    taken = sorted(_taken(attempts, faults, ttl))
+    gaps = list(_gaps(sorted(_taken(attempts, faults, ttl)), patience))
     for attempt in attempts:
         ended = attempt.granted if attempt.granted is not None else attempt.refused
-        if ended is None or ended - attempt.asked < patience or attempt.how not in {"", "timeout"}:
+        if ended is None or attempt.how not in {"", "timeout"}:
             continue
-        free, gap_from = 0.0, attempt.asked
-        worst = attempt.asked
-        for began, until in taken:
-            if began > gap_from:
-                gap = min(began, ended) - gap_from
-                if gap > free:
-                    free, worst = gap, gap_from
-            gap_from = max(gap_from, until)
-            if gap_from >= ended:
-                break
-        if ended - gap_from > free:
-            free, worst = ended - gap_from, gap_from
-        if free > patience:
-            yield Violation(
-                "forgotten",
-                f"{attempt.name}: {attempt.caller} waited for {ended - attempt.asked:.2f} s for its "
-                f"{attempt.kind}, {free:.2f} s of them while nobody had it",
-                worst,
-            )
+        for began, until in gaps:
+            free = min(until, ended) - max(began, attempt.asked)
+            if free > patience:
+                yield Violation(
+                    "forgotten",
+                    f"{attempt.name}: {attempt.caller} waited for {ended - attempt.asked:.2f} s for its "
+                    f"{attempt.kind}, {free:.2f} s of them while nobody had it",
+                    max(began, attempt.asked),
+                )
+
+
+def _gaps(taken: list[tuple[float, float]], longest: float) -> Iterator[tuple[float, float]]:
+    """Yield the times longer than *longest* that no interval of *taken*, which are sorted, covers."""
+    covered = -math.inf
+    for began, until in taken:
+        if began - covered > longest:
+            yield covered, began
+        covered = max(covered, until)
+    yield covered, math.inf
 
 
 def _overtaken(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violation]:
@@ -181,21 +182,20 @@ def _taken(attempts: list[Attempt], faults: list[Fault], ttl: float) -> Iterator
                 attempt.granted,
                 attempt.released if clean and attempt.released else attempt.sure + 1.5 * ttl,
             )
+    of_process: dict[int, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        of_process[attempt.process].append(attempt)
     for fault in faults:
         if fault.process is None:
             yield fault.began, fault.ended
-        elif any(_is_open(attempt, fault) for attempt in attempts):
+        elif any(_is_open(attempt, fault) for attempt in of_process[fault.process]):
             yield fault.began, fault.ended + (1.5 * ttl if fault.what == "SIGKILL" else 0.0)
 
 
 def _is_open(attempt: Attempt, fault: Fault) -> bool:
-    """Return whether *attempt* of the process that *fault* struck had no answer by then."""
+    """Return whether *attempt*, of the process that *fault* struck, had no answer by then."""
     answered = attempt.granted if attempt.granted is not None else attempt.refused
-    return (
-        attempt.process == fault.process
-        and attempt.asked <= fault.ended
-        and (answered is None or answered >= fault.began)
-    )
+    return attempt.asked <= fault.ended and (answered is None or answered >= fault.began)
 
 
 def _latches(calls: list[LatchCall], faults: list[Fault]) -> Iterator[Violation]:

@@ -7,8 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,28 +54,20 @@ class Soak:
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
     _started: int = field(default=0, init=False)
 
-    def run(
-        self, seconds: float, say: Callable[[str], None], every: float = 60.0
-    ) -> tuple[History, list[Violation]]:
+    def run(self, seconds: float) -> tuple[History, list[Violation]]:
         """Soak for *seconds*, and return what was noted, and what was wrong in it."""
-        choices = random.Random(self.seed)
-        began, never = time.monotonic(), threading.Event()
-        self.began = told = began
+        choices, never = random.Random(self.seed), threading.Event()
+        self.began = time.monotonic()
+        end = self.began + seconds
         try:
             for _ in range(self.workers):
                 self._start()
-            while (now := time.monotonic()) < began + seconds:
-                never.wait(min(choices.expovariate(1 / self.pause), began + seconds - now))
-                if time.monotonic() < began + seconds:
+            while (now := time.monotonic()) < end:
+                never.wait(min(choices.expovariate(1 / self.pause), end - now))
+                if time.monotonic() < end:
                     self.faults.append(self._strike(choices))
-                if time.monotonic() >= told + every:
-                    told += every
-                    say(f"{told - began:.0f} s: {summary(*self._judged())}")
         finally:
             self._end()
-        return self._judged()
-
-    def _judged(self) -> tuple[History, list[Violation]]:
         history = read(self.directory, self.faults)
         return history, judge(history, TTL, self.patience)
 
@@ -135,16 +125,3 @@ def _close(worker: subprocess.Popen[bytes]) -> None:
     """Close the standard input of *worker*, which tells it to end."""
     assert worker.stdin is not None
     worker.stdin.close()
-
-
-def summary(history: History, violations: list[Violation]) -> str:
-    grants = sum(attempt.granted is not None for attempt in history.attempts)
-    kinds = ", ".join(
-        f"{count} {what}" for what, count in Counter(one.what for one in history.faults).most_common()
-    )
-    admitted = sum(one.admitted for one in violations)
-    bad = len(violations) - admitted
-    return (
-        f"{grants:,} grants of {len(history.attempts):,} attempts; {len(history.faults)} faults ({kinds}); "
-        f"{bad} violations{f', {admitted} admitted' if admitted else ''}"
-    )

@@ -21,7 +21,7 @@ def soaked(service: str, directory: Path, plant: str = "", seconds: float = SHOR
     own.mkdir()
     notes.mkdir()
     with open_lock_service(service, own) as url:
-        history, violations = Soak(url, notes, seed=1, plant=plant, patience=BUSY).run(seconds, print)
+        history, violations = Soak(url, notes, seed=1, plant=plant, patience=BUSY).run(seconds)
     assert any(attempt.released for attempt in history.attempts)
     return violations
 
