@@ -7,16 +7,20 @@ import math
 import random
 import sys
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 
 from loadtest.servers.lock_services import BACKENDS, TOPOLOGIES, open_lock_service
 from loadtest.servers.processes import workspace
 from tests.soak.judge import Violation
 from tests.soak.notes import History
 from tests.soak.plants import PLANTS
+from tests.soak.proxy import Proxy
 from tests.soak.run import Soak
 
 #: Seconds after which the processes are replaced and their notes are judged.
 ROUND = 60.0
+#: The lock services whose clients have one address to connect to.
+BEHIND_A_PROXY = frozenset({"redis", "zookeeper", "postgresql", "mysql"})
 #: How many attempts around a violation are shown.
 AROUND = 12
 
@@ -44,9 +48,17 @@ def main() -> int:
             for number in range(math.ceil(options.seconds / ROUND)):
                 notes = directory / f"notes-{number}"
                 notes.mkdir()
-                soak = Soak(url, notes, seed + number, forgets=options.forget, plant=options.plant)
                 seconds = min(ROUND, options.seconds - number * ROUND)
-                history, violations = soak.run(seconds)
+                with through_proxy(url) as proxy:
+                    soak = Soak(
+                        url,
+                        notes,
+                        seed + number,
+                        forgets=options.forget,
+                        plant=options.plant,
+                        proxy=proxy,
+                    )
+                    history, violations = soak.run(seconds)
                 counts = count(history, violations)
                 total += counts
                 print(f"{number * ROUND + seconds:5.0f} s: {sentence(counts)}", flush=True)
@@ -57,6 +69,11 @@ def main() -> int:
                     one.unlink()
     print(f"In all: {sentence(total)}")
     return 1 if total["violations"] else 0
+
+
+def through_proxy(url: str) -> AbstractContextManager[Proxy | None]:
+    """Return a proxy to *url*; None if the lock service has several addresses, or none."""
+    return Proxy(url) if url.partition(":")[0] in BEHIND_A_PROXY else nullcontext()
 
 
 def count(history: History, violations: list[Violation]) -> Counter[str]:
@@ -74,8 +91,8 @@ def sentence(counts: Counter[str]) -> str:
     own = {"attempts", "grants", "latches", "admitted", "violations"}
     faults = [f"{times} {what}" for what, times in counts.most_common() if what not in own and times]
     return (
-        f"{counts['grants']:,} grants of {counts['attempts']:,} attempts, {counts['latches']:,} calls of latches; "
-        f"faults: {', '.join(faults) or 'none'}; {counts['violations']} violations"
+        f"{counts['grants']:,} grants of {counts['attempts']:,} attempts, {counts['latches']:,} calls of "
+        f"latches; faults: {', '.join(faults) or 'none'}; {counts['violations']} violations"
         + (f", {counts['admitted']} admitted" if counts["admitted"] else "")
     )
 

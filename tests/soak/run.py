@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.soak import faults
 from tests.soak.judge import Violation, judge
 from tests.soak.notes import Fault, History, Kind, read
+from tests.soak.proxy import Proxy
 from tests.soak.worker import Orders
 
 #: The lease of the locks, seconds.
@@ -48,6 +49,8 @@ class Soak:
     forgets: bool = False
     patience: float = PATIENCE
     plant: str = ""
+    #: The proxy that the workers connect to; None: they connect to the lock service.
+    proxy: Proxy | None = None
     faults: list[Fault] = field(default_factory=list, init=False)
     #: The moment at which the run began.
     began: float = field(default=0.0, init=False)
@@ -75,7 +78,7 @@ class Soak:
         self._started += 1
         scheme = self.url.partition(":")[0]
         orders = Orders(
-            url=self.url,
+            url=self.url if self.proxy is None else self.proxy.url,
             prefix="soak",
             seed=self.seed * 1000 + self._started,
             directory=str(self.directory),
@@ -93,6 +96,12 @@ class Soak:
     def _strike(self, choices: random.Random) -> Fault:
         scheme = self.url.partition(":")[0]
         strikes = dict(faults.STRIKES.get(scheme, {}))
+        if (proxy := self.proxy) is not None:
+            strikes |= {
+                "one connection cut": lambda _, choices: proxy.cut_one(choices),
+                "all connections cut": lambda _, choices: proxy.cut_all(choices),
+                "bytes swallowed": lambda _, choices: proxy.swallow(choices),
+            }
         if self.forgets:
             strikes |= faults.FORGETFUL.get(scheme, {})
         what = choices.choice(["SIGKILL", "SIGSTOP", "SIGSTOP for a while", *strikes])
