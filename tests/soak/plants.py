@@ -42,7 +42,7 @@ def a_writer_enters_beside_readers() -> None:
 
 
 def a_permit_too_many_is_given() -> None:
-    _in_lua("shared.lua", "<= tonumber(limit)", "<= tonumber(limit) + 1")
+    _in_lua("shared_hold.lua", "<= tonumber(limit)", "<= tonumber(limit) + 1")
 
 
 def a_repeated_part_counts_again() -> None:
@@ -50,7 +50,7 @@ def a_repeated_part_counts_again() -> None:
 
 
 def a_waiter_is_forgotten() -> None:
-    from distlock.engine.commands import ThreadParker
+    from distlock.engine.sans_io import ThreadParker
 
     wake, calls = ThreadParker.wake, itertools.count(1)
     ThreadParker.wake = lambda self: None if next(calls) % 50 == 0 else wake(self)  # type: ignore[method-assign]
