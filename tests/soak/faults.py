@@ -49,6 +49,11 @@ FORGETFUL: dict[str, dict[str, Strike]] = {
 }
 
 
+#: For how many seconds a fault keeps everybody from a lock that is free. What is swallowed is noticed after the
+#: time-out of a call, 2 s, and a release that was swallowed is repeated then.
+LASTS = {"CLIENT PAUSE": 0.3, "bytes swallowed": 5.0}
+
+
 def kill(process: int) -> Fault:
     began = time.monotonic()
     os.kill(process, signal.SIGKILL)
@@ -67,4 +72,4 @@ def stop(process: int, seconds: float) -> Fault:
 def strike_service(url: str, what: str, strike: Strike, choices: random.Random) -> Fault:
     began = time.monotonic()
     strike(url, choices)
-    return Fault(what, began, time.monotonic())
+    return Fault(what, began, time.monotonic() + LASTS.get(what, 0.0))
