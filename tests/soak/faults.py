@@ -49,8 +49,8 @@ FORGETFUL: dict[str, dict[str, Strike]] = {
 }
 
 
-#: For how many seconds a fault keeps everybody from a lock that is free. What is swallowed is noticed after the
-#: time-out of a call, 2 s, and a release that was swallowed is repeated then.
+#: For how many seconds a fault keeps everybody from a lock that is free. What is swallowed is noticed after
+#: the time-out of a call, 2 s, and a release that was swallowed is repeated then.
 LASTS = {"CLIENT PAUSE": 0.3, "bytes swallowed": 5.0}
 
 
