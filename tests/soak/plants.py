@@ -73,7 +73,8 @@ def a_fence_falls_back() -> None:
 def a_connection_is_leaked() -> None:
     from distlock.backends.redis.connection import RedisConnection
 
-    RedisConnection.close = lambda self: None  # type: ignore[method-assign]
+    leaked: list[RedisConnection] = []
+    RedisConnection.disconnect = leaked.append  # type: ignore[method-assign, assignment]
 
 
 PLANTS: dict[str, Callable[[], None]] = {
