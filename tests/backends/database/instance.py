@@ -17,7 +17,7 @@ from werkzeug.test import create_environ, run_wsgi_app
 
 import distlock
 from distlock.operate import break_lock
-from distlock.web.operate.pages import break_seen
+from distlock.web.operate.pages import break_hold
 
 THREADS = 8
 PURCHASES = 8
@@ -103,7 +103,7 @@ class Instance:
         """Press the button of a page that another process may have shown: the next line names the hold."""
         with self.shop.client() as client:
             return (
-                break_seen(lambda: client, "product_1", json.loads(sys.stdin.readline()), "ann") is not None
+                break_hold(lambda: client, "product_1", json.loads(sys.stdin.readline()), "ann") is not None
             )
 
     def hammer(self) -> str:
