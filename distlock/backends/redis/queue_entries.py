@@ -34,6 +34,8 @@ _MANY = 1000
 
 #: A process without a subscription gets no notifications, so it polls after this share of the interval.
 _DEAF = 0.1
+#: The shortest poll interval of such a process, seconds.
+_SHORTEST = 0.02
 #: The bounds of the seconds between the expiry of another process's hold and our poll. The time is random,
 #: because several waiters poll then.
 _AFTER = (0.005, 0.05)
@@ -193,7 +195,7 @@ def _poll_interval(pttl: int, interval_ms: int, subscribed: bool) -> float:
     """
     if pttl == -2:
         return _UNDECIDED
-    poll = interval_ms / 1000 if subscribed else interval_ms / 1000 * _DEAF
+    poll = interval_ms / 1000 if subscribed else max(_SHORTEST, interval_ms / 1000 * _DEAF)
     spread = random.random()  # noqa: S311 - spreads clients, hides nothing
     if pttl >= 0 and interval_ms <= _FRONT:
         low, high = _AFTER

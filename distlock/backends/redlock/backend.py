@@ -170,10 +170,11 @@ class RedlockBackend(RedlockInspection):
     # -- holds -------------------------------------------------------------------------------------
 
     def request(self, request: LockRequest, deadline: float = math.inf) -> Acquired | Queued | Busy:
-        # Renewing a lost hold, requesting it anew and agreeing on its number are three waits.
-        deadline = min(deadline, clock.now() + 2 * self._io_timeout)
-        if (number := hold_number(request)) and self._is_ours(request, deadline):
-            return Acquired(number, request.ttl)
+        if number := hold_number(request):
+            # Renewing a lost hold, requesting it anew and agreeing on its number are three waits.
+            deadline = min(deadline, clock.now() + 2 * self._io_timeout)
+            if self._is_ours(request, deadline):
+                return Acquired(number, request.ttl)
         if request.wait:
             self._backoff.wait(request.key, deadline)
         begin_attempt(request)

@@ -99,7 +99,7 @@ BUGS = {
     "ADowngradeKeepsItsNumber": (
         "downgrade.lua",
         "digits(tonumber(following) - 1)",
-        "number",
+        "string.match(redis.call('GET', KEYS[1]), '^%d+')",
         "the_number_of_a_downgraded_hold_is_that_of_a_reader",
     ),
     "ADowngradeLetsNobodyIn": (
