@@ -125,6 +125,7 @@ def test_a_lock_that_is_lost_at_the_end_of_the_first_part_is_not_committed_under
     assert line.left() == STOCK
 
 
+@pytest.mark.fault("F31")
 @on("postgresql")
 def test_where_the_reply_to_commit_is_lost_the_outcome_is_unknown(
     line: DjangoLine, monkeypatch: pytest.MonkeyPatch
@@ -214,6 +215,7 @@ def serializable(engine: Engine, using: str, unhurried: None) -> Iterator[Django
         yield DjangoLine(shop, engine)
 
 
+@pytest.mark.fault("F35")
 @on("postgresql")
 def test_a_serialization_failure_at_commit_fails_all(serializable: DjangoLine) -> None:
     """Two transactions have read what the other one writes. The other is committed first."""

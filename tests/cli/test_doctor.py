@@ -54,6 +54,7 @@ def test_a_server_that_is_set_up_well_has_no_warning(run: Run, careful_server: R
     assert all(careful_server.client.pttl(key) > 0 for key in left)
 
 
+@pytest.mark.fault("F14")
 def test_what_may_lose_locks_is_found(examine: Callable[..., Found], own_server: RedisServer) -> None:
     own_server.tell("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     found = examine("--url", own_server.url)

@@ -132,6 +132,7 @@ def many_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.fault("F39")
 def test_a_thousand_buyers_in_line_are_no_threads(shop: str) -> None:
     sale = Configuration(guard="distributed", stock=3, pause=0)
     with many_files(), Stack((shop,), sale, asgi_applications=PATIENT) as stack, ExitStack() as opened:

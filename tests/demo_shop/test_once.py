@@ -107,6 +107,7 @@ def test_eight_at_once_make_one_order(stack: Stack, ports: tuple[int, int]) -> N
     assert len(stack.ledger().orders) == 1
 
 
+@pytest.mark.fault("F31", "F38")
 def test_a_lost_reply_costs_nothing(stack: Stack, ports: tuple[int, int]) -> None:
     key = new_key()
     with closing(http.client.HTTPConnection("127.0.0.1", ports[0], timeout=30)) as connection:
@@ -149,6 +150,7 @@ def doomed(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Sta
         yield stack
 
 
+@pytest.mark.fault("F01", "F38")
 @pytest.mark.parametrize(
     ("victim", "moment", "replayed"),
     [(0, "X-Tell-Inside", None), (1, "X-Stay-Committed", "true")],

@@ -49,6 +49,7 @@ def counted(server: RedisServer, folder: Path, steps: tuple[str, str]) -> int:
         return int(client.get("counter") or 0)  # type: ignore[arg-type]
 
 
+@pytest.mark.fault("F42")
 @pytest.mark.parametrize(
     "steps",
     [

@@ -373,6 +373,7 @@ def test_doubt_makes_every_hold_be_looked_at_now(kept: Kept) -> None:
     assert kept.told == ["it was broken, or the lock service forgot it or gave it on"]
 
 
+@pytest.mark.fault("F43")
 def test_time_in_which_the_machine_was_suspended_counts(kept: Kept) -> None:
     grant = kept.acquire("a")
     kept.now += 3600.0

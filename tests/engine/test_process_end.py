@@ -63,6 +63,7 @@ def some_name() -> str:
     return f"product_{uuid.uuid4().hex[:8]}"
 
 
+@pytest.mark.fault("F06")
 @pytest.mark.parametrize("how", ["main", "thread"])
 def test_a_lock_that_nobody_can_work_under_is_given_back(
     locks: distlock.Locks, url: str, start: Start, how: str
@@ -78,6 +79,7 @@ def test_a_lock_that_nobody_can_work_under_is_given_back(
     grant.release()
 
 
+@pytest.mark.fault("F06")
 def test_a_daemon_thread_keeps_its_lock(url: str, start: Start) -> None:
     name = some_name()
     process = start(url, name, "daemon")
@@ -95,6 +97,7 @@ def test_a_daemon_thread_keeps_its_lock(url: str, start: Start) -> None:
     locks.close()
 
 
+@pytest.mark.fault("F11")
 def test_a_service_that_does_not_answer_delays_the_end_for_seconds_at_most(
     own_server: RedisServer, start: Start
 ) -> None:

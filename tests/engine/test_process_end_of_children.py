@@ -53,6 +53,7 @@ def hold_in_a_thread(url: str, name: str, pipe: Connection) -> None:
 grant: distlock.Grant | None = None
 
 
+@pytest.mark.fault("F06")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("function", [hold, hold_in_a_thread])
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])

@@ -62,6 +62,7 @@ def swallow_a_deadlock(engine: Engine, execute: Callable[[str], object]) -> None
         assert connection.execute(text("SELECT 1 FROM distlock_fence FOR UPDATE SKIP LOCKED")).all()
 
 
+@pytest.mark.fault("F35")
 @pytest.mark.parametrize("face", ["django", "flask"])
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_view_that_goes_on_commits_nothing(face: str, goes_on: bool, engine: Engine, using: str) -> None:

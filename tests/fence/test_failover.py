@@ -39,6 +39,7 @@ def way(own_server: RedisServer) -> Iterator[Proxy]:
 other_way = way
 
 
+@pytest.mark.fault("F20")
 def test_between_a_push_and_its_acknowledgement(
     database: str, stock: Stock, own_server: RedisServer, replica: RedisServer, way: Proxy
 ) -> None:
@@ -68,6 +69,7 @@ def test_between_a_push_and_its_acknowledgement(
     assert (stock.sellers(), stock.left()) == ("ac", 0)
 
 
+@pytest.mark.fault("F20")
 @pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
 def test_in_the_middle_of_a_rush_where_one_instance_follows_late(
     database: str, stock: Stock, replica: RedisServer, way: Proxy, other_way: Proxy, fence: bool

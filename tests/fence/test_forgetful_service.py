@@ -41,6 +41,7 @@ def assert_in_order(stock: Stock) -> None:
     assert sales == sorted(sales)
 
 
+@pytest.mark.fault("F09")
 def test_redis_is_killed_and_comes_back_empty_in_the_middle_of_a_sale(
     database: str, stock: Stock, own_server: RedisServer
 ) -> None:
@@ -56,6 +57,7 @@ def test_redis_is_killed_and_comes_back_empty_in_the_middle_of_a_sale(
     assert set(stock.sellers()) == {"d", "f"}
 
 
+@pytest.mark.fault("F09")
 @pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
 def test_two_that_hold_one_lock_because_redis_forgot_the_first(
     database: str, stock: Stock, own_server: RedisServer, fence: bool
@@ -78,6 +80,7 @@ def test_two_that_hold_one_lock_because_redis_forgot_the_first(
         assert (meanwhile, finally_, stock.sellers()) == ("answered 200", "answered 200", "ba")
 
 
+@pytest.mark.fault("F42")
 def test_an_era_is_rolled_forward_under_load(database: str, stock: Stock, own_server: RedisServer) -> None:
     # Another database of Redis is another lock service: both instances hold the lock at once.
     another = own_server.url.replace("/0", "/1")
@@ -99,6 +102,7 @@ def test_an_era_is_rolled_forward_under_load(database: str, stock: Stock, own_se
     assert sellers.count("n") >= 1
 
 
+@pytest.mark.fault("F42")
 def test_an_era_is_rolled_back_under_load(database: str, stock: Stock, own_server: RedisServer) -> None:
     another = own_server.url.replace("/0", "/1")
     new = Order("django", database, own_server.url, "n", True, ttl=10.0, epoch=2)
@@ -114,6 +118,7 @@ def test_an_era_is_rolled_back_under_load(database: str, stock: Stock, own_serve
     assert set(stock.sellers()) == {"n"}
 
 
+@pytest.mark.fault("F42")
 def test_without_the_fence_two_lock_services_at_once_sell_pieces_twice(
     database: str, stock: Stock, own_server: RedisServer
 ) -> None:

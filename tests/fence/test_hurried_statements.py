@@ -38,6 +38,7 @@ def shop(request: pytest.FixtureRequest, database: str, engine: Engine, using: s
         yield shop
 
 
+@pytest.mark.fault("F35")
 @on("postgresql", "mariadb")  # SQLite has no such limit.
 @pytest.mark.parametrize("sold_before", [True, False], ids=["a row", "no row yet"])
 def test_a_limit_of_the_site_that_ends_the_wait_is_a_423_that_says_so(

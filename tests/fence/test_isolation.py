@@ -76,6 +76,7 @@ def changes_a_row_that_the_view_has_read(engine: Engine) -> None:
         other.execute(text("UPDATE stock SET qty = 5 WHERE id = 3"))
 
 
+@pytest.mark.fault("F35")
 @on("postgresql")  # Others lock what they read.
 @faces
 @pytest.mark.parametrize(

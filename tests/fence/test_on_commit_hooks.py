@@ -49,6 +49,7 @@ def stop_at(point: str, hook: str, instance: Instance, stock: Stock) -> None:
     instance.tell("go on")
 
 
+@pytest.mark.fault("F03")
 @pytest.mark.parametrize("hook", HOOKS)
 def test_the_hook_of_a_holder_that_was_stopped_past_its_ttl_sells_nothing(
     pair: tuple[Instance, Instance, Stock], hook: str

@@ -102,6 +102,7 @@ WITH_FENCE = {
 }
 
 
+@pytest.mark.fault("F03", "F33")
 @pytest.mark.parametrize("point", POINTS)
 def test_with_the_fence_the_last_piece_is_sold_once_wherever_a_holder_stalls(
     fenced: Pair, point: str
@@ -127,6 +128,7 @@ def test_without_the_fence_the_look_before_commit_finds_all_but_one_of_them(
     assert (unfenced.stock.sellers(), unfenced.stock.left()) == ("a" if committed else "b", 0)
 
 
+@pytest.mark.fault("F03")
 def test_without_the_fence_a_holder_that_stalls_between_that_look_and_commit_oversells(
     unfenced: Pair,
 ) -> None:

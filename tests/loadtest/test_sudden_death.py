@@ -79,6 +79,7 @@ def freeze_while_it_holds(stack: Stack, victim: ChildProcess) -> None:
     assert eventually(frozen_as_holder, 10)
 
 
+@pytest.mark.fault("F01")
 @pytest.mark.parametrize(
     ("backend", "patience"), [("file", 1.0), ("redis", TTL + 1.0)], ids=["file", "redis"]
 )

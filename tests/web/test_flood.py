@@ -54,6 +54,7 @@ def framework(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.fault("F39")
 def test_a_rush_for_one_product_leaves_threads_for_the_others(framework: str, tmp_path: Path) -> None:
     server = Server(framework, tmp_path, cap=CAP)
     with server.running():

@@ -196,6 +196,7 @@ def run(client: distlock.Locks, name: str, body: Callable[[], Any]) -> Any:
     return guard.run(client, [name], body, NoTransactions())
 
 
+@pytest.mark.fault("F41")
 def test_between_processes_who_asks_against_the_order_gives_way(tmp_path: Path) -> None:
     with ExitStack() as stack:
 

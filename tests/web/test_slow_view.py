@@ -39,6 +39,7 @@ def share_in_vain(answers: Sequence[PurchaseAnswer]) -> float:
     return in_vain / (in_vain + sum(answer.sold for answer in answers))
 
 
+@pytest.mark.fault("F39")
 # It is judged by how many come and go in its time.
 @pytest.mark.alone
 def test_behind_a_slow_view_who_would_wait_in_vain_is_refused_early(tmp_path: Path) -> None:

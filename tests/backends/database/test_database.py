@@ -72,6 +72,7 @@ def test_a_waiter_whose_connection_is_ended_is_refused_and_the_next_one_served(
     assert waiter.do("buy") == 200
 
 
+@pytest.mark.fault("F01")
 def test_a_killed_holder_costs_the_others_nothing(
     start: Callable[..., Instance], query: Callable[[str], Any]
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_killed_holder_costs_the_others_nothing(
     assert query("SELECT count(*) FROM sale") == 1
 
 
+@pytest.mark.fault("F33")
 def test_a_stopped_holder_keeps_the_others_waiting_until_their_timeout(
     start: Callable[..., Instance], query: Callable[[str], Any]
 ) -> None:
@@ -119,6 +121,7 @@ LIMITS = {
 }
 
 
+@pytest.mark.fault("F33")
 @on("postgresql", "mariadb")
 def test_a_database_that_is_told_so_ends_a_hung_holder(
     start: Callable[..., Instance], database: str, query: Callable[[str], Any]
@@ -135,6 +138,7 @@ def test_a_database_that_is_told_so_ends_a_hung_holder(
         query(limit.format(0))
 
 
+@pytest.mark.fault("F34")
 @on("postgresql")  # It says who waits.
 def test_one_connection_of_a_process_waits_for_the_row(
     start: Callable[..., Instance], database: str, query: Callable[[str], Any]

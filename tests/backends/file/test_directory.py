@@ -166,6 +166,7 @@ def test_a_directory_that_may_not_be_written_is_told(
         one.backend.request(ask(key))
 
 
+@pytest.mark.fault("F40")
 def test_running_out_of_descriptors_is_told(peer: Callable[..., Peer], key: str) -> None:
     each = peer()
     each.do("request", "shop:first")
@@ -185,6 +186,7 @@ def fill(disk: Path) -> None:
             raise
 
 
+@pytest.mark.fault("F15")
 def test_a_full_disk_is_told_and_a_release_still_works(tmp_path: Path, key: str) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

@@ -55,6 +55,7 @@ def _interrupted_in_a_call(scene: Callable[[], None], number: int) -> str | None
     return calls.where
 
 
+@pytest.mark.fault("F08")
 # An interrupt may come where an object is being made: the collector finds it half done.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ def test_a_child_that_lives_on_keeps_nothing_of_its_killed_parent(
         os.kill(child["pid"], signal.SIGKILL)
 
 
+@pytest.mark.fault("F07")
 @pytest.mark.parametrize("then", ["exit", "close", "live"])
 def test_a_forked_child_holds_nothing_and_frees_nothing(
     peer: StartPeer, one: Contender, key: str, then: str
@@ -133,6 +134,7 @@ def test_a_forked_child_holds_nothing_and_frees_nothing(
     one.held(ask(key))
 
 
+@pytest.mark.fault("F02")
 def test_a_killed_waiter_is_passed_over(peer: StartPeer, one: Contender, key: str, directory: Path) -> None:
     mine = ask(key)
     one.held(mine)
@@ -146,6 +148,7 @@ def test_a_killed_waiter_is_passed_over(peer: StartPeer, one: Contender, key: st
     assert acquired.result(AT_ONCE)
 
 
+@pytest.mark.fault("F02")
 def test_a_waiter_that_dies_after_it_was_handed_the_lock_is_passed_over(
     peer: StartPeer, one: Contender, key: str, directory: Path
 ) -> None:

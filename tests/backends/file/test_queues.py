@@ -80,6 +80,7 @@ def take(line: FileQueues, locks: RecordLocks, key: str, span: int = 1) -> int:
     return entry.ticket
 
 
+@pytest.mark.fault("F16")
 def test_fences_grow_when_the_clock_is_set_back(
     line_at: Callable[[int], FileQueues], locks: RecordLocks, key: str
 ) -> None:

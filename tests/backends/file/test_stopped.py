@@ -39,6 +39,7 @@ def in_line(one: Contender, key: str, directory: Path, count: int) -> None:
     one.backend.locked(key)
 
 
+@pytest.mark.fault("F04")
 def test_a_first_waiter_that_stands_still_blocks_nobody(
     peer: StartPeer, one: Contender, key: str, directory: Path
 ) -> None:

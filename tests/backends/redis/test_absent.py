@@ -14,6 +14,7 @@ from tests.redis_server import RedisServer, eventually
 from tests.stored import hold_key
 
 
+@pytest.mark.fault("F02")
 def test_a_waiter_whose_process_was_killed_is_skipped_at_once(
     redis_server: RedisServer, contender: MakeContender, start_process: StartProcess
 ) -> None:
@@ -33,6 +34,7 @@ def test_a_waiter_whose_process_was_killed_is_skipped_at_once(
     three.hold(third)
 
 
+@pytest.mark.fault("F04")
 def test_a_waiter_that_hangs_costs_one_window_once(
     redis_server: RedisServer, contender: MakeContender, start_process: StartProcess
 ) -> None:
@@ -144,6 +146,7 @@ def test_the_next_in_line_asks_soon_although_it_was_far_behind_before(
     assert four.sink.hand_offs == []
 
 
+@pytest.mark.fault("F04")
 def test_two_neighbours_that_hang_in_a_long_and_fast_line_cost_a_window_each(
     redis_server: RedisServer, contender: MakeContender, start_process: StartProcess
 ) -> None:
@@ -192,6 +195,7 @@ def test_a_waiter_that_stopped_asking_is_forgotten(
     two.queue(second)
 
 
+@pytest.mark.fault("F02")
 @pytest.mark.parametrize("died", ["just now", "long ago"])
 def test_a_long_queue_of_dead_waiters_is_cleared_over_several_calls(
     redis_server: RedisServer, contender: MakeContender, died: str

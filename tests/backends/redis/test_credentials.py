@@ -55,6 +55,7 @@ def test_the_example_of_the_page_reads_the_password_anew(own_server: RedisServer
     page["locks"].close()
 
 
+@pytest.mark.fault("F19")
 def test_a_password_that_was_rotated_is_asked_for_at_the_next_connection(
     own_server: RedisServer, contender: MakeContender
 ) -> None:

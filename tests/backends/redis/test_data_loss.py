@@ -83,6 +83,7 @@ def replica(own_server: RedisServer) -> Iterator[RedisServer]:
     yield from running("--replicaof", "127.0.0.1", str(own_server.port))
 
 
+@pytest.mark.fault("F12")
 @plays
 def test_numbers_grow_through_flushall(own_server: RedisServer, contender: MakeContender, play: Play) -> None:
     key, one, two = some_key(), contender(own_server.url), contender(own_server.url)
@@ -91,6 +92,7 @@ def test_numbers_grow_through_flushall(own_server: RedisServer, contender: MakeC
     assert one.hold(ask(key)).number > before
 
 
+@pytest.mark.fault("F09")
 @plays
 def test_numbers_grow_through_an_empty_restart(
     own_server: RedisServer, contender: MakeContender, play: Play
@@ -102,6 +104,7 @@ def test_numbers_grow_through_an_empty_restart(
     assert one.hold(ask(key)).number > before
 
 
+@pytest.mark.fault("F20")
 @plays
 def test_numbers_grow_on_a_replica_that_missed_the_last_of_them(
     own_server: RedisServer, replica: RedisServer, contender: MakeContender, play: Play

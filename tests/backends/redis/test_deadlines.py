@@ -43,6 +43,7 @@ def calls(one: Contender, key: str) -> list[Callable[[], Any]]:
     ]
 
 
+@pytest.mark.fault("F17")
 @pytest.mark.parametrize("connected", [True, False], ids=["connected", "connecting"])
 def test_a_reply_that_comes_byte_by_byte_prolongs_no_call(
     proxy: Proxy, contender: MakeContender, connected: bool
@@ -106,6 +107,7 @@ def locks(proxy: Proxy) -> Iterator[distlock.Locks]:
     made.close()
 
 
+@pytest.mark.fault("F17")
 def test_acquire_ends_on_time_though_the_server_drips(proxy: Proxy, locks: distlock.Locks) -> None:
     key = some_key()
     proxy.drips = DRIP
@@ -116,6 +118,7 @@ def test_acquire_ends_on_time_though_the_server_drips(proxy: Proxy, locks: distl
         pass
 
 
+@pytest.mark.fault("F17")
 def test_who_waits_for_a_holder_is_timed_out_on_time_though_the_server_drips(
     proxy: Proxy, locks: distlock.Locks, redis_server: RedisServer
 ) -> None:
@@ -162,6 +165,7 @@ def test_a_server_that_accepts_and_says_nothing_is_left_by_the_deadline(
         assert took(lambda: late.request(ask(), clock.now() + SOON)) < PATIENCE * 3
 
 
+@pytest.mark.fault("F40")
 def test_a_name_that_is_not_resolved_in_time_is_one_look_up_and_ends_no_later(
     redis_server: RedisServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
 ) -> None:

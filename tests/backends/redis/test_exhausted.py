@@ -16,6 +16,7 @@ from tests.redis_server import RedisServer
 HERE = Path(__file__).parent
 
 
+@pytest.mark.fault("F40")
 @pytest.mark.parametrize("how", ["sync", "async"])
 @pytest.mark.parametrize(
     ("what", "told"),
@@ -73,6 +74,7 @@ def test_a_socket_that_is_not_there_is_told(tmp_path: Path, contender: MakeConte
         contender(f"unix://{tmp_path}/{'x' * 200}.sock").request(ask())
 
 
+@pytest.mark.fault("F40")
 @pytest.mark.parametrize("host", ["no-such-host.invalid", "a b", "%F0%9F%98%80.invalid", "-", "1.2.3.4.5"])
 def test_a_host_that_has_no_address_is_told(host: str, contender: MakeContender) -> None:
     with pytest.raises(BackendUnavailable, match="Check the name of the host"):

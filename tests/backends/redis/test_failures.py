@@ -46,6 +46,7 @@ def test_no_server_is_told_at_the_first_request_and_not_before(contender: MakeCo
             one.renew([ask()])
 
 
+@pytest.mark.fault("F11")
 def test_a_server_that_hangs_is_told_within_io_timeout_and_serves_again_afterwards(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
@@ -64,6 +65,7 @@ def test_a_server_that_hangs_is_told_within_io_timeout_and_serves_again_afterwar
     assert one.release(first)
 
 
+@pytest.mark.fault("F09")
 def test_a_restarted_server_is_used_as_if_nothing_had_been(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
@@ -80,6 +82,7 @@ def test_a_restarted_server_is_used_as_if_nothing_had_been(
     assert two.release(second) is True
 
 
+@pytest.mark.fault("F12")
 def test_a_server_that_forgot_its_scripts_is_taught_again(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
@@ -97,6 +100,7 @@ def test_a_server_that_forgot_its_scripts_is_taught_again(
     assert two.cancel(second) is True
 
 
+@pytest.mark.fault("F13")
 def test_a_full_server_refuses_locks_and_takes_them_back(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
@@ -122,6 +126,7 @@ def test_a_full_server_refuses_locks_and_takes_them_back(
     one.hold(ask(other))
 
 
+@pytest.mark.fault("F13")
 def test_who_waits_keeps_its_place_while_the_server_is_full(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
@@ -152,6 +157,7 @@ def test_who_waits_keeps_its_place_while_the_server_is_full(
     assert own_server.client.exists(f"{hold_key(key)}:queue") == 0
 
 
+@pytest.mark.fault("F13")
 def test_a_lock_is_waited_for_and_had_in_a_server_that_filled_up_meanwhile(own_server: RedisServer) -> None:
     holder, waiter = (distlock.connect(own_server.url, timeout=60) for _ in range(2))
     ended: list[object] = []
@@ -186,6 +192,7 @@ def test_a_lock_is_waited_for_and_had_in_a_server_that_filled_up_meanwhile(own_s
         waiter.close()
 
 
+@pytest.mark.fault("F19")
 def test_a_wrong_password_is_told_without_the_password(
     closed_server: RedisServer, contender: MakeContender
 ) -> None:
@@ -221,6 +228,7 @@ def test_a_replica_is_refused(own_server: RedisServer, contender: MakeContender)
     one.hold(ask())
 
 
+@pytest.mark.fault("F14")
 def test_a_server_that_may_evict_locks_is_warned_about_once(
     own_server: RedisServer, contender: MakeContender, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -110,6 +110,7 @@ def hand_over(redis_server: RedisServer, near: distlock.Locks, far: distlock.Loc
     return HandOff(redis_server, near, far)
 
 
+@pytest.mark.fault("F08")
 def test_whoever_is_interrupted_leaves_nothing_behind(hand_over: HandOff) -> None:
     def interrupt() -> None:
         raise Interrupted

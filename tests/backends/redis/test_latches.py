@@ -134,6 +134,7 @@ def test_one_whose_lifetime_was_taken_away_gets_it_back(
     assert 0 < own_server.client.pttl(f"{hold_key(key)}:latch") <= 30_000
 
 
+@pytest.mark.fault("F13")
 def test_a_full_server_counts_nothing_by_half(own_server: RedisServer, contender: MakeContender) -> None:
     key, one = some_key(), contender(own_server.url)
     one.make_latch(key, 1, 30.0, "maker")

@@ -10,6 +10,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 import distlock
 from distlock.testing.waits import engine_of
 from tests.core.test_interrupts import check
@@ -59,6 +61,7 @@ async def take(locks: distlock.Locks, names: itertools.count[int], until: int) -
             await asyncio.gather(*(shop() for _ in range(50)))
 
 
+@pytest.mark.fault("F39")
 def test_fifty_thousand_names_leave_nothing_behind(own_server: RedisServer) -> None:
     client = own_server.client
     locks = distlock.connect(own_server.url, prefix="shop", ttl=5.0, timeout=END, fence_ttl=0.05)

@@ -91,6 +91,7 @@ def test_a_body_begins_on_the_push_and_a_check_confirms_it(
     grant.release()
 
 
+@pytest.mark.fault("F18")
 def test_a_stall_between_the_push_and_its_confirmation_raises_before_anything_is_committed(
     near: distlock.Locks, far: distlock.Locks, name: str, proxy: Proxy, redis_server: RedisServer
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_user_without_permissions_is_told_which_page_lists_them(
         one.request(ask())
 
 
+@pytest.mark.fault("F19")
 def test_a_command_that_is_denied_inside_a_script_is_named_with_the_page(
     own_server: RedisServer, contender: MakeContender
 ) -> None:

@@ -221,6 +221,7 @@ def test_a_backend_closes_while_the_server_hangs(own_server: RedisServer, conten
         own_server.resume()
 
 
+@pytest.mark.fault("F07")
 def test_a_forked_child_is_another_contender_with_connections_of_its_own(
     own_server: RedisServer, contender: MakeContender
 ) -> None:

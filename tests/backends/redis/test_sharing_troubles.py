@@ -15,6 +15,7 @@ from tests.redis_server import RedisServer, eventually
 from tests.stored import hold_key
 
 
+@pytest.mark.fault("F13")
 @sharing
 def test_a_full_server_refuses_newcomers_and_nothing_else(
     own_server: RedisServer, contender: MakeContender, share: Make, outside: Make
@@ -60,6 +61,7 @@ def test_a_full_server_lets_a_writer_read_and_a_run_enter(
     assert own_server.client.zcard(f"{hold_key(key)}:holders") == 3
 
 
+@pytest.mark.fault("F12")
 @sharing
 def test_lost_data_is_told_to_those_inside_and_lets_others_in(
     own_server: RedisServer, contender: MakeContender, share: Make, outside: Make

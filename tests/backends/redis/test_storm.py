@@ -98,6 +98,7 @@ def take_turns(
             continue
 
 
+@pytest.mark.fault("F12")
 @pytest.mark.parametrize("give_back", [release, post])
 def test_one_is_inside_at_a_time_whatever_breaks(
     own_server: RedisServer, contender: MakeContender, give_back: GiveBack

@@ -71,6 +71,7 @@ def test_all_locks_of_a_process_share_one_listener(
         assert two.sink.wait_for_notification(first.key)
 
 
+@pytest.mark.fault("F12")
 def test_a_lost_subscription_is_doubted_and_taken_up_again(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
@@ -110,6 +111,7 @@ def test_the_listener_comes_back_with_the_server(own_server: RedisServer, conten
     assert listens(own_server, two)
 
 
+@pytest.mark.fault("F11")
 def test_a_server_that_fell_silent_is_noticed(
     own_server: RedisServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ from tests.redis_server import PATIENCE, RedisServer, eventually
 __all__ = ["connect"]
 
 
+@pytest.mark.fault("F08")
 @pytest.mark.parametrize("stage", ["request", "poll", "cancel", "rest"])
 def test_a_task_that_is_cancelled_at_any_await_leaves_nothing_and_mixes_up_no_reply(
     redis_server: RedisServer, proxy: Proxy, connect: Connect, stage: str
@@ -82,6 +83,7 @@ def test_a_task_that_is_cancelled_at_any_await_leaves_nothing_and_mixes_up_no_re
     free.release()
 
 
+@pytest.mark.fault("F18")
 def test_a_cancelled_task_whose_answer_never_comes_ends_with_its_deadline(
     proxy: Proxy, redis_server: RedisServer, connect: Connect
 ) -> None:
@@ -168,6 +170,7 @@ async def run_pair(locks: distlock.Locks) -> None:
         pass
 
 
+@pytest.mark.fault("F07")
 def test_a_child_that_is_forked_while_an_answer_is_under_way_takes_nothing_along(
     proxy: Proxy, redis_server: RedisServer, connect: Connect
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tls_port: int, contend
         contender(f"rediss://127.0.0.1:{tls_port}/0").request(ask())
 
 
+@pytest.mark.fault("F19")
 @pytest.mark.usefixtures("tls_server")
 def test_a_certificate_for_another_host_is_refused(
     certificate: Path, tls_port: int, contender: MakeContender
@@ -114,6 +115,7 @@ def expired(certificate: Path) -> Path:
     return path
 
 
+@pytest.mark.fault("F19")
 def test_an_expired_certificate_is_told_with_its_remedy(
     certificate: Path, expired: Path, tls_port: int, contender: MakeContender
 ) -> None:

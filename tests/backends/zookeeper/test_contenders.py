@@ -68,6 +68,7 @@ def test_who_is_second_takes_a_released_lock_in_one_round_trip(
     assert zookeeper_server.admin.exists(node.path).version == 1
 
 
+@pytest.mark.fault("F04")
 def test_who_does_not_take_it_is_sent_away_and_learns_of_it(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:

@@ -175,6 +175,7 @@ def test_no_call_outlasts_its_deadline_where_the_server_hangs(
         own_zookeeper.resume()
 
 
+@pytest.mark.fault("F28")
 def test_a_wait_ends_on_time_where_the_server_hangs(own_zookeeper: ZooKeeperServer) -> None:
     one = distlock.connect(own_zookeeper.url, prefix="hangs", ttl=CEILING, io_timeout=CEILING)
     two = distlock.connect(own_zookeeper.url, prefix="hangs", ttl=CEILING, io_timeout=CEILING)

@@ -20,6 +20,7 @@ def one(zookeeper_server: ZooKeeperServer) -> Iterator[Contender]:
     one.backend.close()
 
 
+@pytest.mark.fault("F30")
 def test_a_fence_that_fell_behind_cannot_be_lifted_and_the_remedy_is_named(one: Contender) -> None:
     mine = ask("floor:product_1")
     fence = one.held(mine).number

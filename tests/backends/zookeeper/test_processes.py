@@ -40,6 +40,7 @@ def locks(zookeeper_server: ZooKeeperServer) -> Iterator[distlock.Locks]:
     made.close()
 
 
+@pytest.mark.fault("F03")
 def test_a_stopped_holder_wakes_up_without_the_lock(
     process: Callable[[], Process], locks: distlock.Locks
 ) -> None:
@@ -97,6 +98,7 @@ def learns_of_its_loss(process: Process) -> bool:
     return bool(process.do("state")["lost"])
 
 
+@pytest.mark.fault("F04")
 def test_a_stopped_waiter_whose_session_ended_is_no_ghost(
     process: Callable[[], Process], locks: distlock.Locks, zookeeper_server: ZooKeeperServer
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_stopped_waiter_whose_session_ended_is_no_ghost(
     assert len(zookeeper_server.children("stop:product_2")) == 1
 
 
+@pytest.mark.fault("F07")
 def test_a_forked_child_has_a_session_of_its_own_and_leaves_the_parents_alone(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:

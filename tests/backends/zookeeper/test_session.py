@@ -24,6 +24,7 @@ def end_session(server: ZooKeeperServer, one: Contender) -> None:
     eventually(lambda: one.line().session.id not in (None, before), "it has a new session")
 
 
+@pytest.mark.fault("F29")
 def test_a_hold_of_an_ended_session_is_not_ours(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:
@@ -50,6 +51,7 @@ def test_the_same_token_in_a_new_session_is_a_new_ask(
     two.hold(second)
 
 
+@pytest.mark.fault("F29")
 def test_a_waiter_whose_session_ended_stands_in_line_again(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:
@@ -82,6 +84,7 @@ def test_a_waiter_whose_connection_broke_watches_again(
     two.hold(second)
 
 
+@pytest.mark.fault("F28")
 def test_a_holder_is_told_before_the_lock_is_anybody_elses(
     zookeeper_server: ZooKeeperServer, proxy: Proxy
 ) -> None:
@@ -147,6 +150,7 @@ def test_fences_grow_through_restarts(own_zookeeper: ZooKeeperServer, contender:
     assert all(later - earlier >= 64 for earlier, later in itertools.pairwise(fences))
 
 
+@pytest.mark.fault("F30")
 def test_a_server_that_lost_its_data_is_used_again(
     own_zookeeper: ZooKeeperServer, contender: MakeContender
 ) -> None:

@@ -35,6 +35,7 @@ def test_whatever_waits_is_told_also_on_the_next_connection(
     two.hold(waits)
 
 
+@pytest.mark.fault("F29")
 @pytest.mark.parametrize("which", range(1, 3), ids=["reader", "permit"])
 def test_with_its_session_a_hold_ends_and_those_that_wait_enter(
     zookeeper_server: ZooKeeperServer, contender: MakeContender, which: int

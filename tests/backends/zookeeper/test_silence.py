@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+import pytest
+
 from distlock.errors import BackendUnavailable
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key
 from tests.backends.zookeeper.proxy import Proxy
@@ -11,6 +13,7 @@ from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer
 
 
+@pytest.mark.fault("F18", "F28")
 def test_a_connection_that_fell_silent_is_left_however_much_there_is_to_ask(
     proxy: Proxy, contender: MakeContender
 ) -> None:

@@ -39,6 +39,7 @@ def held(locks: distlock.Locks, name: str) -> distlock.Grant:
     return grant
 
 
+@pytest.mark.fault("F08")
 @pytest.mark.parametrize("stage", ["request", "poll", "cancel", "rest"])
 def test_a_task_that_is_cancelled_at_any_await_leaves_nothing_and_mixes_up_no_answer(
     zookeeper_server: ZooKeeperServer, proxy: Proxy, connect: Connect, stage: str

@@ -41,6 +41,7 @@ def call(query: str) -> int:
         connections[ALIAS].close()
 
 
+@pytest.mark.fault("F34")
 @pytest.mark.usefixtures("configured")
 def test_who_waits_leaves_the_connections_to_who_holds_the_lock(
     pool: Any, serve: Callable[..., Client]

@@ -65,6 +65,7 @@ async def reading_with_block(request: HttpRequest, id: int) -> HttpResponse:
     return await with_block(request, id)
 
 
+@pytest.mark.fault("F34")
 @pytest.mark.parametrize("behind_middleware", [True, False], ids=["read by a middleware", "read by the view"])
 @pytest.mark.parametrize("view", [guarded, sync_view, with_block, reading_with_block])
 def test_async_waiters_leave_the_connections_to_who_holds_the_lock(

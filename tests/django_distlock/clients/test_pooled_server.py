@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from sqlalchemy import create_engine, make_url, text
 
 from demo_shop.ledger import database_url
@@ -72,6 +73,7 @@ application = get_wsgi_application()
 """
 
 
+@pytest.mark.fault("F34")
 def test_waiters_do_not_starve_the_holder_of_connections(databases: Databases, tmp_path: Path) -> None:
     url = make_url(databases("postgresql", "pooled_server"))
     engine = create_engine(database_url(url.render_as_string(hide_password=False)))

@@ -22,6 +22,7 @@ FAILURES: dict[str, Callable[[ClusterNode], None]] = {
 }
 
 
+@pytest.mark.fault("F23")
 @pytest.mark.parametrize(
     ("failure", "fence"),
     [("killed", True), ("killed", False), ("standing still", True)],

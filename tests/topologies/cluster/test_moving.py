@@ -21,6 +21,7 @@ __all__ = ["database", "stock"]
 STOCK, MOVES, ENOUGH = 300, 5, 20
 
 
+@pytest.mark.fault("F24")
 def test_a_hold_and_its_line_move_along(cluster: RedisCluster, contender: MakeContender) -> None:
     key, one, two = some_key(), contender(cluster.url), contender(cluster.url)
     first, second = ask(key), ask(key)
@@ -46,6 +47,7 @@ def listeners() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "distlock-redis-listener"}
 
 
+@pytest.mark.fault("F23")
 def test_who_is_no_primary_any_more_and_breaks_off_is_not_listened_to(
     cluster: RedisCluster, contender: MakeContender
 ) -> None:
@@ -89,6 +91,7 @@ def test_one_without_a_name_is_followed(nameless: RedisCluster, contender: MakeC
     assert one.release(mine)
 
 
+@pytest.mark.fault("F24")
 def test_a_release_whose_answer_nobody_awaits_is_made_on_the_other_node(
     cluster: RedisCluster, contender: MakeContender
 ) -> None:
@@ -144,6 +147,7 @@ def test_so_it_is_where_the_node_that_refused_it_is_left(
     assert told == []
 
 
+@pytest.mark.fault("F24")
 def test_while_half_of_its_keys_are_there_a_call_waits(
     cluster: RedisCluster, contender: MakeContender
 ) -> None:
@@ -158,6 +162,7 @@ def test_while_half_of_its_keys_are_there_a_call_waits(
     assert one.release(first)
 
 
+@pytest.mark.fault("F24")
 @pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
 def test_it_moves_in_the_middle_of_a_rush(
     database: str, stock: Stock, cluster: RedisCluster, fence: bool, capsys: pytest.CaptureFixture[str]

@@ -225,6 +225,7 @@ def test_where_tls_is_asked_for_and_the_server_has_none_nothing_is_locked(
         connect(url).lock("product_1").acquire()
 
 
+@pytest.mark.fault("F37")
 def test_a_proxy_that_pools_is_refused_unless_it_pools_sessions(server: str, connect: Connect) -> None:
     with Pooler(server, after_version) as pooler:
         with pytest.raises(distlock.ConfigurationError, match=r"stands a proxy.*pools_sessions=True"):

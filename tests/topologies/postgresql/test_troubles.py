@@ -78,6 +78,7 @@ def test_who_waits_while_the_server_stops_is_told_that_it_is_away(
     assert other.lock("product_1").acquire()
 
 
+@pytest.mark.fault("F34")
 def test_a_process_that_finds_no_connection_to_wait_in_asks_again(
     server: str, connect: Connect, pool: ThreadPoolExecutor
 ) -> None:
@@ -114,6 +115,7 @@ def test_more_names_than_sessions_are_waited_for(
         assert done.result(PATIENCE) is not None
 
 
+@pytest.mark.fault("F31")
 def test_the_next_in_the_process_of_the_holder_gets_no_lock_whose_session_has_ended(
     server: str, connect: Connect, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +155,7 @@ def end_holder(server: str, key: str) -> None:
     )
 
 
+@pytest.mark.fault("F31")
 def test_a_lock_that_an_operator_ends_is_told_to_its_holder(server: str, connect: Connect) -> None:
     lost = threading.Event()
     locks = connect(server, on_lost=lambda grant, why: lost.set())
@@ -171,6 +174,7 @@ def test_a_lock_that_an_operator_ends_is_told_to_its_holder(server: str, connect
 # -- the process ---------------------------------------------------------------------------------
 
 
+@pytest.mark.fault("F03")
 @pytest.mark.parametrize("ttl", [60.0, 3.0])
 def test_a_killed_process_costs_nothing_and_a_stopped_one_its_ttl(
     server: str, connect: Connect, ttl: float
@@ -190,6 +194,7 @@ def test_a_killed_process_costs_nothing_and_a_stopped_one_its_ttl(
     holder.finish()
 
 
+@pytest.mark.fault("F02")
 def test_a_killed_process_that_waits_keeps_no_session(server: str, connect: Connect) -> None:
     waiter = Process(server, prefix="t", ttl=60.0)
     with connect(server).lock("kept"):
@@ -209,6 +214,7 @@ def test_holds_of_different_ttls_have_each_its_own_lease(server: str, connect: C
     short.finish()
 
 
+@pytest.mark.fault("F07")
 def test_a_forked_child_that_lives_on_does_not_keep_the_lock_of_its_killed_parent(
     server: str, connect: Connect
 ) -> None:
@@ -299,6 +305,7 @@ def test_a_user_without_them_is_told_which(server: str, connect: Connect) -> Non
         prepare(server.replace("shop@", "stranger@").removesuffix("shop") + "unmade")
 
 
+@pytest.mark.fault("F37")
 def test_a_proxy_that_pools_is_refused_unless_it_pools_sessions(server: str, connect: Connect) -> None:
     with Pooler(server, after_key) as pooler:
         with pytest.raises(distlock.ConfigurationError, match=r"stands a proxy.*pools_sessions=True"):

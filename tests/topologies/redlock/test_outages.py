@@ -42,6 +42,7 @@ def test_it_goes_on_without_two_of_five(own_five: Five, contender: MakeContender
     assert not one.backend.locked(key)
 
 
+@pytest.mark.fault("F25")
 def test_without_three_of_five_it_says_which_and_why_and_comes_back_with_them(
     own_five: Five, contender: MakeContender, key: str
 ) -> None:
@@ -87,6 +88,7 @@ def renewed(one: Contender, mine: LockRequest) -> bool | None:
         return None
 
 
+@pytest.mark.fault("F25")
 def test_a_server_that_stands_still_is_not_waited_for(
     own_five: Five, contender: MakeContender, key: str
 ) -> None:
@@ -152,6 +154,7 @@ def test_three_servers_that_stand_still_are_an_error_and_none_when_they_go_on(
     eventually(lambda: takes(one, f"{key}_other"), "a lock is granted again")
 
 
+@pytest.mark.fault("F18")
 def test_a_server_that_comes_back_gives_back_what_nobody_wants_any_more(
     own_five: Five, contender: MakeContender, key: str
 ) -> None:
@@ -215,6 +218,7 @@ def test_a_holder_without_a_majority_is_told_before_its_lease_ends(own_five: Fiv
         locks.close()
 
 
+@pytest.mark.fault("F25")
 def test_a_restart_that_forgets_lets_two_in_and_the_later_one_has_the_larger_fence(
     own_five: Five, contender: MakeContender, key: str
 ) -> None:

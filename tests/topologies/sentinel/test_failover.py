@@ -93,6 +93,7 @@ def subscribed(port: int, one: Contender) -> bool:
     return ":1" in tell(port, "PUBSUB", "NUMSUB", f"dl:2:ch:{one.process}")
 
 
+@pytest.mark.fault("F20")
 def test_a_hold_that_was_not_replicated_is_lost_and_says_so(watched: Calm) -> None:
     lost = threading.Event()
     # It would renew in three minutes.
@@ -179,6 +180,7 @@ def test_threads_and_tasks_that_wait_get_the_lock_after_a_failover(watched: Calm
         one.close()
 
 
+@pytest.mark.fault("F22")
 def test_a_former_primary_that_lives_is_left_by_all_at_once(
     watched: Calm, contender: MakeContender, former: int
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_former_primary_that_lives_is_left_by_all_at_once(
     assert connected(watched.primary()) >= 1
 
 
+@pytest.mark.fault("F21")
 def test_numbers_grow_where_a_former_primary_went_on_granting_for_a_while(
     watched: Calm, contender: MakeContender, former: int
 ) -> None:
@@ -214,6 +217,7 @@ def test_numbers_grow_where_a_former_primary_went_on_granting_for_a_while(
     two.close()
 
 
+@pytest.mark.fault("F11")
 def test_a_primary_that_stands_still_is_left_and_no_longer_asked_when_it_goes_on(
     watched: Calm, contender: MakeContender, former: int
 ) -> None:
@@ -254,6 +258,7 @@ def test_a_server_that_has_become_a_replica_is_left_where_nothing_was_heard(
     assert connected(former) == 0
 
 
+@pytest.mark.fault("F21")
 def test_a_primary_that_its_replicas_have_left_serves_nobody_with_min_replicas_to_write(
     watched: Calm, contender: MakeContender, former: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

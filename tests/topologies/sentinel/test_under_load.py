@@ -22,6 +22,7 @@ STOCK, ENOUGH = 800, 40
 FENCE = pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
 
 
+@pytest.mark.fault("F20", "F22")
 @pytest.mark.parametrize("how", ["killed", "replaced"])
 def test_the_primary_is_lost_in_the_middle_of_a_rush(
     database: str, stock: Stock, watched: Calm, how: str, capsys: pytest.CaptureFixture[str]
@@ -46,6 +47,7 @@ def test_the_primary_is_lost_in_the_middle_of_a_rush(
     eventually(lambda: watched.primary() != former, "there is another primary")
 
 
+@pytest.mark.fault("F21")
 @FENCE
 def test_a_former_primary_that_serves_an_instance_sells_pieces_twice_unless_they_are_fenced(
     database: str, stock: Stock, watched: Calm, fence: bool

@@ -73,6 +73,7 @@ def still_held(one: Contender, mine: object) -> bool:
         return False
 
 
+@pytest.mark.fault("F26")
 def test_a_lock_and_its_line_survive_their_leader_and_fences_go_on(
     ensemble: Ensemble, contender: MakeContender
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_lock_and_its_line_survive_their_leader_and_fences_go_on(
     assert one.hold(third).number >> 42 > fence >> 42
 
 
+@pytest.mark.fault("F27")
 def test_without_a_majority_nothing_is_granted_and_nothing_renewed(
     ensemble: Ensemble, contender: MakeContender
 ) -> None:
@@ -109,6 +111,7 @@ def test_without_a_majority_nothing_is_granted_and_nothing_renewed(
         one.request(ask())
 
 
+@pytest.mark.fault("F28")
 def test_a_session_outlives_what_was_renewed_even_if_the_server_that_confirmed_it_dies_with_it(
     slow_ensemble: Ensemble, contender: MakeContender
 ) -> None:

@@ -34,6 +34,7 @@ LOST: dict[str, Callable[[Ensemble], None]] = {
 }
 
 
+@pytest.mark.fault("F26")
 @FENCE
 @pytest.mark.parametrize("which", LOST)
 def test_a_server_that_is_killed_costs_time_and_no_lock(
@@ -58,6 +59,7 @@ def test_a_server_that_is_killed_costs_time_and_no_lock(
     assert (len(stock.sales()), stock.left()) == (STOCK, 0)
 
 
+@pytest.mark.fault("F26")
 @FENCE
 def test_a_rolling_restart_costs_time_and_no_lock(
     database: str, stock: Stock, ensemble: Ensemble, fence: bool, capsys: pytest.CaptureFixture[str]
