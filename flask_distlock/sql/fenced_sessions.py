@@ -447,18 +447,33 @@ def transaction(
             )
         fenced_transaction.check_absent_rows(connection, grant, left)
 
+    committed = False
+
+    def note_commit(_session: Session) -> None:
+        nonlocal committed
+        # SQLAlchemy also calls this when a savepoint is released. `check` refuses later transactions.
+        committed = committed or not found.in_nested_transaction()
+
     table = table_remedy(DEFAULT_BIND)
     # checks_absent=False: `check` checks the absent rows, also before a commit() in the block.
     with fenced_transaction.begin_fenced(begin, connection, grant, left, table, checks_absent=False):
         # The loaded objects may have been read before the lock.
         found.expire_all()
         event.listen(found, "before_commit", check)
+        event.listen(found, "after_commit", note_commit)
         try:
             yield
             # Flush and check here, because the end of begin_fenced() commits what the block has left.
             if found.in_transaction():
                 found.flush()
                 check(found)
+            elif not committed:
+                raise ConfigurationError(
+                    f"transaction() on {names} was rolled back inside the block, as by session.rollback(), "
+                    "close() or db.session.remove(). If the block has committed anything since, that has "
+                    "passed no fence. To roll back, let an error out of the block."
+                )
         finally:
             event.remove(found, "before_commit", check)
+            event.remove(found, "after_commit", note_commit)
     grant._vouch()

@@ -127,6 +127,37 @@ def test_after_a_commit_in_the_block_there_is_no_more_transaction(
     assert left(engine) == STOCK - 1
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_rollback_in_the_block_is_an_error(
+    engine: Engine, session: Session, locks: Locks, nested: bool
+) -> None:
+    with locks.lock("product_1") as grant:
+        with (  # noqa: PT012
+            pytest.raises(ConfigurationError, match=r"rolled back inside the block"),
+            transaction(grant, session),
+        ):
+            with session.begin_nested() if nested else nullcontext():
+                session.get_one(Stock, 1).qty -= 1
+            session.rollback()
+        assert not grant.committed
+    assert left(engine) == STOCK
+
+
+def test_a_commit_by_another_session_is_an_error(engine: Engine, locks: Locks) -> None:
+    """After `remove()`, a scoped session begins transactions that have passed no fence."""
+    scoped = scoped_session(sessionmaker(engine))
+    with locks.lock("product_1") as grant:
+        with (  # noqa: PT012
+            pytest.raises(ConfigurationError, match=r"rolled back inside the block"),
+            transaction(grant, scoped),
+        ):
+            scoped.remove()
+            scoped.get_one(Stock, 1).qty -= 1
+            scoped.commit()
+        assert not grant.committed
+    scoped.remove()
+
+
 def test_what_is_overtaken_is_not_begun(engine: Engine, session: Session) -> None:
     locks = dummy_locks()
     with locks.lock("product_1") as stale, locks.lock("product_1") as later:
