@@ -111,6 +111,20 @@ def is_savepoint(context: Any) -> bool:
     return getattr(statement, "__visit_name__", "") in _SAVEPOINTS
 
 
+def has_begun(session: Session, connection: Connection) -> bool:
+    """Return whether *session* itself has begun the open transaction of *connection*, and has not joined it.
+
+    With ``join_transaction_mode="control_fully"``, a joined transaction counts as begun: the session ends it.
+    """
+    transaction = session.get_transaction()
+    known = None if transaction is None else transaction._connections.get(connection)
+    if known is None:
+        return False
+    _, begun, ends, _ = known
+    # A session that joins with a savepoint ends only the savepoint.
+    return ends and begun is connection.get_transaction()
+
+
 def listeners_at_begin(session: Session | None, engine: Engine) -> Iterable[Callable[..., Any]]:
     """Yield the listeners that are called when a transaction of *session*, or on *engine*, begins."""
     if session is not None:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import UnboundExecutionError
 from sqlalchemy.orm import Session, SessionTransaction
 
 from distlock.fence.stamps import TABLE
-from flask_distlock.private import is_savepoint
+from flask_distlock.private import has_begun, is_savepoint
 
 #: An execution option of statements that the guard itself sends: whether they may change rows.
 FENCE = "distlock_fence"
@@ -286,6 +286,8 @@ class Changes:
 def joins(session: Session) -> bool:
     """Return whether *session* joins a connection whose transaction other code, such as a test, has begun."""
     try:
-        return isinstance(session.get_bind(), Connection)
+        bind = session.get_bind()
     except UnboundExecutionError:
         return False
+    # A site may bind each request's session to a connection, whose transactions the session itself begins.
+    return isinstance(bind, Connection) and bind.in_transaction() and not has_begun(session, bind)

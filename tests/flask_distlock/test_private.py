@@ -230,6 +230,26 @@ def test_the_statements_of_savepoints_are_known() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("mode", "begun"),
+    [("rollback_only", False), ("create_savepoint", False), ("control_fully", True), (None, True)],
+)
+@leans("SQLAlchemy keeps the connections of a transaction elsewhere: guards would roll back those of tests.")
+def test_whose_transaction_a_session_is_in_is_known(mode: Any, begun: bool) -> None:
+    """*mode*: how the session joins the transaction of a test; None: there is none to join."""
+    engine = create_engine("sqlite://")
+    with engine.connect() as connection:
+        if mode is not None:
+            connection.begin()
+        with Session(connection, join_transaction_mode=mode or "conditional_savepoint") as session:
+            assert not private.has_begun(session, connection)
+            session.execute(text("SELECT 1"))
+            assert private.has_begun(session, connection) == begun
+            session.begin_nested()
+            assert private.has_begun(session, connection) == begun
+    engine.dispose()
+
+
 @pytest.mark.parametrize("what", ["after_begin", "begin", "checkout"])
 @leans(
     "SQLAlchemy keeps its listeners elsewhere: what they read before the fence would "
@@ -292,6 +312,7 @@ def test_no_other_file_uses_what_is_private() -> None:
         r"as_view\.__func__",
         r"\.dispatch\.",
         "__visit_name__",
+        r"\._connections\b",
         "__code__",
         "co_flags",
         "_write_client",

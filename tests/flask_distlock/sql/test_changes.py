@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import flask_sqlalchemy.session
 import pytest
 from sqlalchemy import func, select, text
 
@@ -150,6 +151,26 @@ def test_a_guard_keeps_it_even_if_a_hook_has_queried_in_it(open_store: Open) -> 
             engines[None] = engine
             store.db.session.remove()
             outer.rollback()
+
+
+def test_a_guard_ends_a_transaction_that_a_hook_has_begun_on_a_connection_of_the_site(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the lock, the view must not read the hook's snapshot."""
+    store = open_store("mariadb")
+    with store.app.app_context():
+        engine = store.db.engine
+
+    @store.app.before_request
+    def hook() -> None:
+        store.db.session.execute(text("SELECT stock FROM product")).all()
+        with engine.begin() as earlier_buyer:
+            earlier_buyer.execute(text("UPDATE product SET stock = 5"))
+
+    store.serve(lambda: str(store.db.session.scalar(text("SELECT stock FROM product"))))
+    with engine.connect() as connection:
+        monkeypatch.setattr(flask_sqlalchemy.session.Session, "get_bind", lambda *_, **__: connection)
+        assert store.app.test_client().post("/product/1/buy").text == "5"
 
 
 def test_a_transaction_that_has_failed_is_over(open_store: Open) -> None:
