@@ -70,7 +70,8 @@ def session_under(
         found = vars(session)[_MARK] = GuardedSession(session)
     if found.is_locked and (mode == READ or found.reader is None):
         return None
-    found.reader = guarded.where if mode == READ else None
+    # The guard may get no lock, so `begun` sets `reader`.
+    found.next_reader = guarded.where if mode == READ else None
     return found
 
 
@@ -90,6 +91,8 @@ class GuardedSession:
         self.is_locked = False
         #: Where the guard is, if it locks for reading; else None.
         self.reader: str | None = None
+        #: The same of the guard that asks for its lock now.
+        self.next_reader: str | None = None
         #: The batch that its request is a part of, or None.
         self.batch: Batch[Any] | None = None
         self._session = session
@@ -124,7 +127,7 @@ class GuardedSession:
         """
         if self._begun_under is grant:
             return
-        self._begun_under = grant
+        self._begun_under, self.reader = grant, self.next_reader
         self._written, self._raised, self._is_answered = None, None, False
         self.is_pending = self._is_finished = self._saves_alone = False
         self._row_is_lock, self._before_early = grant.held_by_transaction, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import path
 from django.utils.functional import SimpleLazyObject
 
+from distlock.errors import LockTimeout
+from distlock.testing import contended
 from django_distlock import distributed_lock
 from tests.django_distlock.fresh.one_session import (
     EVERY_STORE,
@@ -155,6 +158,22 @@ def test_a_writer_inside_a_reader_sees_what_others_have_saved(
     assert site.post().status_code == 200
     assert [released and released["vouchers"] for released in site.at_release] == [3, 3]
     assert "changed the session" not in caplog.text
+
+
+@EVERY_STORE
+@pytest.mark.parametrize("words", [{"timeout": 0}, {"on_contended": "skip"}], ids=["raises", "skips"])
+def test_a_reader_stays_one_if_a_writer_inside_it_gets_no_lock(site: Site, words: dict[str, Any]) -> None:
+    def read(request: HttpRequest) -> HttpResponse:
+        request.session["last_report"] = "totals"
+        with contended("gift"), suppress(LockTimeout):
+            give(request)
+        site.others(vouchers=4)  # Another reader, which runs at the same time.
+        return HttpResponse()
+
+    give = distributed_lock(lambda request: "gift", **words)(lambda request: HttpResponse())
+    site.serve(read, "catalogue", mode="shared", methods=["POST"])
+    assert site.post().status_code == 200
+    assert site.stored().items() >= {"last_report": "totals", "vouchers": 4}.items()  # type: ignore[union-attr]
 
 
 def test_the_first_guard_of_a_process_decides_on_what_others_have_saved(
