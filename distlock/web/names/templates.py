@@ -290,7 +290,8 @@ def _is_sign(last: Placeholder, between: tuple[str | Placeholder, ...]) -> bool:
     Routes of Django and Flask take no negative numbers.
     """
     sent = last.in_request and last.place.head != "user"
-    return sent and last.converter == "int" and all(part == "-" for part in between)
+    dashes = all(isinstance(part, str) and set(part) == {"-"} for part in between)
+    return sent and last.converter == "int" and dashes
 
 
 def _separated(template: Template) -> str:

@@ -34,6 +34,7 @@ JOINED = {
     "<int:a>0<int:b>": "<int:a>:0:<int:b>",
     "<slug:a><int:b>": "<slug:a>:<int:b>",
     "<slug:a>-<int:query.b>": "<slug:a>:<int:query.b>",
+    "<slug:a>--<int:query.b>": "<slug:a>:<int:query.b>",
     "<a><b>": "<a>:<b>",
     "<str:a>_<slug:b>": "<str:a>:<slug:b>",
     "<str:a>:<str:b>": None,
