@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, cast
 
 from distlock.errors import ConfigurationError
 from distlock.suggestions import ARGUMENTS_OF_OTHER_LIBRARIES
-from distlock.terms import READ
+from distlock.terms import EXCLUSIVE, READ
 from distlock.web.guard_marks import When
 from distlock.web.guard_options import (
     ALL_BUT_GET,
@@ -23,7 +23,7 @@ from distlock.web.guard_options import (
     in_words,
     overlap,
 )
-from distlock.web.names.templates import NameSource
+from distlock.web.names.templates import NameSource, Template
 from distlock.web.settings.problems import imported
 
 _EXAMPLE = '{"route": "shop:reduce-stock", "lock": "product_<id>"}'
@@ -57,9 +57,40 @@ def read_rules(setting: object, *, name: str = "DISTLOCK_RULES") -> list[Rule]:
 
     Imports the predicates that are named by a dotted path. Raises `ConfigurationError` for the first problem.
     """
-    # The first rule is the outermost, and a writer inside a reader of the same name would wait for itself. A
-    # HEAD request passes both a rule for GET and one for all other methods: see `overlaps`.
-    return sorted(_read(setting, name), key=lambda rule: rule.options.mode == READ)
+    rules = list(_read(setting, name))
+
+    def place(index: int) -> tuple[int, bool]:
+        """Return the sort key of a rule. A reader comes behind the last rule that may write its lock."""
+        # The first rule is the outermost, and a writer inside a reader of the same name would wait for
+        # itself. A HEAD request passes both a rule for GET and one for all other methods: see `overlaps`.
+        reads = rules[index].options.mode == READ
+        writers = [at for at, other in enumerate(rules) if reads and _may_write(other, rules[index])]
+        return max([index, *writers]), reads
+
+    return [rules[index] for index in sorted(range(len(rules)), key=place)]
+
+
+def _may_write(writer: Rule, reader: Rule) -> bool:
+    """Return whether *writer* is a rule for writing, and may lock a name that *reader* locks, too."""
+    if writer.options.mode != EXCLUSIVE or writer.route != reader.route:
+        return False
+    return any(
+        _may_be_same(one, other)
+        for one, other in product(writer.options.names.sources, reader.options.names.sources)
+    )
+
+
+def _may_be_same(one: Template | Callable[..., object], other: Template | Callable[..., object]) -> bool:
+    """Return False only if no name that *one* makes is one that *other* makes."""
+    if not isinstance(one, Template) or not isinstance(other, Template):
+        return True
+    start, placeholder, _ = one.text.partition("<")
+    other_start, other_placeholder, _ = other.text.partition("<")
+    return (
+        one.text == other.text
+        or bool(placeholder and other_start.startswith(start))
+        or bool(other_placeholder and start.startswith(other_start))
+    )
 
 
 def unknown_route(rule: Rule, known: Iterable[str]) -> ConfigurationError:
@@ -87,7 +118,8 @@ def passes_by(rule: Rule, where: str, line: str) -> ConfigurationError:
 def overlaps(rules: Iterable[Rule]) -> Iterator[ConfigurationError]:
     """Yield an error for each pair of *rules* that lock the same methods of one route.
 
-    Two rules that both have a ``when`` are allowed. If both lock a request, the first one is the outer one.
+    Two rules that both have a ``when`` are allowed. If both lock a request, the first one is the outer one:
+    *rules* are in the order of `read_rules`, which puts readers inside writers of the same lock.
     """
     for one, other in combinations(rules, 2):
         both = overlap(one.methods, other.methods)

@@ -214,6 +214,17 @@ def test_a_rule_that_reads_stands_inside_one_that_writes(site: Site, methods: di
     assert site.held == [[("catalogue", mode)] for mode in modes]
 
 
+def test_rules_with_other_names_lock_in_the_order_of_the_list(site: Site) -> None:
+    site.view("catalogue")
+    site.rules = [
+        {"route": "catalogue", "lock": "catalogue", "mode": "shared", "methods": ["POST"], "when": bool},
+        {"route": "catalogue", "lock": "prices", "when": bool},
+    ]
+    with site.up() as send:
+        assert send("catalogue", "POST") == 200
+    assert site.held == [[("catalogue", "read"), ("prices", "exclusive")]]
+
+
 # -- guards inside guards ------------------------------------------------------------------------
 
 

@@ -18,6 +18,32 @@ def test_a_rule_is_told_what_a_decorator_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("reads", "writes", "moves"),
+    [
+        ("catalogue", "catalogue", True),
+        ("product_<id>", ["all", "product_<int:id>"], True),
+        ("product_<id>", "product_<slug>_<id>", True),
+        (len, "catalogue", True),
+        ("catalogue", len, True),
+        ("catalogue", "prices", False),
+        ("catalogue_<id>", "prices_<id>", False),
+        ("catalogue", "catalogue_<id>", False),
+    ],
+)
+def test_a_reader_moves_behind_a_writer_that_may_write_its_lock(
+    reads: object, writes: object, moves: bool
+) -> None:
+    given = [rule(lock=reads, mode="shared"), rule(lock="all"), rule(lock=writes)]
+    modes = [one.options.mode for one in read_rules(given)]
+    assert modes.index("read") == (2 if moves else 0)
+
+
+def test_a_reader_stays_before_the_writers_of_other_routes() -> None:
+    rules = read_rules([rule(mode="shared"), rule(route="shop:other")])
+    assert [one.options.mode for one in rules] == ["read", "exclusive"]
+
+
 def test_a_rule_takes_several_names_and_callables() -> None:
     (one,) = read_rules([rule(lock=["product_<id>", len])])
     assert str(one.options) == 'distributed_lock("product_<id>", len)'
