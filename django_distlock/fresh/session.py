@@ -99,6 +99,8 @@ class GuardedSession:
         self._store = SessionStore(session)
         #: The stored data, as far as this request knows; None before it is loaded.
         self._stored: Content | None = None
+        #: The session under a reader's lock before the view changed it; None before it is loaded.
+        self._unchanged: Content | None = None
         #: The data that the running transaction has written, or None.
         self._written: Content | None = None
         #: Whether the session was saved under the lock, which also extended its expiry.
@@ -144,6 +146,8 @@ class GuardedSession:
                 return
             merge(content, self._before(content) if self._stored is None else self._stored, fresh)
             self._stored = fresh
+            if self.reader is not None:
+                self._unchanged = deepcopy(content)
         self._session.save = self._save_after_release
         self._session.asave = sync_to_async(self._save_after_release)
         self.is_locked = True
@@ -208,7 +212,8 @@ class GuardedSession:
         """Save what the view of *reader* has changed, and keep what other readers have changed meanwhile."""
         if self._stored is None or self._content == self._stored:
             return
-        warn_of_reader(reader)
+        if self._content != self._unchanged:
+            warn_of_reader(reader)
         try:
             self._store.save_merged(self._stored)
         except private.session_update_error():
@@ -232,7 +237,7 @@ class GuardedSession:
         if fresh is None:
             private.forget_session_key(self._session)
             return {}
-        self._stored = fresh
+        self._stored = self._unchanged = fresh
         return deepcopy(fresh)
 
     def _read(self) -> Content | None:

@@ -78,14 +78,15 @@ class ServerSession:
             # `stamp_session` has not run, as in test_request_context(): the data before changes are unknown.
             before = dict(fresh) if modified else dict(loaded)
         merge(cast(MutableMapping[str, Any], loaded), before, dict(fresh))
+        unchanged = deepcopy(dict(loaded))
         loaded.modified, loaded.accessed = modified, accessed
         if self._reader is None:
             setattr(loaded, _IS_LOCKED, True)
         else:
-            after_this_request(partial(self._warn_if_changed, self._reader, dict(fresh)))
+            after_this_request(partial(self._warn_if_changed, self._reader, unchanged))
 
-    def _warn_if_changed(self, reader: str, fresh: dict[str, Any], response: Response) -> Response:
-        if not getattr(self._loaded, _IS_LOCKED, False) and dict(self._loaded) != fresh:
+    def _warn_if_changed(self, reader: str, unchanged: dict[str, Any], response: Response) -> Response:
+        if not getattr(self._loaded, _IS_LOCKED, False) and dict(self._loaded) != unchanged:
             warn_of_reader(reader)
         return response
 

@@ -144,6 +144,26 @@ def test_readers_keep_what_other_readers_change(site: Site, caplog: pytest.LogCa
     assert "leave mode= out of the guard" in warning
 
 
+def test_a_reader_is_not_named_for_what_was_changed_before_its_lock(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    def before(request: HttpRequest) -> None:
+        request.session["last_seen"] = "now"
+        site.others(vouchers=4)
+
+    def read(request: HttpRequest) -> HttpResponse:
+        site.others(vouchers=3)  # Another reader, which runs at the same time.
+        return HttpResponse()
+
+    read.__qualname__ = f"unchanged_{site.key}"
+    site.before = before
+    site.serve(read, "catalogue", mode="shared", methods=["POST"])
+    assert site.post().status_code == 200
+    released = site.at_release[0] or {}
+    assert (released["last_seen"], released["vouchers"]) == ("now", 3)
+    assert "changed the session" not in caplog.text
+
+
 @EVERY_STORE
 def test_a_writer_inside_a_reader_sees_what_others_have_saved(
     site: Site, caplog: pytest.LogCaptureFixture

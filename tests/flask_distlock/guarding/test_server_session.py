@@ -243,6 +243,28 @@ def test_readers_that_change_the_session_are_named_once(site: Site, caplog: pyte
 
 
 @pytest.mark.parametrize("site", ["redis"], indirect=True)
+def test_a_reader_is_not_named_for_what_a_hook_has_changed_before_its_lock(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    def view() -> str:
+        if changes:
+            session["cart"].append("jam")
+            session.modified = True
+        return ""
+
+    changes = False
+    view.__qualname__ = f"hooked_{id(site)}"
+    site.serve(view, "catalogue", mode="shared", methods=["POST"])
+    site.before = lambda: session.update(last_seen="now")
+    assert site.post().status_code == 200
+    assert not warnings(caplog)
+    changes = True
+    site.before = lambda: session.update(last_seen="later")
+    assert site.post().status_code == 200
+    assert len(warnings(caplog)) == 1
+
+
+@pytest.mark.parametrize("site", ["redis"], indirect=True)
 def test_a_writer_inside_a_reader_keeps_the_session(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     site.serve(distributed_lock("user_<user.pk>")(spend), "catalogue", mode="shared", methods=["POST"])
     assert site.post().status_code == 200
