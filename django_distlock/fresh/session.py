@@ -11,6 +11,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 from typing import Any, cast
@@ -183,8 +184,11 @@ class GuardedSession:
             if error is not None and error is not self._raised:
                 self._take_back()
             elif self.reader is not None:
-                if not grant.lost and self._has_to_be_saved():
-                    self._save_as_reader(self.reader)
+                stored = self._stored
+                if not grant.lost and self._has_to_be_saved() and stored not in (None, self._content):
+                    with suppress(private.session_update_error()):  # SessionMiddleware will raise it.
+                        self._save_as_reader(self.reader, stored)
+                        self._note_saved(deepcopy(self._content))
             elif self._written is not None and error is None:
                 self._note_saved(self._written)
                 self._store.committed(self._written, in_order=self.batch is None and not self._row_is_lock)
@@ -208,17 +212,16 @@ class GuardedSession:
             self._before_early, self._is_finished = self._stored, True
             self._note_saved(deepcopy(self._content))
 
-    def _save_as_reader(self, reader: str) -> None:
-        """Save what the view of *reader* has changed, and keep what other readers have changed meanwhile."""
-        if self._stored is None or self._content == self._stored:
-            return
+    def _save_as_reader(self, reader: str, stored: Content) -> None:
+        """Save what the view of *reader* has changed, and keep what other readers have changed meanwhile.
+
+        *stored*: the data in the store, as far as this request knows.
+        """
         if self._content != self._unchanged:
             warn_of_reader(reader)
-        try:
-            self._store.save_merged(self._stored)
-        except private.session_update_error():
-            return  # The session was deleted: SessionMiddleware raises when it saves.
-        self._note_saved(deepcopy(self._content))
+        # A ROLLBACK may undo this, so the view's own changes still count as not saved.
+        self._stored = self._store.save_merged(stored)
+        self._unchanged = deepcopy(self._content)
 
     async def abegun(self, grant: Grant) -> None:
         """Do what `begun` does, for an async view."""
@@ -315,11 +318,15 @@ class GuardedSession:
     def _save_after_release(self, must_create: bool = False) -> None:
         """Save the session, unless its data was saved under the lock and has not changed since.
 
-        Replaces its ``save()``, which SessionMiddleware calls after the release.
+        Replaces its ``save()``, which SessionMiddleware calls after the release, and a view before it.
         """
         content = self._content
-        if must_create or self.is_locked or self._stored is None or self._session.session_key != self.key:
+        if must_create or self._stored is None or self._session.session_key != self.key:
             self._store.save_as_django(must_create)
+        elif self.is_locked and self.reader is not None:
+            self._save_as_reader(self.reader, self._stored)
+        elif self.is_locked:
+            self._store.save_as_django()
         elif not self._is_saved or content != self._stored:
             self._store.save_merged(self._stored)
             self._stored = deepcopy(self._content)
@@ -434,12 +441,15 @@ class SessionStore:
         except private.session_update_error():
             logger.warning("A session was deleted while a view under a lock changed it.")
 
-    def save_merged(self, before: Content) -> None:
-        """Save what differs from *before*, and keep what other requests have written to the rest."""
+    def save_merged(self, before: Content) -> Content:
+        """Save what differs from *before*, and keep what other requests have written to the rest.
+
+        Return the data that was stored until then, or *before* if the session was deleted.
+        """
         if self.using is None:
-            self._merge(before)
+            fresh = self._merge(before)
             self.save_as_django()
-            return
+            return fresh
         gone: Any = private.session_update_error()
         rows = self._session.model.objects.using(self.using).filter(session_key=self._key)
         try:
@@ -447,13 +457,16 @@ class SessionStore:
                 # This UPDATE locks the row, so other requests that write it wait for the COMMIT.
                 if not rows.update(expire_date=self._session.get_expiry_date()):
                     raise gone
-                self._merge(before)
+                fresh = self._merge(before)
                 self.save_as_django()
         except DatabaseError as error:
             # Django's own save() raises this, too.
             raise gone from error
+        return fresh
 
-    def _merge(self, before: Content) -> None:
+    def _merge(self, before: Content) -> Content:
         content, fresh = private.session_content(self._session), self.load()
-        if content is not None and fresh is not None:
-            merge(content, before, fresh, ours_first=True)
+        if content is None or fresh is None:
+            return before
+        merge(content, before, fresh, ours_first=True)
+        return fresh

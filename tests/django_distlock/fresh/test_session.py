@@ -14,6 +14,7 @@ from django.contrib.auth import login, logout, update_session_auth_hash
 from django.contrib.sessions.exceptions import SessionInterrupted
 from django.core.cache import caches
 from django.core.checks import run_checks
+from django.core.exceptions import PermissionDenied
 from django.db import connection, connections
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
@@ -144,8 +145,42 @@ def test_readers_keep_what_other_readers_change(site: Site, caplog: pytest.LogCa
     assert "leave mode= out of the guard" in warning
 
 
-def test_a_reader_is_not_named_for_what_was_changed_before_its_lock(
+@EVERY_STORE
+def test_a_reader_that_saves_its_session_itself_keeps_what_other_readers_change(
     site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read(request: HttpRequest) -> HttpResponse:
+        request.session["last_report"] = "totals"
+        site.others(vouchers=4, shelf={})  # Another reader, which runs at the same time.
+        request.session.save()
+        site.others(vouchers=3)
+        return HttpResponse()
+
+    read.__qualname__ = f"saves_{site.key}"
+    site.serve(read, "catalogue", mode="shared", methods=["POST"])
+    assert site.post().status_code == 200
+    kept = {"last_report": "totals", "vouchers": 3, "shelf": {}}
+    assert {key: site.stored()[key] for key in kept} == kept  # type: ignore[index]
+    assert caplog.text.count("changed the session") == 1
+
+
+def test_what_a_reader_saves_itself_is_saved_again_after_a_rollback(
+    site: Site, atomic_requests_if: Callable[[bool], None]
+) -> None:
+    def read(request: HttpRequest) -> HttpResponse:
+        request.session["last_report"] = "totals"
+        request.session.save()
+        raise PermissionDenied
+
+    atomic_requests_if(True)
+    site.serve(read, "catalogue", mode="shared", methods=["POST"])
+    assert site.post().status_code == 403
+    assert site.at_release[0]["last_report"] == "totals"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_reader_is_not_named_for_what_was_changed_before_its_lock(
+    site: Site, caplog: pytest.LogCaptureFixture, saves: bool
 ) -> None:
     def before(request: HttpRequest) -> None:
         request.session["last_seen"] = "now"
@@ -153,6 +188,8 @@ def test_a_reader_is_not_named_for_what_was_changed_before_its_lock(
 
     def read(request: HttpRequest) -> HttpResponse:
         site.others(vouchers=3)  # Another reader, which runs at the same time.
+        if saves:
+            request.session.save()
         return HttpResponse()
 
     read.__qualname__ = f"unchanged_{site.key}"
