@@ -365,6 +365,14 @@ def send_rollback_by(connection: Any, send: Callable[[Function], None]) -> Calla
     return _send_by(connection, "_rollback", send)
 
 
+def close_by(connection: Any, close: Callable[[Function], None]) -> Callable[[], None]:
+    """Let *connection* call *close* instead of closing the driver's connection. *close* gets that function.
+
+    Return a function that restores the previous behaviour.
+    """
+    return _send_by(connection, "_close", close)
+
+
 def _send_by(connection: Any, name: str, send: Callable[[Function], None]) -> Callable[[], None]:
     before, undo = getattr(connection, name), _undoing(connection, name)
     setattr(connection, name, lambda: send(before))

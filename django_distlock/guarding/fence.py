@@ -299,7 +299,9 @@ class LaterTransactions:
         stack, connection = ExitStack(), self._connection
         stack.callback(private.begin_and_end_by(connection, self._begin_or_end))
         stack.callback(private.send_commit_by(connection, self._commit))
-        stack.callback(private.send_rollback_by(connection, self._rollback))
+        stack.callback(private.send_rollback_by(connection, self._end_uncommitted))
+        # A closed connection ends its transaction, and the next statement connects again.
+        stack.callback(private.close_by(connection, self._end_uncommitted))
         self._end_watch = stack.close
 
     def _begin_or_end(self, autocommit: bool, *arguments: Any, **words: Any) -> None:
@@ -318,9 +320,9 @@ class LaterTransactions:
         self._check_absent_rows()
         commit()
 
-    def _rollback(self, rollback: Callable[[], None]) -> None:
+    def _end_uncommitted(self, end: Callable[[], None]) -> None:
         self._left = None
-        rollback()
+        end()
 
     def _check_absent_rows(self) -> None:
         """Raise `LockLost`, and roll back, if a writer has overtaken a reader in the open transaction."""

@@ -195,6 +195,25 @@ def test_what_sends_rollback_is_replaced() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_what_closes_the_connection_of_the_driver_is_replaced(tmp_path: Path) -> None:
+    settings = connections.settings["default"] | {"NAME": str(tmp_path / "shop.sqlite3")}
+    with leaning_on("_close", WRAPPER):
+        own, seen = type(connections["default"])(settings, "own"), list[str]()
+
+        def close(close: Any) -> None:
+            seen.append("closed")
+            close()
+
+        undo = private.close_by(own, close)
+        own.ensure_connection()
+        own.close()
+        undo()
+        own.ensure_connection()
+        own.close()
+        assert seen == ["closed"]
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_block_with_autocommit_off_sends_no_commit_at_its_end() -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError

@@ -164,6 +164,20 @@ def after_closing(shop: DjangoShop) -> None:
     atomically(shop)
 
 
+def after_closing_in_a_block(shop: DjangoShop) -> None:
+    with transaction.atomic(using=shop.using):
+        shop.execute("UPDATE stock SET qty = 7")
+        connections.close_all()
+    atomically(shop)
+
+
+def after_closing_with_autocommit_off(shop: DjangoShop) -> None:
+    transaction.set_autocommit(False, using=shop.using)
+    shop.execute("UPDATE stock SET qty = 7")
+    connections.close_all()
+    atomically(shop)
+
+
 KINDS = [
     atomically,
     by_a_manual_transaction,
@@ -173,6 +187,8 @@ KINDS = [
     by_autocommit_that_is_set_again,
     behind_another_guard,
     after_closing,
+    after_closing_in_a_block,
+    after_closing_with_autocommit_off,
 ]
 
 
