@@ -313,6 +313,19 @@ def note_absent(grant: Grant, connection: Connection, stamps: list[ReadStamp]) -
         _absent.setdefault(grant, {})[connection.database] = stamps
 
 
+@contextmanager
+def absent_rows_kept(grant: Grant, database: object) -> Iterator[None]:
+    """Keep the noted stamps while the block passes the fence again in the same transaction."""
+    before = _absent.get(grant, {}).get(database, [])
+    try:
+        yield
+    finally:
+        if before:
+            # A first writer may have inserted a row after this transaction read what it protects.
+            rows = {stamp.row: stamp for stamp in [*before, *_absent[grant][database]]}
+            _absent[grant][database] = list(rows.values())
+
+
 def absent_for(grant: Grant, database: object) -> list[str]:
     """Return the keys of the rows that the latest transaction of *grant* in *database* did not find."""
     return [stamp.row for stamp in _absent.get(grant, {}).get(database, ())]

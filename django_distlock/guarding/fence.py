@@ -23,7 +23,14 @@ from distlock.fence.prune import examine_table
 from distlock.fence.prune import prune as prune_rows
 from distlock.fence.stamps import RolledBack
 from distlock.fence.statements import Connection
-from distlock.fence.transaction import Begin, OvertakenReader, begin_fenced, check_absent_rows, unless_unused
+from distlock.fence.transaction import (
+    Begin,
+    OvertakenReader,
+    absent_rows_kept,
+    begin_fenced,
+    check_absent_rows,
+    unless_unused,
+)
 from distlock.fence.transaction_mark import EndedEarly, Mark, commits_in_message, takes_several
 from distlock.fence.trouble import ends_transaction
 from distlock.grants.grant import Grant
@@ -381,7 +388,8 @@ class LaterTransactions:
         """Check the lock before a statement outside of ``atomic``. Pass the fence before the first one."""
         if not self._connection.autocommit:
             # The statement may begin a transaction, after set_autocommit(False) and perhaps a commit().
-            self._pass(nullcontext)
+            with nullcontext() if self._left is None else absent_rows_kept(self._grant, self._using):
+                self._pass(nullcontext)
             return
         if self._grant.held_by_transaction:
             return  # The lock was a row, which COMMIT has unlocked.

@@ -265,6 +265,35 @@ def test_a_reader_that_a_first_writer_overtakes_in_a_hook_commits_nothing(
     assert not {"set_autocommit", "_commit"} & set(vars(connections[ALIAS]))
 
 
+@on("postgresql", "mariadb")
+@pytest.mark.parametrize("number", [0, 1, 2**60])
+def test_a_reader_that_a_first_writer_overtakes_between_two_statements_commits_nothing(
+    shop: DjangoShop, engine: Engine, number: int
+) -> None:
+    errors: list[LockLost] = []
+
+    def read_and_write() -> None:
+        shop.read()
+        write_row(engine, number, "other", "UPDATE stock SET qty = 1")
+        shop.read()
+        shop.write(7)
+        transaction.commit(using=shop.using)
+
+    def hook() -> None:
+        transaction.set_autocommit(False, using=shop.using)
+        try:
+            with pytest.raises(LockLost, match="the hook is stopped") as caught:
+                read_and_write()
+            errors.append(caught.value)
+        finally:
+            transaction.rollback(using=shop.using)
+            transaction.set_autocommit(True, using=shop.using)
+
+    shop.serve(lambda: shop.after_commit(hook), mode="shared", methods=["POST"])
+    assert shop.post() == Answered(200)
+    assert (len(errors), stock_of(engine)) == (1, 1)
+
+
 @on("postgresql", "mariadb")  # SQLite refuses shared rows.
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hook_of_a_reader_that_is_not_overtaken_writes(
