@@ -9,7 +9,7 @@ import pytest
 from distlock import clock
 from distlock.backends.inspectable import StatusRow
 from distlock.backends.redlock import backend as redlock_backend
-from distlock.backends.redlock import server as server_of_five
+from distlock.backends.redlock import servers as server_of_five
 from distlock.backends.redlock.backend import Backoff
 from distlock.testing import conformance
 from distlock.testing.conformance.protocol_operators import InspectableBackend, inspectable_backend
