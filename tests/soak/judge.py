@@ -152,10 +152,12 @@ def _overtaken(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violati
         if ended is None or ended - attempt.asked < LONG or attempt.how not in {"", "timeout"}:
             continue
         if any(
-            fault.process == attempt.process and fault.began < ended and attempt.asked < fault.ended
+            (fault.process == attempt.process or fault.what == "bytes swallowed")
+            and fault.began < ended
+            and attempt.asked < fault.ended
             for fault in faults
         ):
-            # A waiter that does not respond is skipped.
+            # A waiter that does not respond, or whose answers are swallowed, is skipped.
             continue
         later = attempts[place + 1 : bisect_left(asked, ended)]
         first = [one for one in later if one.granted is not None and one.granted < ended]
