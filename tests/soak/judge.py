@@ -17,7 +17,7 @@ from operator import itemgetter
 from tests.soak.notes import Attempt, Fault, History, LatchCall
 
 #: Faults after which the pages admit an overlap: the lock service has lost its data.
-FORGETS = frozenset({"flush", "restart without data"})
+FORGETS = frozenset({"flush"})
 #: A wait of this many seconds is looked at, and how many who came later may have the lock before it ends.
 LONG, MOST_BEFORE = 1.0, 300
 
@@ -46,10 +46,15 @@ def judge(history: History, ttl: float, patience: float) -> list[Violation]:
         found += _fences(attempts, history.faults)
         found += _forgotten(attempts, history.faults, ttl, patience)
         found += _overtaken(attempts, history.faults)
-    found += _latches(history.latches, history.faults)
+    found += _latches(history.latches)
     for process, left in history.left.items():
-        found += [Violation("leak", f"process {process} left {what}", float("inf")) for what in left]
-    found += [Violation("error", said, float("inf")) for said in history.errors]
+        found += [Violation("leak", f"process {process} left {what}", math.inf) for what in left]
+    forgot = _forgot(history.faults, -math.inf, math.inf)
+    found += [
+        # A service that has lost its data has lost its latches, too.
+        Violation("error", said, math.inf, forgot and "LatchNotFound" in said)
+        for said in history.errors
+    ]
     return sorted(found, key=lambda violation: violation.at)
 
 
@@ -72,7 +77,9 @@ def _overlaps(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violatio
             out = attempt.permits + sum(one.permits for _, one in current)
             limit = max(attempt.limit, *(one.limit for _, one in current), 0)
             if out > limit:
-                yield Violation("permits", f"{attempt.name}: {out} permits of {limit} were out", began, False)
+                said = f"{attempt.name}: {out} permits of {limit} were out"
+                earliest = min((one.granted or 0.0 for _, one in current), default=began)
+                yield Violation("permits", said, began, _forgot(faults, earliest, began))
         else:
             for until, one in current:
                 if conflict(attempt, one):
@@ -200,7 +207,7 @@ def _is_open(attempt: Attempt, fault: Fault) -> bool:
     return attempt.asked <= fault.ended and (answered is None or answered >= fault.began)
 
 
-def _latches(calls: list[LatchCall], faults: list[Fault]) -> Iterator[Violation]:
+def _latches(calls: list[LatchCall]) -> Iterator[Violation]:
     """Nobody passes a latch before as many of its parts are counted as it has."""
     counted: dict[str, dict[str, float]] = defaultdict(dict)
     for call in sorted(calls, key=lambda call: call.at):

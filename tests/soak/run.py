@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -56,6 +57,8 @@ class Soak:
     began: float = field(default=0.0, init=False)
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
     _started: int = field(default=0, init=False)
+    #: Workers that ended by themselves, or did not end when they were told to.
+    _errors: list[str] = field(default_factory=list, init=False)
 
     def run(self, seconds: float) -> tuple[History, list[Violation]]:
         """Soak for *seconds*, and return what was noted, and what was wrong in it."""
@@ -72,6 +75,7 @@ class Soak:
         finally:
             self._end()
         history = read(self.directory, self.faults)
+        history.errors += self._errors
         return history, judge(history, TTL, self.patience)
 
     def _start(self) -> None:
@@ -108,7 +112,8 @@ class Soak:
         victim = choices.choice(self._running)
         if what == "SIGKILL":
             fault = faults.kill(victim.pid)
-            victim.wait()
+            if victim.wait() != -signal.SIGKILL:
+                self._errors.append(f"process {victim.pid} had ended with {victim.returncode}")
             _close(victim)
             self._running.remove(victim)
             self._start()
@@ -124,10 +129,12 @@ class Soak:
             try:
                 one.wait(END)
             except subprocess.TimeoutExpired:
-                now = time.monotonic()
                 one.kill()
                 one.wait()
-                self.faults.append(Fault("did not end", now, now, one.pid))
+                self._errors.append(f"process {one.pid} did not end within {END:g} s")
+            else:
+                if one.returncode:
+                    self._errors.append(f"process {one.pid} ended with {one.returncode}")
 
 
 def _close(worker: subprocess.Popen[bytes]) -> None:

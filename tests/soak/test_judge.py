@@ -122,3 +122,6 @@ def test_latches_open_when_all_parts_are_counted() -> None:
 def test_what_is_left_behind_and_unexpected_errors() -> None:
     assert rules(left={1: ["3 descriptors"]}) == ["leak"]
     assert rules(errors=["process 1: KeyError: 'x'"]) == ["error"]
+    gone = ["process 1: LatchNotFound: …"]
+    assert rules(errors=gone) == ["error"]
+    assert rules(errors=gone, faults=[Fault("flush", 1.0, 1.1)]) == []

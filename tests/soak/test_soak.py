@@ -36,3 +36,9 @@ def test_it_finds_nothing(service: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("plant", ["a_reader_enters_beside_a_writer", "a_connection_is_leaked"])
 def test_it_finds_a_planted_bug(plant: str, tmp_path: Path) -> None:
     assert soaked("redis", tmp_path, plant)
+
+
+def test_a_worker_that_ends_by_itself_is_an_error(tmp_path: Path) -> None:
+    # It does not know the bug, and ends with the KeyError.
+    _, violations = Soak(tmp_path.as_uri(), tmp_path, seed=1, plant="unknown").run(0.5)
+    assert {one.rule for one in violations} == {"error"}

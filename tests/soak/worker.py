@@ -149,10 +149,11 @@ class Worker:
                 latch.count_down(part=part)
             elif latch.wait(choices.choice((0.0, 0.2, 0.2, ROUND))):
                 self.notes.note("passed", part=None, **about)
-        except distlock.LatchNotFound:
-            pass
+        except distlock.LatchNotFound as error:
+            # It lives longer than anybody uses it.
+            self.notes.note("error", what=f"LatchNotFound: {error}")
         except distlock.BackendUnavailable:
-            pass
+            pass  # The faults make the lock service unavailable.
 
     def number(self) -> int:
         return next(self._numbers)
