@@ -1,7 +1,9 @@
 """The faults that may strike a site, as data, and the page that names their tests.
 
-A test carries ``@pytest.mark.fault("F05")``, with the number of each fault that it plays. Run
-``python -m tests.faults`` when such a mark or a sentence below has changed: it writes the table of the page.
+A test carries ``@pytest.mark.fault("F05")``, with the number of each fault that it plays. A control, which is
+marked with ``control=True``, plays the fault without the care that the other tests check, and shows harm. A
+test whose parameters switch the care off carries both marks. Run ``python -m tests.faults`` when a mark or a
+sentence below has changed: it writes the table of the page.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/explanation/faults.md"
 TABLE = re.compile(r"(?<=<!-- faults -->\n).*?(?=<!-- faults end -->)", re.DOTALL)
-HEAD = "| | what goes wrong | what must hold | tests | what is missing |\n|---|---|---|---|---|\n"
+HEAD = (
+    "| | what goes wrong | what must hold | tests | controls | what is missing |\n|---|---|---|---|---|---|\n"
+)
 
 
 class Fault(NamedTuple):
@@ -34,6 +38,8 @@ class Mark(NamedTuple):
     number: str
     #: The test, as pytest calls it without its parameters. Empty if the mark stands above no test.
     test: str
+    #: Whether the test plays the fault without our care.
+    control: bool = False
 
 
 FAULTS = (
@@ -311,9 +317,10 @@ def marks_in(source: str, path: str) -> Iterator[Mark]:
     tests = dict(_decorated(tree.body, path))
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("mark.fault"):
+            control = any(keyword.arg == "control" for keyword in call.keywords)
             for number in call.args:
                 written = number.value if isinstance(number, ast.Constant) else ast.unparse(number)
-                yield Mark(str(written), tests.get(call, ""))
+                yield Mark(str(written), tests.get(call, ""), control)
 
 
 def _decorated(body: list[ast.stmt], above: str) -> Iterator[tuple[ast.expr, str]]:
@@ -335,19 +342,23 @@ def marks() -> Iterator[Mark]:
             yield from marks_in(source, path.relative_to(ROOT).as_posix())
 
 
-def played_by(fault: Fault, marked: list[Mark]) -> list[str]:
-    """Return the tests in *marked* that play *fault*."""
-    return [mark.test for mark in marked if mark.number == fault.number]
+def played_by(fault: Fault, marked: list[Mark], control: bool = False) -> list[str]:
+    """Return the tests in *marked* that play *fault*; with *control*, the controls instead."""
+    return [mark.test for mark in marked if mark.number == fault.number and mark.control is control]
 
 
 def filled(page: str, marked: list[Mark]) -> str:
     """Return *page* with the table that it should have."""
     rows = [
-        f"| {fault.number} | {fault.what} | {fault.must} "
-        f"| {', '.join(f'`{test}`' for test in played_by(fault, marked)) or 'none'} | {fault.missing} |\n"
+        f"| {fault.number} | {fault.what} | {fault.must} | {_listed(played_by(fault, marked))} "
+        f"| {_listed(played_by(fault, marked, control=True))} | {fault.missing} |\n"
         for fault in FAULTS
     ]
     return TABLE.sub(lambda _: f"\n{HEAD}{''.join(rows)}\n", page)
+
+
+def _listed(tests: list[str]) -> str:
+    return ", ".join(f"`{test}`" for test in tests) or "none"
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ def test_each_fault_has_a_test_or_a_sentence_that_says_why_not() -> None:
     assert [fault for fault in FAULTS if not (played_by(fault, MARKED) or fault.missing)] == []
     # One that has more tests than that hides the ones that say most.
     assert [fault.number for fault in FAULTS if len(played_by(fault, MARKED)) > 5] == []
+    assert [fault.number for fault in FAULTS if len(played_by(fault, MARKED, control=True)) > 3] == []
     for fault in FAULTS:
         assert all(not text or text.endswith(".") for text in (fault.what, fault.must, fault.missing)), fault
 
@@ -48,6 +49,7 @@ import pytest
 pytestmark = pytest.mark.fault("F01")
 
 @pytest.mark.fault("F02", NUMBER)
+@pytest.mark.fault("F02", control=True)
 @pytest.mark.alone
 def test_it(): ...
 
@@ -65,6 +67,7 @@ def test_marks_are_found_wherever_they_stand() -> None:
     assert sorted(marks_in(PLANTED, "tests/test_new.py")) == [
         Mark("F01", ""),
         Mark("F02", "tests/test_new.py::test_it"),
+        Mark("F02", "tests/test_new.py::test_it", control=True),
         Mark("F03", "tests/test_new.py::TestIt"),
         Mark("F04", "tests/test_new.py::TestIt::test_more"),
         Mark("F05", ""),

@@ -70,6 +70,7 @@ def test_between_a_push_and_its_acknowledgement(
 
 
 @pytest.mark.fault("F20")
+@pytest.mark.fault("F20", control=True)
 @pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
 def test_in_the_middle_of_a_rush_where_one_instance_follows_late(
     database: str, stock: Stock, replica: RedisServer, way: Proxy, other_way: Proxy, fence: bool

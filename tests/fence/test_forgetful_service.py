@@ -58,6 +58,7 @@ def test_redis_is_killed_and_comes_back_empty_in_the_middle_of_a_sale(
 
 
 @pytest.mark.fault("F09")
+@pytest.mark.fault("F09", control=True)
 @pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
 def test_two_that_hold_one_lock_because_redis_forgot_the_first(
     database: str, stock: Stock, own_server: RedisServer, fence: bool
@@ -118,7 +119,7 @@ def test_an_era_is_rolled_back_under_load(database: str, stock: Stock, own_serve
     assert set(stock.sellers()) == {"n"}
 
 
-@pytest.mark.fault("F42")
+@pytest.mark.fault("F42", control=True)
 def test_without_the_fence_two_lock_services_at_once_sell_pieces_twice(
     database: str, stock: Stock, own_server: RedisServer
 ) -> None:

@@ -128,7 +128,7 @@ def test_without_the_fence_the_look_before_commit_finds_all_but_one_of_them(
     assert (unfenced.stock.sellers(), unfenced.stock.left()) == ("a" if committed else "b", 0)
 
 
-@pytest.mark.fault("F03")
+@pytest.mark.fault("F03", "F33", control=True)
 def test_without_the_fence_a_holder_that_stalls_between_that_look_and_commit_oversells(
     unfenced: Pair,
 ) -> None:

@@ -23,6 +23,7 @@ FAILURES: dict[str, Callable[[ClusterNode], None]] = {
 
 
 @pytest.mark.fault("F23")
+@pytest.mark.fault("F23", control=True)
 @pytest.mark.parametrize(
     ("failure", "fence"),
     [("killed", True), ("killed", False), ("standing still", True)],

@@ -48,6 +48,7 @@ def test_the_primary_is_lost_in_the_middle_of_a_rush(
 
 
 @pytest.mark.fault("F21")
+@pytest.mark.fault("F21", control=True)
 @FENCE
 def test_a_former_primary_that_serves_an_instance_sells_pieces_twice_unless_they_are_fenced(
     database: str, stock: Stock, watched: Calm, fence: bool
