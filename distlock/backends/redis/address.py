@@ -6,6 +6,7 @@ import copy
 import difflib
 import enum
 import re
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,22 @@ _OURS = {
     "socket_connect_timeout": "io_timeout",
     "max_connections": "max_connections",
     "client_name": "client_name",
+}
+
+#: The parameters for the kernel's probes of a connection. The defaults are those of redis-py 8, and the
+#: largest values those of Linux.
+_KEEPALIVES = {
+    "keepalives_idle": (30, 32767),
+    "keepalives_interval": (5, 32767),
+    "keepalives_count": (3, 127),
+}
+#: A number of a URL. Unlike the server, int() accepts signs, blanks and digits of other scripts.
+_DIGITS = re.compile(r"[0-9]{1,9}")
+#: The same parameters as the names of options of a socket.
+_TCP = {
+    "keepalives_idle": "TCP_KEEPIDLE",
+    "keepalives_interval": "TCP_KEEPINTVL",
+    "keepalives_count": "TCP_KEEPCNT",
 }
 
 
@@ -80,6 +97,8 @@ class RedisAddress:
         #: The arguments of AUTH; empty if there is no login.
         self.login: tuple[str, ...] = (username, password) if username else (password,) if password else ()
         self.db = self._database(parts, given.get("db"))
+        #: The options of a TCP socket by which the kernel notices a server that is gone, and their values.
+        self.keepalives = self._read_keepalives(given)
         #: The TLS settings, or None.
         self.tls = self._tls(given) if parts.scheme == "rediss" else None
         self._secrets = [password, self.tls.password if self.tls is not None else None]
@@ -96,8 +115,8 @@ class RedisAddress:
         for name, value in query:
             if name in _OURS:
                 self._refuse(f"Take {name} out of it: it is the option {_OURS[name]}.")
-            if name not in (*self._plain, *TLS):
-                known = ", ".join((*self._plain, *TLS))
+            if name not in (*self._plain, *TLS, *_KEEPALIVES):
+                known = ", ".join((*self._plain, *TLS, *_KEEPALIVES))
                 self._refuse(f"It has an unknown parameter: {name!r}. Known are {known}.")
             if name in TLS and scheme != "rediss":
                 self._refuse(f"{name} is for TLS: write rediss://.")
@@ -111,11 +130,23 @@ class RedisAddress:
         if path and given is not None:
             self._refuse("It names the database twice: leave db= out.")
         number = given if given is not None else path or "0"
-        # Unlike the server, int() accepts signs, blanks and digits of other scripts.
-        if not (number.isascii() and number.isdecimal()) or len(number) > 9:
+        if not _DIGITS.fullmatch(number):
             right = f"{self.shown}/0" if self.path is None else f"{self.shown}?db=0"
             self._refuse(f"It names a database that is not a number: write {right}.")
         return int(number)
+
+    def _read_keepalives(self, given: dict[str, str]) -> dict[int, int]:
+        found: dict[int, int] = {}
+        for name, (default, most) in _KEEPALIVES.items():
+            text = given.get(name, str(default))
+            if name in given and self.path is not None:
+                self._refuse(f"{name} is for TCP: take it out.")
+            if not _DIGITS.fullmatch(text) or not 0 < int(text) <= most:
+                self._refuse(f"Its {name} is {text!r}, and has to be a number from 1 to {most}.")
+            # Not every system has these options.
+            if (option := getattr(socket, _TCP[name], None)) is not None:
+                found[option] = int(text)
+        return found
 
     def _tls(self, given: dict[str, str]) -> Tls:
         try:
@@ -310,11 +341,10 @@ _MANNERS = {
     "single_connection_client",
     "socket_connect_timeout",
     "socket_keepalive",
-    "socket_keepalive_options",
     "socket_timeout",
 }
 _ONE = "Write the URL of one server, such as redis://localhost:6379/0."
-_IN_A_DICT = (*_PLACE, "credential_provider", "unix_socket_path", "ssl", *TLS)
+_IN_A_DICT = (*_PLACE, "credential_provider", "socket_keepalive_options", "unix_socket_path", "ssl", *TLS)
 
 
 def redis_py_url(given: object, db: int | None = None) -> tuple[str, dict[str, object]]:
@@ -405,6 +435,12 @@ def _url(scheme: str, arguments: Mapping[str, Any]) -> str:
         name: _query_text(name, arguments[name]) for name in names if arguments.get(name) not in (None, "")
     }
     query = {name: said[name] for name in (*_SENTINELS[1:], *TLS) if name in said}
+    probes = arguments.get("socket_keepalive_options")
+    # Without options given, redis-py 8 has an object of its own here.
+    if isinstance(probes, Mapping) and scheme != "unix":
+        options = {getattr(socket, option, None): name for name, option in _TCP.items()}
+        # `io_timeout` bounds the calls, so TCP_USER_TIMEOUT and the like are not needed.
+        query |= {options[one]: _query_text("", value) for one, value in probes.items() if one in options}
     user, password = (quote(said.get(name, ""), safe="") for name in ("username", "password"))
     login = f"{user}:{password}@" if user or password else ""
     if scheme == "unix":

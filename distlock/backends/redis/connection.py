@@ -249,6 +249,8 @@ class RedisConnection:
                 sock = _open(family, where, deadline)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for option, value in address.keepalives.items():
+                    sock.setsockopt(socket.IPPROTO_TCP, option, value)
             except OSError as error:
                 failure = error
             else:

@@ -59,6 +59,13 @@ def test_a_url_is_enough(scheme: str) -> None:
         (f"rediss://:{SECRET}@localhost?ssl_check_hostname=perhaps", "true or false"),
         (f"rediss://:{SECRET}@localhost?ssl_min_version=SSLv3", "has to be TLSv1_2 or TLSv1_3"),
         (f"rediss://:{SECRET}@localhost?ssl_ciphers=rot13", "none that OpenSSL knows"),
+        (
+            f"redis://:{SECRET}@localhost?keepalives_idle=1m",
+            "keepalives_idle is '1m', and has to be a number",
+        ),
+        (f"redis://:{SECRET}@localhost?keepalives_interval=0", "a number from 1 to 32767"),
+        (f"redis://:{SECRET}@localhost?keepalives_count=128", "a number from 1 to 127"),
+        (f"unix://:{SECRET}@/redis.sock?keepalives_idle=9", "keepalives_idle is for TCP"),
         (f"unix://:{SECRET}@relative/redis.sock", "cannot be read"),
         (f"unix://:{SECRET}@/redis.sock?db=x", r"write unix:///redis.sock\?db=0"),
     ],

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -256,3 +257,21 @@ def child(inherited: Contender, key: str) -> int:
     except BaseException:
         return 1
     return 0
+
+
+def next_probe(server: RedisServer, name: str) -> float:
+    """Return the seconds until the kernel probes the connection of the client *name*, as that has set it."""
+    (client,) = (client for client in server.client.client_list() if client["name"] == name)
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    port = f":{int(client['addr'].rpartition(':')[2]):04X}"
+    (timer,) = (row[5] for row in rows if row[1].endswith(port))
+    assert timer.startswith("02:")  # The timer that runs is that of keepalive.
+    return int(timer[3:], 16) / 100
+
+
+@pytest.mark.parametrize(("query", "most"), [("", 30.0), ("?keepalives_idle=9", 9.0)])
+def test_the_kernel_probes_an_idle_connection(
+    query: str, most: float, own_server: RedisServer, contender: MakeContender
+) -> None:
+    contender(own_server.url + query, client_name="one").hold(ask())
+    assert next_probe(own_server, "one") <= most

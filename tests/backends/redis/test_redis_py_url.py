@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -70,6 +71,17 @@ URLS: dict[str, tuple[Any, str]] = {
     "TLS, as ssl calls it": (
         redis.from_url("rediss://h", ssl_cert_reqs=ssl.CERT_OPTIONAL, ssl_min_version=ssl.TLSVersion.TLSv1_3),
         "rediss://h:6379/0?ssl_cert_reqs=CERT_OPTIONAL&ssl_min_version=TLSv1_3",
+    ),
+    "probes of the kernel": (
+        redis.Redis(
+            socket_keepalive=True,
+            socket_keepalive_options={
+                socket.TCP_KEEPIDLE: 30,
+                socket.TCP_KEEPCNT: 2,
+                socket.TCP_USER_TIMEOUT: 9,
+            },
+        ),
+        "redis://localhost:6379/0?keepalives_idle=30&keepalives_count=2",
     ),
     "a pool that blocks": (
         redis.Redis(connection_pool=BlockingConnectionPool(host="other")),
