@@ -45,7 +45,7 @@ STRIKES: dict[str, dict[str, Strike]] = {
 }
 #: What makes a lock service forget its locks, so that an overlap is admitted.
 FORGETFUL: dict[str, dict[str, Strike]] = {
-    "redis": {"flush": with_redis(lambda client: client.flushall())},
+    "redis": {"FLUSHALL": with_redis(lambda client: client.flushall())},
 }
 
 
@@ -72,4 +72,5 @@ def stop(process: int, seconds: float) -> Fault:
 def strike_service(url: str, what: str, strike: Strike, choices: random.Random) -> Fault:
     began = time.monotonic()
     strike(url, choices)
-    return Fault(what, began, time.monotonic() + LASTS.get(what, 0.0))
+    forgets = any(what in strikes for strikes in FORGETFUL.values())
+    return Fault(what, began, time.monotonic() + LASTS.get(what, 0.0), forgets=forgets)

@@ -16,8 +16,6 @@ from operator import itemgetter
 
 from tests.soak.notes import Attempt, Fault, History, LatchCall
 
-#: Faults after which the pages admit an overlap: the lock service has lost its data.
-FORGETS = frozenset({"flush"})
 #: A wait of this many seconds is looked at, and how many who came later may have the lock before it ends.
 LONG, MOST_BEFORE = 1.0, 300
 
@@ -94,7 +92,7 @@ def _overlaps(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violatio
 
 
 def _forgot(faults: list[Fault], since: float, until: float) -> bool:
-    return any(fault.what in FORGETS and since <= fault.ended and fault.began <= until for fault in faults)
+    return any(fault.forgets and since <= fault.ended and fault.began <= until for fault in faults)
 
 
 def _fences(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violation]:

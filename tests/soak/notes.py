@@ -7,6 +7,7 @@ killed are complete. All times are of the monotonic clock, which the processes o
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -77,8 +78,10 @@ class Fault:
     what: str
     began: float
     ended: float
-    #: The process that was killed or stopped; None: it struck the lock service.
+    #: The process that it struck; None: it struck the lock service.
     process: int | None = None
+    #: Whether locks that were held before its end may be lost, so that the pages admit an overlap.
+    forgets: bool = False
 
 
 @dataclass(slots=True)
@@ -96,12 +99,18 @@ class History:
 
 def read(directory: Path, faults: list[Fault]) -> History:
     """Return the history that the notebooks in *directory* tell."""
-    history = History(faults=faults)
+    history = History(faults=list(faults))
     for path in sorted(directory.glob("*.notes")):
-        process, open_attempts = int(path.stem), dict[str, Attempt]()
+        process, open_attempts, at = int(path.stem), dict[str, Attempt](), 0.0
         for line in _lines(path):
+            at = line["at"]
             _apply(history, process, open_attempts, line)
+        for fault in history.faults:
+            if fault.process == process and fault.ended == math.inf:
+                # The process was killed before the fault was over.
+                fault.ended = at
     history.attempts.sort(key=lambda attempt: attempt.asked)
+    history.faults.sort(key=lambda fault: fault.began)
     return history
 
 
@@ -121,6 +130,12 @@ def _apply(history: History, process: int, attempts: dict[str, Attempt], line: d
         history.latches.append(LatchCall(line["caller"], line["name"], at, line["part"], line["total"]))
     elif event == "left":
         history.left[process] = line["what"]
+    elif event == "struck":
+        history.faults.append(Fault(line["what"], at, math.inf, process, line["forgets"]))
+    elif event == "recovered":
+        # *more*: for how many seconds after it others may wait in vain.
+        same = [fault for fault in history.faults if fault.process == process and fault.ended == math.inf]
+        next(fault for fault in same if fault.what == line["what"]).ended = at + line["more"]
     elif event == "error":
         history.errors.append(f"process {process}: {line['what']}")
     else:

@@ -11,6 +11,7 @@ from tests.soak.judge import MOST_BEFORE, judge
 from tests.soak.notes import Attempt, Fault, History, Kind, LatchCall
 
 TTL, PATIENCE = 3.0, 2.0
+FLUSH = Fault("FLUSHALL", 1.2, 1.3, forgets=True)
 
 
 def held(
@@ -66,8 +67,8 @@ def test_a_hold_lasts_as_long_as_its_holder_saw_it() -> None:
 
 def test_an_overlap_after_lost_data_is_admitted() -> None:
     both = held(1.0, 2.0), held(1.5, 2.5)
-    assert rules(*both, faults=[Fault("flush", 1.2, 1.3)]) == []
-    assert rules(*both, faults=[Fault("flush", 0.2, 0.3)]) == ["two at once"]
+    assert rules(*both, faults=[FLUSH]) == []
+    assert rules(*both, faults=[replace(FLUSH, began=0.2, ended=0.3)]) == ["two at once"]
 
 
 @pytest.mark.parametrize(("permits", "wrong"), [(1, False), (2, True)])
@@ -124,4 +125,4 @@ def test_what_is_left_behind_and_unexpected_errors() -> None:
     assert rules(errors=["process 1: KeyError: 'x'"]) == ["error"]
     gone = ["process 1: LatchNotFound: …"]
     assert rules(errors=gone) == ["error"]
-    assert rules(errors=gone, faults=[Fault("flush", 1.0, 1.1)]) == []
+    assert rules(errors=gone, faults=[FLUSH]) == []
