@@ -71,8 +71,6 @@ FAULTS = (
         "F05",
         "A long call in C keeps the interpreter of the holder busy, so nothing renews its lease.",
         "G1, G7: the holder finds its lock lost before it commits.",
-        "No test keeps the interpreter busy. The tests of F03 stand in: they stop the whole process, and the "
-        "thread that renews with it.",
     ),
     Fault(
         "F06",

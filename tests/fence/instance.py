@@ -3,7 +3,8 @@
 Run as ``python -m tests.fence.instance '{"framework": "django", "database": …}'``. It obeys lines:
 
 * ``sell POINT``: serve one request. At *POINT* it says ``at POINT``, and goes on after another line. In the
-  place of ``sell`` stands one of `HOOKS` where a hook is to write.
+  place of ``sell`` stands one of `HOOKS` where a hook is to write. If that line is `BUSY`, it keeps the
+  interpreter busy until a further line comes.
 * ``rush``: buy until everything is sold, with four threads, and again after every 423 and 503; see `PAUSE`.
 
 and says ``ready``, and what each request was answered: ``answered 200``, ``answered 503 lock_lost``.
@@ -11,6 +12,7 @@ and says ``ready``, and what each request was answered: ``answered 200``, ``answ
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
 import sys
@@ -25,6 +27,8 @@ import distlock
 from tests.transactions.till import Answer, ask_wsgi
 
 POINTS = ("before the fence", "before the read", "after the read", "before COMMIT", "before release")
+#: The line that makes an instance call into C, and stay there.
+BUSY = "stay in C"
 SHOPPERS = 4
 #: What a purchase takes longer in a rush, seconds: on a quick machine one instance could sell everything
 #: while the other one connects, or waits for the end of a lease.
@@ -82,7 +86,10 @@ class Halt:
         if self.at == point:
             self.at = ""
             say(f"at {point}")
-            sys.stdin.readline()
+            if sys.stdin.readline().strip() == BUSY:
+                # A function of a PyDLL keeps the GIL while it runs, as a long match of `re` does: no other
+                # thread of this process goes on until the byte comes.
+                ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), ctypes.c_size_t(1))
 
 
 halt = Halt()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.databases import Databases
-from tests.fence.instance import POINTS, Order
+from tests.fence.instance import BUSY, POINTS, Order
 from tests.fence.instances import Instance, Stock, started
 from tests.redis_server import RedisServer
 
@@ -35,15 +35,28 @@ class Pair:
 
     def stop_at(self, point: str) -> None:
         """Let `a` go for the last piece, and stop it at *point*."""
+        self.halt_at(point)
+        self.a.stop()
+        # It goes on behind the point as soon as it runs again.
+        self.a.tell("go on")
+
+    def keep_busy_at(self, point: str) -> None:
+        """Let `a` go for the last piece, and call into C at *point*, until `return_from_c`."""
+        self.halt_at(point)
+        self.a.tell(BUSY)
+
+    def return_from_c(self) -> str:
+        """What `a` is answered in the end."""
+        self.a.tell("")
+        return self.a.says()
+
+    def halt_at(self, point: str) -> None:
         self.stock.put(1)
         self.a.tell(f"sell {point}")
         while (said := self.a.says()) != f"at {point}":
             # On a busy machine so short a lease may be over by itself.
             assert said == LOST
             self.a.tell(f"sell {point}")
-        self.a.stop()
-        # It goes on behind the point as soon as it runs again.
-        self.a.tell("go on")
 
     def sell(self) -> str:
         """What `b` is answered. It waits for the lock until the lease of `a` is over."""
@@ -154,3 +167,42 @@ def test_a_django_view_that_opens_its_transaction_by_itself_needs_the_fence(
         else:
             # Nobody looks at the lease before its COMMIT.
             assert (meanwhile, finally_, own.stock.sellers()) == (SOLD, SOLD, "ba")
+
+
+# -- a holder whose interpreter is busy -------------------------------------------------------------
+
+
+@pytest.mark.fault("F05")
+@pytest.mark.parametrize("point", ["before the fence", "after the read"])
+def test_a_holder_that_was_busy_in_c_finds_its_lock_lost_before_it_commits(fenced: Pair, point: str) -> None:
+    fenced.halt_at(point)
+    # One that waits without the GIL renews its lease, however long that takes.
+    assert fenced.sell() == KEPT_OUT
+    fenced.a.tell("go on")
+    assert fenced.a.says() == SOLD
+
+    meanwhile, finally_, sellers = WITH_FENCE[point]
+    fenced.keep_busy_at(point)
+    assert fenced.sell() == meanwhile
+    assert fenced.return_from_c() == finally_ == LOST
+    assert (fenced.stock.sellers(), fenced.stock.left()) == (sellers, 1 - len(sellers))
+
+
+@pytest.mark.fault("F05", control=True)
+def test_without_the_fence_a_holder_that_is_busy_in_c_right_before_commit_oversells(unfenced: Pair) -> None:
+    unfenced.keep_busy_at("before COMMIT")
+    unfenced.b.tell("sell")
+    unfenced.stock.wait_for_a_waiter()
+    assert unfenced.return_from_c() == SOLD
+    assert unfenced.b.says() == SOLD
+    assert (sorted(unfenced.stock.sellers()), unfenced.stock.left()) == (["a", "b"], 0)
+
+
+@pytest.mark.fault("F05", control=True)
+def test_where_nothing_looks_at_the_lease_a_holder_that_was_busy_in_c_oversells(
+    site: tuple[str, str, str, str],
+) -> None:
+    database, redis, *_ = site
+    for own in pair((database, redis, "django", "django"), fence=False, atomic=False):
+        own.keep_busy_at("after the read")
+        assert (own.sell(), own.return_from_c(), own.stock.sellers()) == (SOLD, SOLD, "ba")
