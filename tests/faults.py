@@ -303,8 +303,7 @@ FAULTS = (
         "F43",
         "The machine is suspended for longer than a lease.",
         "G7: the time counts, so the holder finds its lock lost.",
-        "The test moves the engine's clock by an hour. None suspends a machine or freezes its processes. "
-        "No test shows that the real clock, `CLOCK_BOOTTIME`, counts suspended time.",
+        "No test suspends a machine: a cgroup freezes the processes, and a time namespace moves their clock.",
     ),
 )
 
