@@ -98,9 +98,8 @@ FAULTS = (
     Fault(
         "F10",
         "Redis is killed and comes back with what its append-only file has kept.",
-        "G1: fences grow.",
-        "No test runs Redis with an append-only file. The tests of F09 stand in: fences follow the clock of "
-        "the server, so they grow even if Redis has kept nothing.",
+        "G1: fences grow, and what the file has kept of a hold and its queue goes on.",
+        "No power is cut: the test kills Redis, and cuts off the end of its file.",
     ),
     Fault(
         "F11",
@@ -136,8 +135,7 @@ FAULTS = (
         "F16",
         "The clock of the server jumps, or does not run at the right speed.",
         "G1: fences grow.",
-        "No test sets the clock of a server: numbers ahead of the clock of Redis stand in, and for files a "
-        "made-up clock. Leases count on a clock that never jumps.",
+        "Only the clock of Redis is set: for files a made-up clock stands in.",
     ),
     # -- the network and logins --------------------------------------------------------------------
     Fault(
