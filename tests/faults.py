@@ -42,7 +42,6 @@ FAULTS = (
         "F06",
         "A web server reloads, shuts down, or replaces a worker.",
         "G3: a process that ends in order gives its locks back at once, without a wait for the lease.",
-        "No test reloads or shuts down gunicorn under load: the tests end plain processes that hold a lock.",
     ),
     Case(
         "F07",
@@ -199,8 +198,6 @@ FAULTS = (
         "F32",
         "The holder's connection to the database is dead, and the database does not know.",
         "G3: the next holder waits until the database ends the idle transaction.",
-        "No test drops packets. To the database this holder looks like one that stands still, as in F33: the "
-        "same limit of the database ends both.",
     ),
     Case(
         "F33",
