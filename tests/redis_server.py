@@ -9,9 +9,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -46,8 +45,6 @@ class RedisServer:
     """One server that keeps nothing unless told to by *arguments* of ``redis-server``."""
 
     program = "redis-server"
-    #: What is added to the environment of the server.
-    environment: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, *arguments: str) -> None:
         self.port = free_port()
@@ -64,8 +61,7 @@ class RedisServer:
     def start(self) -> None:
         command = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
         command += ["--unixsocket", str(self.socket), "--dir", str(self.folder), "--logfile", "redis.log"]
-        environment = {**os.environ, **self.environment}
-        self._process = subprocess.Popen([*command, *self._arguments], env=environment)
+        self._process = subprocess.Popen([*command, *self._arguments])
         eventually(self._answers, f"redis-server answers on port {self.port}")
 
     def _answers(self) -> bool:
@@ -116,10 +112,7 @@ def running(*arguments: str) -> Generator[RedisServer]:
     """For fixtures: ``yield from running()``."""
     if shutil.which("redis-server") is None:
         pytest.fail("redis-server is not installed: apt-get install redis-server")
-    yield from started(RedisServer(*arguments))
-
-
-def started(server: RedisServer) -> Generator[RedisServer]:
+    server = RedisServer(*arguments)
     server.start()
     try:
         yield server

@@ -12,12 +12,16 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from operator import itemgetter
 
-from tests.soak.notes import Attempt, Fault, History, LatchCall
+from tests.soak.linear import unexplained
+from tests.soak.notes import Attempt, Fault, History, LatchCall, Request
 
 #: A wait of this many seconds is looked at, and how many who came later may have the lock before it ends.
 LONG, MOST_BEFORE = 1.0, 300
+#: For how many seconds after a fault a call may still fail: the time-out of one that began in it, and a bit.
+AFTER = 2.5
+#: Within how many seconds a holder learns that its release is requested. A file's does so within two.
+HEARD = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,60 +39,103 @@ def judge(history: History, ttl: float, patience: float) -> list[Violation]:
 
     *ttl*: the lease of each lock, seconds. *patience*: how long a lock may be free while somebody waits.
     """
+    faults = history.faults
     found: list[Violation] = []
     by_name: dict[tuple[str, bool], list[Attempt]] = defaultdict(list)
     for attempt in history.attempts:
         by_name[attempt.name, attempt.kind == "permit"].append(attempt)
     for attempts in by_name.values():
-        found += _overlaps(attempts, history.faults)
-        found += _fences(attempts, history.faults)
-        found += _forgotten(attempts, history.faults, ttl, patience)
-        found += _overtaken(attempts, history.faults)
-    found += _latches(history.latches)
+        found += _overlaps(attempts, faults)
+        found += _fences(attempts, faults)
+        found += _reentries(attempts)
+        found += _forgotten(attempts, faults, ttl, patience)
+        found += _overtaken(attempts, faults)
+        found += _unavailable(attempts, faults)
+        found += _lost(attempts, faults)
+    found += _requests(history, patience)
+    found += _latches(history.latches, faults)
     for process, left in history.left.items():
         found += [Violation("leak", f"process {process} left {what}", math.inf) for what in left]
-    forgot = _forgot(history.faults, -math.inf, math.inf)
-    found += [
-        # A service that has lost its data has lost its latches, too.
-        Violation("error", said, math.inf, forgot and "LatchNotFound" in said)
-        for said in history.errors
-    ]
+    found += [Violation("leftover", said, math.inf) for said in history.leftovers]
+    found += [Violation("error", said, math.inf) for said in history.errors]
     return sorted(found, key=lambda violation: violation.at)
 
 
-def conflict(one: Attempt, other: Attempt) -> bool:
-    """Return whether *one* and *other* must not hold their name at the same time."""
-    if one.caller == other.caller and "rlock" in (one.kind, other.kind):
+def may_explain(faults: list[Fault], process: int, began: float, ended: float) -> bool:
+    """Return whether one of *faults* may be why a call of *process*, from *began* to *ended*, failed."""
+    return any(
+        # A process that stands still may be writing to a file, and others wait for its end.
+        (fault.process in {None, process} or fault.what == "SIGSTOP")
+        and fault.began <= ended
+        and began <= fault.ended + AFTER
+        for fault in faults
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A time in which a caller certainly held a name. *reads*: it kept only writers out."""
+
+    began: float
+    ended: float
+    reads: bool
+    attempt: Attempt
+
+
+def conflict(one: Hold, other: Hold) -> bool:
+    """Return whether *one* and *other* must not be at the same time."""
+    nested = one.attempt.depth or other.attempt.depth
+    if nested and one.attempt.caller == other.attempt.caller:
         return False
-    return not (one.kind == other.kind == "read")
+    return not (one.reads and other.reads)
+
+
+def _holds(attempts: list[Attempt]) -> list[Hold]:
+    """Return the holds of *attempts*, the earliest first. A downgrade splits a hold into two."""
+    holds: list[Hold] = []
+    for attempt in attempts:
+        if attempt.granted is None:
+            continue
+        reads, began = attempt.kind == "read", attempt.granted
+        if attempt.downgraded is not None and attempt.downgraded < attempt.sure:
+            holds.append(Hold(began, attempt.downgraded, reads, attempt))
+            reads, began = True, attempt.downgraded
+        holds.append(Hold(began, attempt.sure, reads, attempt))
+    return sorted(holds, key=lambda hold: hold.began)
 
 
 def _overlaps(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violation]:
-    holds = sorted(
-        ((attempt.granted, attempt.sure, attempt) for attempt in attempts if attempt.granted is not None),
-        key=itemgetter(0),
-    )
-    current: list[tuple[float, Attempt]] = []
-    for began, ended, attempt in holds:
-        current = [(until, one) for until, one in current if until > began]
+    current: list[Hold] = []
+    for hold in _holds(attempts):
+        current = [one for one in current if one.ended > hold.began]
+        attempt, earliest = hold.attempt, min((one.began for one in current), default=hold.began)
         if attempt.kind == "permit":
-            out = attempt.permits + sum(one.permits for _, one in current)
-            limit = max(attempt.limit, *(one.limit for _, one in current), 0)
+            inside = [one.attempt for one in [*current, hold]]
+            out = sum(one.permits for one in inside)
+            # Each of them may have come last, unless another one asked when it was in already. Its own limit
+            # allowed all of them.
+            latest = max(one.asked for one in inside)
+            limit = max(one.limit for one in inside if (one.granted or 0.0) >= latest)
             if out > limit:
                 said = f"{attempt.name}: {out} permits of {limit} were out"
-                earliest = min((one.granted or 0.0 for _, one in current), default=began)
-                yield Violation("permits", said, began, _forgot(faults, earliest, began))
+                yield Violation("permits", said, hold.began, _forgot(faults, earliest, hold.began))
         else:
-            for until, one in current:
-                if conflict(attempt, one):
+            for one in current:
+                if conflict(hold, one):
                     yield Violation(
                         "two at once",
-                        f"{attempt.name}: {one.caller} ({one.kind}, fence {one.fence}) and {attempt.caller} "
-                        f"({attempt.kind}, fence {attempt.fence}) for {min(until, ended) - began:.4f} s",
-                        began,
-                        _forgot(faults, one.granted or 0.0, began),
+                        f"{attempt.name}: {_shown(one)} and {_shown(hold)} "
+                        f"for {min(one.ended, hold.ended) - hold.began:.4f} s",
+                        hold.began,
+                        _forgot(faults, one.attempt.granted or 0.0, hold.began),
                     )
-        current.append((ended, attempt))
+        current.append(hold)
+
+
+def _shown(hold: Hold) -> str:
+    attempt = hold.attempt
+    kind = "read after write" if attempt.downgraded is not None and hold.reads else attempt.kind
+    return f"{attempt.caller} ({kind}, fence {attempt.fence})"
 
 
 def _forgot(faults: list[Fault], since: float, until: float) -> bool:
@@ -96,39 +143,82 @@ def _forgot(faults: list[Fault], since: float, until: float) -> bool:
 
 
 def _fences(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violation]:
-    """A writer's fence is larger than that of each writer whose grant it could know when it asked."""
-    writers = [
-        one for one in attempts if one.granted is not None and one.fence and one.kind in {"lock", "write"}
-    ]
-    by_grant = sorted(writers, key=lambda one: one.granted or 0.0)
-    largest: Attempt | None = None
+    """A writer's fence is larger than each that was out when it asked; a reader's at least a writer's."""
+    fenced = [one for one in attempts if one.granted is not None and one.fence and not one.depth]
+    by_grant = sorted(fenced, key=lambda one: one.granted or 0.0)
     seen = 0
-    for one in sorted(writers, key=lambda writer: writer.asked):
+    largest: dict[bool, Attempt] = {}
+    for one in fenced:
         while seen < len(by_grant) and (by_grant[seen].granted or 0.0) < one.asked:
             other = by_grant[seen]
-            if largest is None or (other.fence or ()) > (largest.fence or ()):
-                largest = other
+            reads = other.kind == "read"
+            if reads not in largest or (other.fence or ()) > (largest[reads].fence or ()):
+                largest[reads] = other
             seen += 1
-        if largest is not None and (one.fence or ()) <= (largest.fence or ()):
-            yield Violation(
-                "fences",
-                f"{one.name}: {one.caller} asked after {largest.caller} had fence {largest.fence}, "
-                f"and got {one.fence}",
-                one.granted or 0.0,
-                _forgot(faults, largest.granted or 0.0, one.granted or 0.0),
-            )
+        for reads, before in largest.items():
+            if one.kind == "read":
+                # Among readers the numbers have no order.
+                is_wrong = not reads and (one.fence or ()) < (before.fence or ())
+            else:
+                is_wrong = (one.fence or ()) <= (before.fence or ())
+            if is_wrong:
+                yield Violation(
+                    "fences",
+                    f"{one.name}: {one.caller} ({one.kind}) asked after {before.caller} ({before.kind}) had "
+                    f"fence {before.fence}, and got {one.fence}",
+                    one.granted or 0.0,
+                    _forgot(faults, before.granted or 0.0, one.granted or 0.0),
+                )
+
+
+def _reentries(attempts: list[Attempt]) -> Iterator[Violation]:
+    """An owner enters again without waiting what it has."""
+    around: dict[tuple[str, int], Attempt] = {}
+    for attempt in attempts:
+        around[attempt.caller, attempt.depth] = attempt
+        if attempt.depth and attempt.refused is not None and attempt.how == "timeout":
+            outer = around[attempt.caller, attempt.depth - 1]
+            if outer.sure >= attempt.refused:
+                said = f"{attempt.name}: {attempt.caller} has it, and was refused its {attempt.kind}"
+                yield Violation("re-entrance", said, attempt.refused)
+
+
+def _unavailable(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violation]:
+    """A lock service is unavailable only during a fault."""
+    for attempt in attempts:
+        if attempt.how != "BackendUnavailable" or attempt.refused is None:
+            continue
+        if not may_explain(faults, attempt.process, attempt.asked, attempt.refused):
+            said = f"{attempt.name}: {attempt.caller} got BackendUnavailable, and no fault explains it"
+            yield Violation("unavailable", said, attempt.refused)
+
+
+def _lost(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violation]:
+    """A lock is lost only after a fault. What began on the push is lost after a short pause, too."""
+    for attempt in attempts:
+        if attempt.lost and attempt.granted is not None and attempt.kind != "push":
+            until = attempt.releasing if attempt.releasing is not None else attempt.sure
+            if not may_explain(faults, attempt.process, attempt.granted, until):
+                said = f"{attempt.name}: {attempt.caller} lost its {attempt.kind}, and no fault explains it"
+                yield Violation("lost", said, until)
 
 
 def _forgotten(
     attempts: list[Attempt], faults: list[Fault], ttl: float, patience: float
 ) -> Iterator[Violation]:
-    """Nobody may wait for *patience* seconds while the lock is free."""
-    gaps = list(_gaps(sorted(_taken(attempts, faults, ttl)), patience))
-    for attempt in attempts:
-        ended = attempt.granted if attempt.granted is not None else attempt.refused
-        if ended is None or attempt.how not in {"", "timeout"}:
-            continue
-        for began, until in gaps:
+    """Nobody may wait while the lock is free for *patience* seconds, or be refused after these."""
+    gaps = list(_gaps(sorted(_taken(attempts, faults, ttl)), patience, attempts[0].asked))
+    alone = [attempt for attempt in attempts if not attempt.of_several and not attempt.depth]
+    asked_by_grant = {attempt.granted: attempt.asked for attempt in alone}
+    for began, until in gaps:
+        # When somebody wanted the lock for the first time in this gap.
+        wanted = min((max(began, one.asked) for one in alone if _ended(one) > began), default=until)
+        # The attempt that had it next may have come first.
+        next_asked = math.inf if until == math.inf else asked_by_grant.get(until, -math.inf)
+        for attempt in alone:
+            ended = _ended(attempt)
+            if attempt.how not in {"", "timeout"} or ended == math.inf:
+                continue
             free = min(until, ended) - max(began, attempt.asked)
             if free > patience:
                 yield Violation(
@@ -137,11 +227,23 @@ def _forgotten(
                     f"{attempt.kind}, {free:.2f} s of them while nobody had it",
                     max(began, attempt.asked),
                 )
+            elif wanted + patience < attempt.asked and attempt.how and ended < min(until, next_asked):
+                yield Violation(
+                    "refused",
+                    f"{attempt.name}: {attempt.caller} was refused its {attempt.kind} after "
+                    f"{ended - attempt.asked:.2f} s, when nobody had had it for {ended - began:.2f} s",
+                    ended,
+                )
 
 
-def _gaps(taken: list[tuple[float, float]], longest: float) -> Iterator[tuple[float, float]]:
-    """Yield the times longer than *longest* that no interval of *taken*, which are sorted, covers."""
-    covered = -math.inf
+def _ended(attempt: Attempt) -> float:
+    """Return when *attempt* was granted or refused; ``inf``: neither is known."""
+    ended = attempt.granted if attempt.granted is not None else attempt.refused
+    return math.inf if ended is None else ended
+
+
+def _gaps(taken: list[tuple[float, float]], longest: float, covered: float) -> Iterator[tuple[float, float]]:
+    """Yield the times longer than *longest*, after *covered*, that no interval of *taken* covers."""
     for began, until in taken:
         if began - covered > longest:
             yield covered, began
@@ -156,7 +258,7 @@ def _overtaken(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violati
         ended = attempt.granted if attempt.granted is not None else attempt.refused
         if ended is None or ended - attempt.asked < LONG or attempt.how not in {"", "timeout"}:
             continue
-        if any(
+        if attempt.of_several or any(
             (fault.process == attempt.process or fault.what == "bytes swallowed")
             and fault.began < ended
             and attempt.asked < fault.ended
@@ -165,7 +267,7 @@ def _overtaken(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violati
             # A waiter that does not respond, or whose answers are swallowed, is skipped.
             continue
         later = attempts[place + 1 : bisect_left(asked, ended)]
-        first = [one for one in later if one.granted is not None and one.granted < ended]
+        first = [one for one in later if one.granted is not None and one.granted < ended and not one.depth]
         if len(first) > MOST_BEFORE:
             yield Violation(
                 "overtaken",
@@ -180,13 +282,15 @@ def _taken(attempts: list[Attempt], faults: list[Fault], ttl: float) -> Iterator
 
     A hold that ended without a release in order is over a lease and a half after its holder saw it last. A
     process that was killed may have been granted the lock without noting it. One that was stopped notes it
-    when it goes on.
+    when it goes on. A caller that waits for several names may have this one while it waits for the others.
     """
     for attempt in attempts:
+        if attempt.of_several and attempt.granted is None:
+            yield attempt.asked, attempt.refused or math.inf
         if attempt.granted is not None:
             clean = attempt.released is not None and not attempt.lost
             yield (
-                attempt.granted,
+                attempt.asked if attempt.of_several else attempt.granted,
                 attempt.released if clean and attempt.released else attempt.sure + 1.5 * ttl,
             )
     of_process: dict[int, list[Attempt]] = defaultdict(list)
@@ -205,16 +309,50 @@ def _is_open(attempt: Attempt, fault: Fault) -> bool:
     return attempt.asked <= fault.ended and (answered is None or answered >= fault.began)
 
 
-def _latches(calls: list[LatchCall]) -> Iterator[Violation]:
-    """Nobody passes a latch before as many of its parts are counted as it has."""
-    counted: dict[str, dict[str, float]] = defaultdict(dict)
-    for call in sorted(calls, key=lambda call: call.at):
-        if call.part is not None:
-            counted[call.name].setdefault(call.part, call.at)
-        elif len(counted[call.name]) < call.total:
-            yield Violation(
-                "latch",
-                f"{call.name}: {call.caller} passed when {len(counted[call.name])} of {call.total} parts had "
-                "been counted",
-                call.at,
-            )
+def _requests(history: History, patience: float) -> Iterator[Violation]:
+    """A holder learns of requests to release its lock, and of nothing else; who requests, whether one is."""
+    by_name: dict[str, list[Request]] = defaultdict(list)
+    for request in history.requests:
+        by_name[request.name].append(request)
+    for attempt in history.attempts:
+        if attempt.granted is None or attempt.name not in by_name:
+            continue
+        requests = by_name[attempt.name]
+        if (seen := attempt.wanted) is not None and not any(
+            request.began <= seen and request.ended >= attempt.asked for request in requests
+        ):
+            said = f"{attempt.name}: {attempt.caller} saw a request to release it, and nobody had made one"
+            yield Violation("request", said, seen)
+        for request in requests:
+            if not (attempt.granted <= request.began and request.ended <= attempt.sure):
+                continue
+            forgot = _forgot(history.faults, attempt.granted, request.ended)
+            if request.answer is False:
+                said = f"{attempt.name}: {attempt.caller} held it, and who requested its release heard no"
+                yield Violation("request", said, request.ended, forgot)
+            until = request.ended + HEARD + patience
+            unheard = until < attempt.sure if seen is None else until < seen
+            if unheard and not may_explain(history.faults, attempt.process, request.began, until):
+                said = (
+                    f"{attempt.name}: {attempt.caller} was not told within {HEARD + patience:g} s that its "
+                    "release was requested"
+                )
+                yield Violation("request", said, until, forgot)
+
+
+def _latches(calls: list[LatchCall], faults: list[Fault]) -> Iterator[Violation]:
+    """There is an order of the calls of a latch in which each answer is right."""
+
+    def is_disturbed(call: LatchCall) -> bool:
+        return may_explain(faults, call.process, call.began, call.ended)
+
+    for wrong, explained in unexplained(calls, is_disturbed):
+        about = {"make": f" {wrong.total}", "count": f" {wrong.by} for {wrong.part}"}.get(wrong.what, "")
+        yield Violation(
+            "latch",
+            f"{wrong.name}: {wrong.caller} called {wrong.what}{about}, and the answer {wrong.answer!r} can't "
+            f"be right; {explained} calls before it can",
+            wrong.ended,
+            # A lock service that has lost its data has lost its latches, too.
+            _forgot(faults, -math.inf, wrong.ended),
+        )

@@ -10,12 +10,15 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal["lock", "rlock", "read", "write", "permit"]
+Kind = Literal["lock", "push", "rlock", "read", "write", "permit", "cart", "multi", "second", "asked"]
+#: What a call of a latch returned, or the word for its error; None: nobody knows whether it was carried out.
+Answer = int | bool | str | None
+#: How long a latch lives after it was made or counted, seconds.
+LATCH_TTL = 20.0
 
 
 class Notebook:
@@ -56,19 +59,46 @@ class Attempt:
     #: When the attempt ended without a grant, and how: "timeout" or the name of the error.
     refused: float | None = None
     how: str = ""
+    #: How many attempts of the same caller, on the same name, are around it.
+    depth: int = 0
+    #: Whether other names are taken with it: all of them, or none.
+    of_several: bool = False
+    #: When the caller began to turn its write lock into a read lock.
+    downgraded: float | None = None
+    #: When the holder saw that its release was requested.
+    wanted: float | None = None
 
 
 @dataclass(slots=True)
 class LatchCall:
-    """A count of a latch, from the moment at which it was asked for, or a wait that has passed."""
+    """A call of a latch: to make it, count it, wait for it, look at it or delete it."""
 
+    process: int
     caller: str
     name: str
-    at: float
-    #: The part that is counted; None: the caller has waited, and the latch was open.
-    part: str | None
-    #: How many parts open the latch.
-    total: int
+    what: str
+    began: float
+    #: ``inf``: the call has not returned.
+    ended: float = math.inf
+    answer: Answer = None
+    #: To make it: its count.
+    total: int = 0
+    #: To count it: by how much, and the part that was named.
+    by: int = 1
+    part: str | None = None
+
+
+@dataclass(slots=True)
+class Request:
+    """A request to the holder of *name* to release it."""
+
+    process: int
+    name: str
+    began: float
+    #: ``inf``: nobody knows when it reached the holder.
+    ended: float = math.inf
+    #: Whether anybody held the name; None: unknown.
+    answer: bool | None = None
 
 
 @dataclass(slots=True)
@@ -90,68 +120,113 @@ class History:
 
     attempts: list[Attempt] = field(default_factory=list)
     latches: list[LatchCall] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     #: What each process that ended in order had left: threads, descriptors.
     left: dict[int, list[str]] = field(default_factory=dict)
     #: Errors that no caller should see, with the process.
     errors: list[str] = field(default_factory=list)
+    #: What was left on the lock services when all processes had ended and all leases were over.
+    leftovers: list[str] = field(default_factory=list)
 
 
 def read(directory: Path, faults: list[Fault]) -> History:
     """Return the history that the notebooks in *directory* tell."""
     history = History(faults=list(faults))
     for path in sorted(directory.glob("*.notes")):
-        process, open_attempts, at = int(path.stem), dict[str, Attempt](), 0.0
-        for line in _lines(path):
-            at = line["at"]
-            _apply(history, process, open_attempts, line)
-        for fault in history.faults:
-            if fault.process == process and fault.ended == math.inf:
-                # The process was killed before the fault was over.
-                fault.ended = at
+        _Reader(history, int(path.stem)).read(path)
     history.attempts.sort(key=lambda attempt: attempt.asked)
+    history.latches.sort(key=lambda call: call.began)
     history.faults.sort(key=lambda fault: fault.began)
     return history
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_text().splitlines():
-        yield json.loads(line)
+class _Reader:
+    """What is open in the notebook of one process while it is read."""
 
+    def __init__(self, history: History, process: int) -> None:
+        self._history, self._process = history, process
+        #: The attempts of each id: one for each name.
+        self._attempts: dict[str, list[Attempt]] = {}
+        self._calls: dict[str, LatchCall] = {}
+        self._requests: dict[str, Request] = {}
 
-def _apply(history: History, process: int, attempts: dict[str, Attempt], line: dict[str, Any]) -> None:
-    event, at = line["event"], line["at"]
-    if event == "asked":
-        attempt = attempts[line["id"]] = Attempt(
-            process, line["caller"], line["name"], line["kind"], at, line["permits"], line["limit"]
-        )
-        history.attempts.append(attempt)
-    elif event in {"counts", "passed"}:
-        history.latches.append(LatchCall(line["caller"], line["name"], at, line["part"], line["total"]))
-    elif event == "left":
-        history.left[process] = line["what"]
-    elif event == "struck":
-        history.faults.append(Fault(line["what"], at, math.inf, process, line["forgets"]))
-    elif event == "recovered":
-        # *more*: for how many seconds after it others may wait in vain.
-        same = [fault for fault in history.faults if fault.process == process and fault.ended == math.inf]
-        next(fault for fault in same if fault.what == line["what"]).ended = at + line["more"]
-    elif event == "error":
-        history.errors.append(f"process {process}: {line['what']}")
-    else:
-        attempt = attempts[line["id"]]
-        if event == "granted":
-            attempt.granted = attempt.sure = at
-            attempt.lost = line["lost"]
-            attempt.fence = tuple(line["fence"]) if line["fence"] else None
-        elif event == "sure":
-            attempt.sure = at
-        elif event == "releasing":
-            attempt.releasing, attempt.lost = at, line["lost"]
-            if not attempt.lost:
-                attempt.sure = at
-        elif event == "released":
-            attempt.released = at
+    def read(self, path: Path) -> None:
+        at = 0.0
+        for line in path.read_text().splitlines():
+            about = json.loads(line)
+            at = about["at"]
+            self._apply(about["event"], at, about)
+        for fault in self._history.faults:
+            if fault.process == self._process and fault.ended == math.inf:
+                # The process was killed before the fault was over.
+                fault.ended = at
+
+    def _apply(self, event: str, at: float, line: dict[str, Any]) -> None:
+        history, process = self._history, self._process
+        if event == "asked":
+            self._attempts[line["id"]] = [self._attempt(name, at, line) for name in line["names"]]
+            history.attempts += self._attempts[line["id"]]
+        elif event == "calls":
+            more = {word: line[word] for word in ("total", "by", "part") if word in line}
+            call = LatchCall(process, line["caller"], line["name"], line["what"], at, **more)
+            self._calls[line["id"]] = call
+            history.latches.append(call)
+        elif event == "answered":
+            self._calls[line["id"]].ended, self._calls[line["id"]].answer = at, line["answer"]
+        elif event == "requests":
+            self._requests[line["id"]] = Request(process, line["name"], at)
+            history.requests.append(self._requests[line["id"]])
+        elif event == "requested":
+            self._requests[line["id"]].ended, self._requests[line["id"]].answer = at, line["answer"]
+        elif event == "left":
+            history.left[process] = line["what"]
+        elif event == "struck":
+            history.faults.append(Fault(line["what"], at, math.inf, process, line["forgets"]))
+        elif event == "recovered":
+            # *more*: for how many seconds after it others may wait in vain.
+            same = [fault for fault in history.faults if fault.process == process and fault.ended == math.inf]
+            next(fault for fault in same if fault.what == line["what"]).ended = at + line["more"]
+        elif event == "error":
+            history.errors.append(f"process {process}: {line['what']}")
         else:
-            assert event == "refused"
-            attempt.refused, attempt.how = at, line["how"]
+            for attempt in self._attempts[line["id"]]:
+                _note(attempt, event, at, line)
+
+    def _attempt(self, name: str, at: float, line: dict[str, Any]) -> Attempt:
+        return Attempt(
+            self._process,
+            line["caller"],
+            name,
+            line["kind"],
+            at,
+            line["permits"],
+            line["limit"],
+            depth=line["depth"],
+            of_several=len(line["names"]) > 1,
+        )
+
+
+def _note(attempt: Attempt, event: str, at: float, line: dict[str, Any]) -> None:
+    if event == "granted":
+        attempt.granted = attempt.sure = at
+        attempt.lost = line["lost"]
+        fence = line["fences"].get(attempt.name)
+        attempt.fence = tuple(fence) if fence else None
+    elif event == "sure":
+        attempt.sure = at
+    elif event in {"releasing", "downgrading"}:
+        attempt.lost = line["lost"]
+        if not attempt.lost:
+            attempt.sure = at
+        if event == "releasing":
+            attempt.releasing = at
+        else:
+            attempt.downgraded = at
+    elif event == "wanted":
+        attempt.wanted = at
+    elif event == "released":
+        attempt.released = at
+    else:
+        assert event == "refused"
+        attempt.refused, attempt.how = at, line["how"]

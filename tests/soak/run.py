@@ -13,9 +13,10 @@ from pathlib import Path
 
 from tests.soak import faults
 from tests.soak.judge import Violation, judge
+from tests.soak.leftovers import find_leftovers
 from tests.soak.notes import Fault, History, Kind, read
 from tests.soak.proxy import Proxy
-from tests.soak.worker import Orders
+from tests.soak.worker import Orders, second_service
 
 #: The lease of the locks, seconds.
 TTL = 3.0
@@ -23,11 +24,17 @@ TTL = 3.0
 PATIENCE = 2.5
 #: Seconds within which a worker ends that is told to.
 END = 60.0
+#: For how many seconds the last worker is alone, and how many more seconds than its lease a lock may remain.
+LAST, LEFTOVERS = 2.0, 10.0
 #: The kinds of locks of each lock service, by the scheme of its URL.
-ALL: tuple[Kind, ...] = ("lock", "rlock", "read", "write", "permit")
+ANYWHERE: tuple[Kind, ...] = ("lock", "rlock", "cart", "multi", "second")
+ALL: tuple[Kind, ...] = (*ANYWHERE, "push", "read", "write", "permit", "asked")
 WITHOUT_LATCHES = frozenset({"postgresql", "mysql", "redlock"})
-WHOLE: tuple[Kind, ...] = ("lock", "rlock")
-KINDS: dict[str, tuple[Kind, ...]] = dict.fromkeys(("postgresql", "mysql", "redlock"), WHOLE)
+KINDS: dict[str, tuple[Kind, ...]] = {
+    "postgresql": ANYWHERE,
+    "mysql": ANYWHERE,
+    "redlock": (*ANYWHERE, "asked"),
+}
 
 
 @dataclass
@@ -74,9 +81,21 @@ class Soak:
                     self.faults.append(self._strike(choices))
         finally:
             self._end()
+        self._tidy_up()
         history = read(self.directory, self.faults)
         history.errors += self._errors
+        for url in (self.url, second_service(self.directory)):
+            history.leftovers += find_leftovers(url, TTL, LEFTOVERS)
         return history, judge(history, TTL, self.patience)
+
+    def _tidy_up(self) -> None:
+        """Let a last worker, which no fault strikes, meet what the others have left behind."""
+        self._running.clear()
+        try:
+            self._start()
+            threading.Event().wait(LAST)
+        finally:
+            self._end()
 
     def _start(self) -> None:
         self._started += 1

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.soak.judge import MOST_BEFORE, judge
-from tests.soak.notes import Attempt, Fault, History, Kind, LatchCall
+from tests.soak.notes import LATCH_TTL, Answer, Attempt, Fault, History, Kind, LatchCall, Request
 
 TTL, PATIENCE = 3.0, 2.0
 FLUSH = Fault("FLUSHALL", 1.2, 1.3, forgets=True)
@@ -56,13 +58,19 @@ def test_two_at_once(first: Kind, second: Kind, wrong: bool) -> None:
 
 def test_an_owner_may_enter_its_rlock_again() -> None:
     outer = held(1.0, 2.0, "rlock", caller="me")
-    assert rules(outer, held(1.5, 1.8, "rlock", caller="me", fence=1000)) == []
+    again = held(1.5, 1.8, "rlock", caller="me", fence=1000)
+    assert rules(outer, replace(again, depth=1)) == []
+    assert rules(outer, again) == ["two at once", "fences"]
+    refused = Attempt(1, "me", "n", "rlock", 1.4, refused=1.5, how="timeout", depth=1)
+    assert rules(outer, refused) == ["re-entrance"]
+    assert rules(replace(outer, sure=1.45), refused) == []
 
 
 def test_a_hold_lasts_as_long_as_its_holder_saw_it() -> None:
     lost = held(1.0, 1.2, releasing=9.0, released=9.1, lost=True)
-    assert rules(lost, held(5.0, 6.0)) == []
-    assert rules(replace(lost, sure=9.0, lost=False), held(5.0, 6.0)) == ["two at once"]
+    stopped = [Fault("SIGSTOP", 1.3, 8.9, 1)]
+    assert rules(lost, held(5.0, 6.0), faults=stopped) == []
+    assert rules(replace(lost, sure=9.0, lost=False), held(5.0, 6.0), faults=stopped) == ["two at once"]
 
 
 def test_an_overlap_after_lost_data_is_admitted() -> None:
@@ -113,16 +121,155 @@ def test_nobody_is_overtaken_by_a_crowd() -> None:
     assert rules(*crowd(), waited(0.5, ended), faults=[Fault("SIGSTOP", 1.1, 2.0, 2)]) == []
 
 
-def test_latches_open_when_all_parts_are_counted() -> None:
-    counts = [LatchCall("1", "latch", at, part, 2) for at, part in ((1.0, "a"), (1.1, "a"), (1.2, "b"))]
-    early, late = (LatchCall("2", "latch", at, None, 2) for at in (1.15, 1.25))
-    assert rules(latches=[*counts, late]) == []
-    assert rules(latches=[*counts, early]) == ["latch"]
+def test_a_downgrade_lets_readers_in_and_no_writer() -> None:
+    downgraded = held(1.0, 2.0, "write", downgraded=1.5)
+    assert rules(downgraded, held(1.6, 1.8, "read")) == []
+    assert rules(downgraded, held(1.4, 1.8, "read")) == ["two at once"]
+    assert rules(downgraded, held(1.6, 1.8)) == ["two at once"]
+
+
+def test_the_limit_of_the_last_one_to_enter_counts() -> None:
+    first, late = held(1.0, 2.0, "permit", limit=3, permits=2), held(1.5, 1.8, "permit", limit=2)
+    assert rules(first, late) == ["permits"]
+    # Both asked at once, so the one with the larger limit may have come last.
+    assert rules(first, replace(late, asked=0.9)) == []
+
+
+def test_the_fences_of_readers() -> None:
+    writer, reader = held(1.0, 2.0, fence=7), held(3.0, 4.0, "read", fence=7)
+    assert rules(writer, reader) == []
+    assert rules(writer, replace(reader, fence=(1, 6))) == ["fences"]
+    assert rules(reader, held(5.0, 6.0, "read", fence=6), held(7.0, 8.0, fence=8)) == []
+    assert rules(reader, held(5.0, 6.0, fence=7)) == ["fences"]
+
+
+def test_all_of_several_names_are_held() -> None:
+    cart = [held(1.0, 2.0, "cart", of_several=True, name=name) for name in ("n", "m")]
+    assert rules(*cart, held(1.5, 1.8, name="k")) == []
+    assert rules(*cart, held(1.5, 1.8, name="m")) == ["two at once"]
+    # It may have had this name while it waited for the other one.
+    waits = replace(waited(1.5, 9.0), of_several=True)
+    assert rules(held(1.0, 2.0), waits, waited(1.6, 8.0)) == []
+
+
+def test_nobody_is_refused_a_lock_that_is_free() -> None:
+    first, asks_once = held(1.0, 2.0), waited(5.0, 5.01)
+    assert rules(first, waited(2.5, 2.6), asks_once) == ["refused"]
+    # Nobody has asked since the end of the first hold, or the next holder came first.
+    assert rules(first, asks_once) == []
+    assert rules(first, waited(2.5, 2.6), asks_once, held(5.1, 5.2, asked=5.0)) == []
+    assert rules(first, waited(2.5, 2.6), asks_once, held(5.1, 5.2)) == ["refused"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Attempt(1, "1", "n", "lock", 5.0, refused=5.1, how="BackendUnavailable"),
+        held(5.0, 5.1, lost=True),
+    ],
+)
+def test_only_a_fault_makes_a_lock_service_unavailable_or_loses_a_lock(wrong: Attempt) -> None:
+    assert rules(wrong) == ["lost" if wrong.lost else "unavailable"]
+    assert rules(wrong, faults=[Fault("restart", 4.0, 4.5)]) == []
+    assert rules(wrong, faults=[Fault("restart", 1.0, 1.5)]) != []
+    assert rules(wrong, faults=[Fault("SIGKILL", 4.0, 4.5, 2)]) != []
+
+
+def test_what_begins_on_the_push_is_lost_after_a_short_pause() -> None:
+    assert rules(held(5.0, 5.1, "push", lost=True)) == []
+
+
+def test_holders_learn_that_their_release_is_requested() -> None:
+    holder, request = held(1.0, 9.0, "asked", wanted=2.5), Request(2, "n", 2.0, 2.1, True)
+    assert rules(holder, requests=[request]) == []
+    assert rules(replace(holder, wanted=None), requests=[request]) == ["request"]
+    assert rules(holder, requests=[replace(request, answer=False)]) == ["request"]
+    # Nobody has requested this hold: the request concerned another one.
+    assert rules(holder, requests=[replace(request, began=0.1, ended=0.2)]) == ["request"]
+    # A fault may delay the news.
+    stopped = [Fault("SIGSTOP", 2.0, 6.0, 1)]
+    assert rules(replace(holder, wanted=None), requests=[request], faults=stopped) == []
+
+
+def call(what: str, began: float, ended: float, answer: Answer, **more: Any) -> LatchCall:
+    return LatchCall(1, f"1/{began}", "latch", what, began, ended, answer, **more)
+
+
+def made(began: float = 1.0, **more: Any) -> LatchCall:
+    return call("make", began, began + 0.1, True, total=2, **more)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [call("count", 2, 3, 1), call("count", 3, 4, 0), call("count", 4, 5, 0), call("wait", 5, 6, True)],
+        [call("count", 2, 3, 1, part="a"), call("count", 3, 4, 1, part="a"), call("wait", 5, 6, False)],
+        [call("count", 2, 3, 0, by=2), call("look", 3, 4, 0)],
+        [call("make", 2, 3, False, total=2), call("make", 3, 4, "other count", total=3)],
+        [call("delete", 2, 3, True), call("wait", 3, 4, "not found"), call("delete", 4, 5, False)],
+        # Deleted, made anew with another count, and counted.
+        [call("delete", 2, 3, True), call("make", 3, 4, True, total=1), call("count", 4, 5, 0)],
+        # Side by side: each order has its own answers.
+        [call("count", 2, 9, 0), call("count", 3, 4, 1), call("wait", 5, 6, False), call("wait", 7, 8, True)],
+        # Nobody knows whether this was counted: later it turns out.
+        [call("count", 2, math.inf, None), call("look", 3, 4, 2), call("look", 5, 6, 1)],
+        [call("delete", 2, math.inf, None), call("wait", 3, 4, False), call("wait", 5, 6, "not found")],
+        [call("delete", 2, math.inf, None), call("count", 3, 4, 1), call("count", 5, 6, 0)],
+        # Its lifetime is over.
+        [call("wait", 1.2 + LATCH_TTL, 1.3 + LATCH_TTL, "not found")],
+    ],
+)
+def test_answers_of_latches_that_some_order_explains(calls: list[LatchCall]) -> None:
+    assert rules(latches=[made(), *calls]) == []
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [call("wait", 2, 3, True)],
+        [call("wait", 2, 3, "not found")],
+        [call("count", 2, 3, 1), call("count", 3, 4, 1)],
+        [call("count", 2, 3, 1, part="a"), call("count", 3, 4, 0, part="a")],
+        [call("count", 2, 3, 1), call("wait", 4, 5, True)],
+        [call("count", 2, 3, 0, by=2), call("wait", 4, 5, False)],
+        [call("make", 2, 3, True, total=2)],
+        [call("make", 2, 3, False, total=3)],
+        [call("delete", 2, 3, False)],
+        [call("delete", 2, 3, True), call("delete", 4, 5, True)],
+        [call("delete", 2, 3, True), call("wait", 4, 5, True)],
+        # Both count, whatever comes first, and both say that they were the first.
+        [call("count", 2, 9, 1), call("count", 3, 4, 1)],
+        # It can't have been counted before it was called.
+        [call("look", 2, 3, 1), call("count", 4, math.inf, None)],
+        # It was counted, and later it was not.
+        [call("count", 2, math.inf, None), call("look", 3, 4, 1), call("look", 5, 6, 2)],
+    ],
+)
+def test_answers_of_latches_that_no_order_explains(calls: list[LatchCall]) -> None:
+    assert rules(latches=[made(), *calls]) == ["latch"]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        # The first attempt counted; when it was repeated, another call had counted, too.
+        [call("count", 2, 5, 0), call("count", 3, 4, 0)],
+        [call("delete", 2, 5, False), call("wait", 3, 4, "not found")],
+        [call("delete", 2, 5, True), call("make", 2, 6, False, total=2), call("delete", 3, 4, True)],
+    ],
+)
+def test_a_call_that_was_repeated_may_have_had_its_effect_before(calls: list[LatchCall]) -> None:
+    assert rules(latches=[made(), *calls]) == ["latch"]
+    assert rules(latches=[made(), *calls], faults=[Fault("replies cut", 2.1, 2.2)]) == []
+
+
+def test_an_answer_after_lost_data_is_admitted() -> None:
+    gone = [made(), call("wait", 2, 3, "not found")]
+    assert rules(latches=gone) == ["latch"]
+    assert rules(latches=gone, faults=[FLUSH]) == []
 
 
 def test_what_is_left_behind_and_unexpected_errors() -> None:
     assert rules(left={1: ["3 descriptors"]}) == ["leak"]
+    assert rules(leftovers=["the hold dl:2:{n}"]) == ["leftover"]
     assert rules(errors=["process 1: KeyError: 'x'"]) == ["error"]
-    gone = ["process 1: LatchNotFound: …"]
-    assert rules(errors=gone) == ["error"]
-    assert rules(errors=gone, faults=[FLUSH]) == []

@@ -54,7 +54,6 @@ def patient(settings: Any) -> None:
     settings.DISTLOCK = {"default": {"LOCATION": "memory://rest", "TIMEOUT": 600}}
 
 
-@pytest.mark.attack("A20")
 @every_view
 def test_an_anonymous_caller_neither_holds_nor_awaits_a_lock(
     serve: Serve, make: Callable[..., Any], asked: list[str]
@@ -68,7 +67,6 @@ def test_an_anonymous_caller_neither_holds_nor_awaits_a_lock(
     assert asked == ["granted"]
 
 
-@pytest.mark.attack("A20")
 @every_view
 def test_a_throttled_caller_neither_holds_nor_awaits_a_lock(
     serve: Serve, make: Callable[..., Any], asked: list[str]
