@@ -51,6 +51,7 @@ lacking() {
             postgresql) has_postgresql || say postgresql ;;
             zookeeper) has_zookeeper || say libzookeeper-java default-jre-headless ;;
             mariadb) has_command mariadbd && has_command my_print_defaults || say mariadb-server-core mariadb-client-core ;;
+            gcc) has_command gcc && [ -e /usr/include/time.h ] || say gcc libc6-dev ;;
             chromium) has_command chromium || say chromium ;;
             prometheus) has_command prometheus || say prometheus ;;
             curator) [ -e /usr/share/java/curator-recipes.jar ] && has_command javac || say libcurator-recipes-java default-jdk-headless ;;
@@ -73,6 +74,8 @@ size_of() {
         # The package zookeeper would bring a desktop's Java, and zookeeperd a service.
         libzookeeper-java) say "about 45 MB" ;;
         default-jre-headless) say "about 200 MB" ;;
+        gcc) say "about 90 MB" ;;
+        libc6-dev) say "about 20 MB" ;;
         chromium) say "about 400 MB" ;;
         prometheus) say "about 160 MB" ;;
         libcurator-recipes-java) say "about 5 MB" ;;

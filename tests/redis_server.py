@@ -9,8 +9,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -45,6 +46,8 @@ class RedisServer:
     """One server that keeps nothing unless told to by *arguments* of ``redis-server``."""
 
     program = "redis-server"
+    #: What is added to the environment of the server.
+    environment: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, *arguments: str) -> None:
         self.port = free_port()
@@ -61,7 +64,8 @@ class RedisServer:
     def start(self) -> None:
         command = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
         command += ["--unixsocket", str(self.socket), "--dir", str(self.folder), "--logfile", "redis.log"]
-        self._process = subprocess.Popen([*command, *self._arguments])
+        environment = {**os.environ, **self.environment}
+        self._process = subprocess.Popen([*command, *self._arguments], env=environment)
         eventually(self._answers, f"redis-server answers on port {self.port}")
 
     def _answers(self) -> bool:
@@ -112,7 +116,10 @@ def running(*arguments: str) -> Generator[RedisServer]:
     """For fixtures: ``yield from running()``."""
     if shutil.which("redis-server") is None:
         pytest.fail("redis-server is not installed: apt-get install redis-server")
-    server = RedisServer(*arguments)
+    yield from started(RedisServer(*arguments))
+
+
+def started(server: RedisServer) -> Generator[RedisServer]:
     server.start()
     try:
         yield server

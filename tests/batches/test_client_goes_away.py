@@ -68,6 +68,7 @@ def status(buyer: socket.socket) -> int:
         return int(answer.readline().split()[1])
 
 
+@pytest.mark.attack("A22")
 @pytest.mark.fault("F38")
 @pytest.mark.parametrize("gone", ["a", "b", "c"])
 def test_one_that_goes_away_in_line_is_sold_to_and_the_others_are_answered(

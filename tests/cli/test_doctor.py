@@ -139,6 +139,7 @@ def test_an_ensemble_is_looked_at(
     assert (found["ensemble"][0], found["session"][1].endswith("ttl is 10 s.")) == ("warning", True)
 
 
+@pytest.mark.attack("A37")
 def test_a_server_that_is_away_is_an_error_without_a_secret(run: Run) -> None:
     result = run("doctor", "--url", "redis://:secret@127.0.0.1:1/0")
     assert result.exit_code == 1

@@ -140,6 +140,7 @@ def test_the_holder_is_asked_for_its_lock(
     assert "was asked by " in caplog.text
 
 
+@pytest.mark.attack("A16")
 def test_a_name_is_no_command_to_the_terminal(run: Run) -> None:
     assert run("show", "a\u202eb").output == "a\\u202eb is free.\n"
 

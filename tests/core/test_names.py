@@ -23,6 +23,7 @@ def test_text_is_a_name(name: str) -> None:
         assert grant.names == (name,)
 
 
+@pytest.mark.attack("A05")
 @pytest.mark.parametrize(
     ("name", "why"),
     [
@@ -59,6 +60,7 @@ def locks(redis_server: RedisServer) -> distlock.Locks:
     return distlock.connect(redis_server.url, prefix=f"names_{secrets.token_hex(4)}", timeout=0)
 
 
+@pytest.mark.attack("A08")
 @SHARED
 @given(TEXT, TEXT)
 def test_different_names_are_different_locks(locks: distlock.Locks, one: str, two: str) -> None:

@@ -91,6 +91,7 @@ def test_a_refusal_is_an_answer_too(stack: Stack, ports: tuple[int, int]) -> Non
     assert stack.ledger().left == {1: 3, 2: 3, 3: 3}
 
 
+@pytest.mark.attack("A30")
 def test_another_request_with_the_key_is_refused(stack: Stack, ports: tuple[int, int]) -> None:
     key = new_key()
     assert buy(ports[0], key, product=1).status == 200
@@ -99,6 +100,7 @@ def test_another_request_with_the_key_is_refused(stack: Stack, ports: tuple[int,
     assert len(stack.ledger().orders) == 1
 
 
+@pytest.mark.attack("A29")
 def test_eight_at_once_make_one_order(stack: Stack, ports: tuple[int, int]) -> None:
     key = new_key()
     with ThreadPoolExecutor(8) as pool:
@@ -119,6 +121,7 @@ def test_a_lost_reply_costs_nothing(stack: Stack, ports: tuple[int, int]) -> Non
     assert len(stack.ledger().orders) == 1
 
 
+@pytest.mark.attack("A29", control=True)
 def test_without_a_key_each_request_is_an_order(stack: Stack, ports: tuple[int, int]) -> None:
     assert [buy(port, None).status for port in ports] == [200, 200]
     assert len(stack.ledger().orders) == 2

@@ -74,6 +74,7 @@ def test_an_unknown_product_answers_404(port: int) -> None:
     assert ask(port, "GET", "/products/7").status == 404
 
 
+@pytest.mark.attack("A28")
 def test_reading_the_reduce_url_buys_nothing(stack: Stack, port: int) -> None:
     assert ask(port, "GET", "/products/1/reduce").status == 405
     assert stack.ledger().sold == 0

@@ -135,6 +135,7 @@ def test_too_many_waiters_are_turned_away_at_once(
     assert [record for record in caplog.records if record.name == "django.request"] == []
 
 
+@pytest.mark.attack("A28")
 def test_every_method_is_locked_unless_told_otherwise(serve: Serve) -> None:
     client = serve([
         path("all/<int:id>", buy),
@@ -146,6 +147,7 @@ def test_every_method_is_locked_unless_told_otherwise(serve: Serve) -> None:
         assert client.post("/post/1").status_code == 423
 
 
+@pytest.mark.attack("A09")
 @pytest.mark.parametrize("spelling", ["01", "+1", "\uff11", "%201", "1.0", "x"])
 def test_another_spelling_of_a_product_is_a_400(serve: Serve, spelling: str, settings: Any) -> None:
     # Nobody is asked: the lock service is down.
@@ -234,6 +236,7 @@ def test_other_decorators_may_stand_on_both_sides(serve: Serve) -> None:
         assert client.post("/product/1").status_code == 423
 
 
+@pytest.mark.attack("A25")
 def test_a_streaming_response_is_warned_about(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     @distributed_lock("product_<id>")
     def view(request: HttpRequest, id: int) -> StreamingHttpResponse:

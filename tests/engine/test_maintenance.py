@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 
@@ -379,3 +381,51 @@ def test_time_in_which_the_machine_was_suspended_counts(kept: Kept) -> None:
     kept.now += 3600.0
     assert grant.lost
     assert grant.remaining() == 0
+
+
+#: A process with one thread may enter a time namespace, where CLOCK_BOOTTIME is ahead by an hour and
+#: CLOCK_MONOTONIC is not: to the process that is what a suspended machine looks like. A holder that may not
+#: make one by itself makes one of users around it.
+SUSPENDED_FOR_AN_HOUR = """
+import ctypes, os, sys, time
+from pathlib import Path
+from distlock.backends.memory import MemoryBackend
+from distlock.backends.memory.service import MemoryService
+from distlock.engine.engine import Engine
+from distlock.engine.sans_io import ThreadParker, run
+from distlock.terms import Terms
+
+TIME, USERS = 0x80, 0x10000000
+clock = {"our own": {}, "monotonic": {"now": time.monotonic}}[sys.argv[1]]
+backend = MemoryBackend("memory://", MemoryService(**clock))
+terms = {"ttl": 9.0, "max_hold": 30.0, "max_waiters": 9, "max_waiters_total": 9, "epoch": 1}
+engine = Engine(backend, threads=False, **terms, **clock)
+grant = run(engine.acquire("a", "a", ThreadParker(), 0.0, Terms(9.0, 30.0)))
+assert not grant.lost
+library = ctypes.CDLL(None)
+if library.unshare(TIME) and library.unshare(USERS | TIME):
+    print("no right")
+    sys.exit()
+Path("/proc/self/timens_offsets").write_text("boottime 3600 0\\n")
+namespace = os.open("/proc/self/ns/time_for_children", os.O_RDONLY)
+assert library.setns(namespace, TIME) == 0
+print("lost" if grant.lost else "held")
+"""
+
+
+@pytest.mark.fault("F43")
+@pytest.mark.fault("F43", control=True)
+@pytest.mark.parametrize(("now", "finds"), [("our own", "lost"), ("monotonic", "held")])
+def test_the_clock_of_the_engine_counts_an_hour_of_suspension_and_the_monotonic_one_does_not(
+    now: str, finds: str
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SUSPENDED_FOR_AN_HOUR, now],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if ran.stdout == "no right\n":
+        pytest.skip("no right to make a time namespace")
+    assert (ran.stdout, ran.stderr) == (f"{finds}\n", "")

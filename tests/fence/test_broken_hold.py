@@ -47,6 +47,7 @@ def broken(operator: distlock.Locks) -> bool:
     return break_lock(operator.namespace, operator.inspect("product_1"), by="the test")
 
 
+@pytest.mark.attack("A33")
 def test_breaking_again_and_again_during_a_sale(
     database: str, stock: Stock, url: str, operator: distlock.Locks
 ) -> None:
@@ -98,6 +99,7 @@ def test_the_broken_one_goes_on_before_it_is_told(
         assert (meanwhile, finally_, stock.sellers()) == ("answered 200", "answered 200", "ba")
 
 
+@pytest.mark.attack("A33")
 @pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
 def test_the_broken_one_commits_after_the_next_one_has_read(
     database: str, stock: Stock, url: str, operator: distlock.Locks, fence: bool

@@ -55,6 +55,7 @@ def names(engine: Engine) -> list[str]:
         return [name for (name,) in found]
 
 
+@pytest.mark.attack("A18")
 def test_old_rows_go_and_young_ones_stay(engine: Engine) -> None:
     passes(engine, grant(1, "mine", "old_1", "old_2"))
     age(engine)

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from distlock import clock
 from tests.databases import Databases
 from tests.fence.instance import BUSY, POINTS, Order
 from tests.fence.instances import Instance, Stock, started
-from tests.redis_server import RedisServer
+from tests.freezer import frozen
+from tests.redis_server import RedisServer, eventually
 
 LOST = "answered 503 lock_lost"
 KEPT_OUT = "answered 423 lock_contended"
@@ -206,3 +208,44 @@ def test_where_nothing_looks_at_the_lease_a_holder_that_was_busy_in_c_oversells(
     for own in pair((database, redis, "django", "django"), fence=False, atomic=False):
         own.keep_busy_at("after the read")
         assert (own.sell(), own.return_from_c(), own.stock.sellers()) == (SOLD, SOLD, "ba")
+
+
+# -- a machine that is suspended --------------------------------------------------------------------
+
+
+@pytest.mark.fault("F43")
+def test_a_holder_whose_machine_was_suspended_finds_its_lock_lost(unfenced: Pair) -> None:
+    unfenced.halt_at("after the read")
+    with frozen(unfenced.a.pid):
+        # Its TTL counts on the server, and the other machine sells.
+        unfenced.a.tell("go on")
+        assert unfenced.sell() == SOLD
+    assert unfenced.a.says() == LOST
+    assert (unfenced.stock.sellers(), unfenced.stock.left()) == ("b", 0)
+
+
+@pytest.mark.fault("F43")
+def test_where_all_machines_were_suspended_nobody_came_between_and_it_is_lost_all_the_same(
+    unfenced: Pair,
+) -> None:
+    unfenced.halt_at("after the read")
+    with frozen(unfenced.a.pid, unfenced.b.pid):
+        end = clock.now() + 2 * SHORT
+        unfenced.a.tell("go on")
+        eventually(lambda: clock.now() > end, "two leases are over")
+    assert unfenced.a.says() == LOST
+    assert unfenced.sell() == SOLD
+    assert (unfenced.stock.sellers(), unfenced.stock.left()) == ("b", 0)
+
+
+@pytest.mark.fault("F43", control=True)
+def test_where_nothing_looks_at_the_lease_a_holder_whose_machine_was_suspended_oversells(
+    site: tuple[str, str, str, str],
+) -> None:
+    database, redis, *_ = site
+    for own in pair((database, redis, "django", "django"), fence=False, atomic=False):
+        own.halt_at("after the read")
+        with frozen(own.a.pid):
+            own.a.tell("go on")
+            assert own.sell() == SOLD
+        assert (own.a.says(), own.stock.sellers()) == (SOLD, "ba")

@@ -82,6 +82,7 @@ def test_every_method_is_locked_unless_told_otherwise(app: Flask, locks: DistLoc
         assert client.post("/product/1").status_code == 423
 
 
+@pytest.mark.attack("A09")
 @pytest.mark.parametrize("spelling", ["01", "+1", "\uff11", "%201", "1.0", "x"])
 def test_another_spelling_of_a_product_is_a_400(
     make_app: Callable[..., Flask], locks: DistLock, spelling: str
@@ -170,6 +171,7 @@ def test_blueprints_and_decorators_in_between_are_served(app: Flask, locks: Dist
     assert app.test_client().post("/shop/product/1").status_code == 200
 
 
+@pytest.mark.attack("A25")
 @pytest.mark.parametrize(
     "stream",
     [

@@ -31,6 +31,7 @@ class Crowd:
     def __init__(self, port: int) -> None:
         self.port = port
         self.orders: list[str] = []
+        self.statuses: set[int] = set()
         self.threads = [threading.Thread(target=self.buy) for _ in range(BUYERS)]
         for thread in self.threads:
             thread.start()
@@ -42,6 +43,7 @@ class Crowd:
                 connection.request("POST", "/products/1/reduce")
                 answer = connection.getresponse()
                 status, said = answer.status, answer.read()
+            self.statuses.add(status)
             if status == 200:
                 self.orders.append(json.loads(said)["order"])
 

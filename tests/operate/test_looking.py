@@ -161,6 +161,37 @@ def test_only_the_names_that_begin_so_are_listed(clients: Callable[[], distlock.
         assert [one.name for one in look.list("cart_")] == ["cart_1"]
 
 
+@pytest.mark.attack("A17")
+def test_a_search_is_no_pattern(
+    clients: Callable[[], distlock.Locks], url: str, request: pytest.FixtureRequest
+) -> None:
+    searches = [
+        "*",
+        "?",
+        "[a-z]",
+        "prod*",
+        "product_[0-9]",
+        "product_\\d",
+        "product_%",
+        ".*",
+        "\\*",
+        "(a+)+$",
+    ]
+    mine, look = clients(), clients()
+    server = request.getfixturevalue("redis_server") if url.startswith("redis") else None
+    if server is not None:
+        server.client.config_resetstat()
+    names = [f"{search}x" for search in searches]
+    with mine.lock("product_1", *names):
+        until(lambda: len(list(look.list())) == 1 + len(names))
+        for search, name in zip(searches, names, strict=True):
+            assert [one.name for one in look.list(search)] == [name]
+    if server is not None:
+        commands = server.client.info("commandstats")
+        assert "cmdstat_hscan" in commands
+        assert not {"cmdstat_keys", "cmdstat_scan"} & commands.keys()
+
+
 def test_another_shop_is_not_listed(clients: Callable[[], distlock.Locks], url: str) -> None:
     other = distlock.connect(url, prefix="other")
     mine, look = clients(), clients()
@@ -175,6 +206,7 @@ def test_another_shop_is_not_listed(clients: Callable[[], distlock.Locks], url: 
 # -- breaking --------------------------------------------------------------------------------------
 
 
+@pytest.mark.attack("A33")
 def test_what_was_seen_is_broken_and_the_holder_is_told(
     clients: Callable[[], distlock.Locks], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -189,6 +221,7 @@ def test_what_was_seen_is_broken_and_the_holder_is_told(
     assert "'product_1'" in said[0]
 
 
+@pytest.mark.attack("A16")
 def test_what_others_say_of_themselves_adds_no_line_to_the_log(
     clients: Callable[[], distlock.Locks], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -30,6 +30,7 @@ Look = Callable[[Any], object]
 class Sent:
     """A request."""
 
+    path: bytes = b"/"
     query: bytes = b""
     body: bytes = b""
     content_type: str = ""
@@ -40,7 +41,7 @@ class Sent:
         return {
             "REQUEST_METHOD": self.method,
             "SCRIPT_NAME": "",
-            "PATH_INFO": "/",
+            "PATH_INFO": self.path.decode("latin-1"),
             "QUERY_STRING": self.query.decode("latin-1"),
             "SERVER_NAME": "testserver",
             "SERVER_PORT": "80",

@@ -73,6 +73,7 @@ def test_an_answer_is_never_stored_and_says_when_to_come_back() -> None:
     assert int(headers["Retry-After"]) >= 1
 
 
+@pytest.mark.attack("A34")
 def test_the_name_is_shown_while_debugging_only_and_only_as_text() -> None:
     assert "a<b>" not in rendered().body + rendered(CHROME).body
     assert json.loads(rendered(debug=True).body)["debug"] == "The lock 'a<b>' is held"

@@ -54,6 +54,7 @@ def framework(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.attack("A21")
 @pytest.mark.fault("F39")
 def test_a_rush_for_one_product_leaves_threads_for_the_others(framework: str, tmp_path: Path) -> None:
     server = Server(framework, tmp_path, cap=CAP)
@@ -74,6 +75,7 @@ def test_a_rush_for_one_product_leaves_threads_for_the_others(framework: str, tm
     assert [status for status, _, _ in server.answers[RUSH - CAP :]] == [200] * CAP
 
 
+@pytest.mark.attack("A21", control=True)
 def test_the_control_without_a_cap_serves_nobody_else(framework: str, tmp_path: Path) -> None:
     server = Server(framework, tmp_path)
     with server.running():

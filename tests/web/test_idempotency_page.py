@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from flask import Flask
 from flask_sqlalchemy import SQLAlchemy
 
@@ -65,6 +66,7 @@ def check(answers: list[list[Any]], stocks: list[int]) -> None:
     assert stocks == [0, 5]
 
 
+@pytest.mark.attack("A30")
 def test_the_django_recipe(tmp_path: Path) -> None:
     models, views = snippets("how-to/idempotency.md")[:2]
     files = {"settings.py": SETTINGS, "urls.py": URLS, "buy.py": BUY, "shop/__init__.py": ""}
@@ -82,6 +84,7 @@ def test_the_django_recipe(tmp_path: Path) -> None:
     check(*json.loads(done.stdout))
 
 
+@pytest.mark.attack("A30")
 def test_the_flask_recipe(tmp_path: Path) -> None:
     app = Flask(__name__)
     app.config["SQLALCHEMY_DATABASE_URI"] = f"sqlite:///{tmp_path}/shop.db"

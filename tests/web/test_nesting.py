@@ -90,6 +90,7 @@ class Meeting:
             self._barrier.wait()
 
 
+@pytest.mark.attack("A26")
 @pytest.mark.parametrize("site", [django_site, flask_site])
 def test_of_requests_in_opposite_orders_some_get_through_and_the_others_hear_at_once(
     site: Any, caplog: pytest.LogCaptureFixture
@@ -196,6 +197,7 @@ def run(client: distlock.Locks, name: str, body: Callable[[], Any]) -> Any:
     return guard.run(client, [name], body, NoTransactions())
 
 
+@pytest.mark.attack("A26")
 @pytest.mark.fault("F41")
 def test_between_processes_who_asks_against_the_order_gives_way(tmp_path: Path) -> None:
     with ExitStack() as stack:

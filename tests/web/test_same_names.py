@@ -122,6 +122,7 @@ def test_a_query(query: Both, converter: str, raw: bytes) -> None:
     judge(query, Sent(query=raw), PRODUCTS[converter])
 
 
+@pytest.mark.attack("A08")
 @given(
     raw=pairs() | st.binary(max_size=12), charset=st.sampled_from(["", "; charset=UTF-8", "; charset=utf-16"])
 )
@@ -149,6 +150,7 @@ def documents(draw: st.DrawFn) -> bytes:
     return draw(orders | orders | twice).encode(encoding, "backslashreplace")
 
 
+@pytest.mark.attack("A08")
 @given(raw=documents() | st.binary(max_size=8))
 def test_a_json_body(body: Both, converter: str, raw: bytes) -> None:
     judge(body, Sent(body=raw, content_type="application/json"), PRODUCTS[converter])

@@ -210,6 +210,7 @@ KINDS = [
 IDS = [f"{site.__name__}-{line}-{kind.partition(';')[0]}" for site, line, _, kind in KINDS]
 
 
+@pytest.mark.attack("A24")
 @pytest.mark.fault("F39")
 @pytest.mark.parametrize(("site", "line", "body", "kind"), KINDS, ids=IDS)
 def test_the_others_are_served_while_a_client_sends_its_body(
@@ -222,6 +223,7 @@ def test_the_others_are_served_while_a_client_sends_its_body(
         assert answer(slow, body[1:]) == (200, "5000")
 
 
+@pytest.mark.attack("A24", control=True)
 @pytest.mark.parametrize(("site", "line", "body", "kind"), KINDS, ids=IDS)
 @pytest.mark.parametrize("limit", [0, 4999])
 def test_a_body_over_the_limit_is_read_under_the_lock(
@@ -234,6 +236,7 @@ def test_a_body_over_the_limit_is_read_under_the_lock(
         assert answer(slow, body[1:]) == (200, "5000")
 
 
+@pytest.mark.attack("A24")
 @pytest.mark.parametrize("site", [django_site, flask_site])
 def test_who_would_be_refused_is_refused_before_its_body_is_there(
     settings: Any, site: Callable[..., Any]

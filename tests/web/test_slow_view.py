@@ -39,6 +39,7 @@ def share_in_vain(answers: Sequence[PurchaseAnswer]) -> float:
     return in_vain / (in_vain + sum(answer.sold for answer in answers))
 
 
+@pytest.mark.attack("A21")
 @pytest.mark.fault("F39")
 # It is judged by how many come and go in its time.
 @pytest.mark.alone
@@ -54,6 +55,7 @@ def test_behind_a_slow_view_who_would_wait_in_vain_is_refused_early(tmp_path: Pa
     assert sum(answer.sold for answer in answers) > (SECONDS - TIMEOUT) / HOLD / 3
 
 
+@pytest.mark.attack("A21", control=True)
 def test_the_control_that_stores_everybody_lets_most_wait_in_vain(tmp_path: Path) -> None:
     answers = flood(tmp_path, admits_all=True)
     assert not any(answer.refused for answer in answers)

@@ -60,8 +60,8 @@ def start(
 ) -> Iterator[Callable[..., Instance]]:
     instances: list[Instance] = []
 
-    def begin(guard: str = "row", timeout: float = 60) -> Instance:
-        instances.append(Instance(request.param, database, guard, timeout))
+    def begin(guard: str = "row", timeout: float = 60, options: str = "") -> Instance:
+        instances.append(Instance(request.param, database + options, guard, timeout))
         if len(instances) == 1:
             instances[0].do("tables")
         return instances[-1]

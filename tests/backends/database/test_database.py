@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from loadtest.servers.processes import free_port
 from tests.backends.database.conftest import STOCK, Instance, sell_out
 from tests.databases import on
+from tests.packets import drop_packets
 
 
 def test_two_processes_sell_exactly_what_is_there(
@@ -52,6 +56,15 @@ WAITING = {
         "KILL {}",
     ),
 }
+#: Which connection has the row, and does nothing.
+HELD = {
+    "postgresql": "SELECT pid FROM pg_stat_activity WHERE state = 'idle in transaction'",
+    "mysql": "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_query IS NULL",
+}
+
+
+def scheme_of(database: str) -> str:
+    return database.partition(":")[0].partition("+")[0]
 
 
 @on("postgresql", "mariadb")
@@ -61,7 +74,7 @@ def test_a_waiter_whose_connection_is_ended_is_refused_and_the_next_one_served(
     holder, waiter = start(), start()
     holder.do("hold")
     waiter.tell("buy")
-    waiting, end = WAITING[database.partition(":")[0].partition("+")[0]]
+    waiting, end = WAITING[scheme_of(database)]
     patience = time.monotonic() + 60
     while (connection := query(waiting)) is None:
         assert time.monotonic() < patience
@@ -136,6 +149,84 @@ def test_a_database_that_is_told_so_ends_a_hung_holder(
         assert query("SELECT count(*) FROM sale") == 1
     finally:
         query(limit.format(0))
+
+
+@pytest.fixture
+def vanish(database: str, query: Callable[[str], Any]) -> Iterator[Callable[[Instance], None]]:
+    """Drop the packets between an instance and the database, which is told of the end only by the test."""
+    yield lambda instance: drop_packets(instance.pid, urlsplit(database).port or 0)
+    end_holder(database, query)
+
+
+def end_holder(database: str, query: Callable[[str], Any]) -> None:
+    if (held := query(HELD[scheme_of(database)])) is not None:
+        with suppress(OperationalError):  # It may end meanwhile.
+            query(WAITING[scheme_of(database)][1].format(held))
+
+
+#: How a database finds out within seconds that a client has vanished.
+KEEPALIVES = [f"ALTER DATABASE row_locks SET tcp_keepalives_{what}" for what in ("idle", "interval", "count")]
+NOTICING = {
+    "idle transaction": ("django", "postgresql", [LIMITS["postgresql"]]),
+    "keepalives": ("flask", "postgresql", [f"{setting} = {{0}}" for setting in KEEPALIVES]),
+    "idle transaction of MariaDB": ("flask", "mariadb", [LIMITS["mysql"]]),
+}
+
+
+@pytest.mark.fault("F32")
+@pytest.mark.parametrize(
+    ("start", "database", "limits"), NOTICING.values(), ids=NOTICING, indirect=["start", "database"]
+)
+def test_a_holder_whose_packets_are_dropped_is_ended_by_a_database_that_is_told_so(
+    start: Callable[..., Instance],
+    query: Callable[[str], Any],
+    limits: list[str],
+    vanish: Callable[[Instance], None],
+) -> None:
+    for limit in limits:
+        query(limit.format(1))
+    try:
+        holder, waiter = start(), start()
+        holder.do("hold")
+        vanish(holder)
+        assert waiter.do("buy") == 200
+    finally:
+        for limit in limits:
+            query(limit.format(0))
+    assert query("SELECT count(*) FROM sale") == 1
+
+
+@pytest.mark.fault("F32", control=True)
+@pytest.mark.parametrize(
+    ("start", "database"), [("django", "postgresql"), ("flask", "mariadb")], indirect=True
+)
+def test_else_it_keeps_the_row_of_a_holder_whose_packets_are_dropped(
+    start: Callable[..., Instance],
+    query: Callable[[str], Any],
+    database: str,
+    vanish: Callable[[Instance], None],
+) -> None:
+    holder, waiter = start(), start(timeout=3)
+    holder.do("hold")
+    vanish(holder)
+    # Its process has ended, and nobody tells the database.
+    holder.kill()
+    assert waiter.do("buy") == 423
+    end_holder(database, query)
+    assert waiter.do("buy") == 200
+    assert query("SELECT count(*) FROM sale") == 1
+
+
+@pytest.mark.fault("F32")
+@on("postgresql")  # PyMySQL has no such limit.
+def test_a_holder_whose_packets_are_dropped_is_told_by_the_limit_of_its_driver(
+    start: Callable[..., Instance], query: Callable[[str], Any], vanish: Callable[[Instance], None]
+) -> None:
+    holder = start(options="?tcp_user_timeout=1000")
+    holder.do("hold")
+    vanish(holder)
+    assert holder.do("finish") == 500
+    assert query("SELECT count(*) FROM sale") == 0
 
 
 @pytest.mark.fault("F34")

@@ -112,6 +112,7 @@ def test_fences_grow_when_the_directory_was_wiped(one: Contender, key: str, dire
     assert one.held(second).number > fence
 
 
+@pytest.mark.attack("A42")
 def test_a_corrupt_counter_is_told_with_its_remedy(one: Contender, key: str, directory: Path) -> None:
     mine = ask(key)
     one.held(mine)
@@ -147,6 +148,7 @@ def test_a_process_that_closes_all_descriptors_holds_nothing_and_goes_on(
     assert daemon.do("request", key) == "Acquired"
 
 
+@pytest.mark.attack("A03")
 def test_hostile_names_are_different_locks_and_stay_in_the_directory(
     one: Contender, two: Contender, tmp_path: Path
 ) -> None:
@@ -174,6 +176,7 @@ def test_hostile_names_are_different_locks_and_stay_in_the_directory(
     assert all(one.backend.release(each) for each in requests)
 
 
+@pytest.mark.attack("A36")
 def test_the_token_is_written_nowhere(one: Contender, key: str, directory: Path) -> None:
     mine = ask(key)
     one.held(mine)
@@ -182,6 +185,7 @@ def test_the_token_is_written_nowhere(one: Contender, key: str, directory: Path)
     assert not any(mine.token in path for path in paths)
 
 
+@pytest.mark.attack("A18")
 def test_ten_thousand_names_held_at_once_leave_nothing(one: Contender, directory: Path) -> None:
     requests = [ask(f"shop:product_{number}") for number in range(10_000)]
     for each in requests:

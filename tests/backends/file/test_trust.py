@@ -62,6 +62,7 @@ def theirs(path: Path, stranger: Stranger) -> None:
     stranger.own(path)
 
 
+@pytest.mark.attack("A44")
 @pytest.mark.parametrize("arrange", [world_writable, theirs])
 @pytest.mark.parametrize("level", ["..", ".", FORMAT, f"{FORMAT}/queue", f"{FORMAT}/wake"])
 def test_a_directory_that_another_user_can_swap_is_refused(
@@ -92,6 +93,7 @@ def test_a_state_that_another_user_can_change_is_refused(
     refused(url, key)
 
 
+@pytest.mark.attack("A44")
 def test_a_symbolic_link_that_another_user_can_change_is_refused(
     shed: Path, url: str, key: str, stranger: Stranger
 ) -> None:
@@ -153,6 +155,7 @@ def test_rights_that_are_given_away_later_are_noticed(
     assert not stranger.real or stranger.swaps(directory / FORMAT)
 
 
+@pytest.mark.attack("A44")
 @pytest.mark.parametrize("name", [FORMAT, f"{FORMAT}/queue", f"{FORMAT}/wake", f"{FORMAT}/state"])
 def test_nothing_is_written_through_a_planted_link(
     used: Path, url: str, key: str, shed: Path, name: str
@@ -167,6 +170,7 @@ def test_nothing_is_written_through_a_planted_link(
     assert before == (elsewhere.read_bytes() if elsewhere.is_file() else sorted(elsewhere.rglob("*")))
 
 
+@pytest.mark.attack("A44")
 def test_no_entry_is_made_behind_a_planted_line(used: Path, url: str, key: str, shed: Path) -> None:
     line = next((used / "queue").iterdir())
     elsewhere = shed / "elsewhere"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from distlock.backends.base import READ
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
+from tests.backends.redis.planted import plant
 from tests.backends.redis.sharing import read
 from tests.redis_server import RedisServer, eventually, running
 from tests.stored import hold_key
@@ -120,3 +122,79 @@ def test_numbers_grow_on_a_replica_that_missed_the_last_of_them(
     # What the replica has of a hold ends by itself at some time.
     replica.client.delete(hold_key(key), f"{hold_key(key)}:holders")
     assert after.hold(ask(key)).number > before
+
+
+# -- an append-only file ----------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["everysec", "always"])
+def keeping_server(request: pytest.FixtureRequest) -> Iterator[RedisServer]:
+    """A server that writes its data to an append-only file."""
+    yield from running("--appendonly", "yes", "--appendfsync", request.param)
+
+
+@pytest.mark.fault("F10")
+def test_a_killed_server_that_kept_its_file_has_lost_no_hold_and_no_place_in_the_queue(
+    keeping_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two, late = (contender(keeping_server.url) for _ in range(3))
+    first, second = ask(key), ask(key)
+    before = one.hold(first).number
+    two.queue(second)
+    keeping_server.restart()
+    late.queue(ask(key))
+    assert one.renew([first]) == [True]
+    assert one.release(first)
+    assert two.poll(second).number > before
+
+
+def play_and_cut(server: RedisServer, one: Contender, two: Contender, key: str, play: Play) -> int:
+    """Lose what a power cut takes of a file that is not synchronised yet. Returns the last number."""
+    play(one, two, key)
+    [file] = server.folder.glob("appendonlydir/*.incr.aof")
+    kept = file.stat().st_size
+    before = max(play(one, two, key) for _ in range(TURNS))
+    server.kill()
+    assert file.stat().st_size > kept
+    os.truncate(file, kept)
+    server.start()
+    assert server.client.exists(f"{hold_key(key)}:fence")
+    return before
+
+
+@pytest.mark.fault("F10")
+@plays
+def test_numbers_grow_where_the_end_of_the_file_was_lost(
+    keeping_server: RedisServer, contender: MakeContender, play: Play
+) -> None:
+    key, one, two = some_key(), contender(keeping_server.url), contender(keeping_server.url)
+    before = play_and_cut(keeping_server, one, two, key, play)
+    assert one.hold(ask(key)).number > before
+
+
+@pytest.mark.fault("F10", control=True)
+def test_numbers_that_ignore_the_clock_are_given_out_again_where_the_end_of_the_file_was_lost(
+    keeping_server: RedisServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, "NumbersIgnoreTheClock")
+    key, one, two = some_key(), contender(keeping_server.url), contender(keeping_server.url)
+    before = play_and_cut(keeping_server, one, two, key, writers)
+    assert one.hold(ask(key)).number <= before
+
+
+@pytest.mark.fault("F09", "F12", control=True)
+@pytest.mark.parametrize(
+    "lose", [RedisServer.restart, lambda server: server.client.flushall()], ids=["killed", "flushed"]
+)
+def test_numbers_that_ignore_the_clock_are_given_out_again_where_all_data_was_lost(
+    own_server: RedisServer,
+    contender: MakeContender,
+    monkeypatch: pytest.MonkeyPatch,
+    lose: Callable[[RedisServer], object],
+) -> None:
+    plant(monkeypatch, "NumbersIgnoreTheClock")
+    key, one, two = some_key(), contender(own_server.url), contender(own_server.url)
+    before = max(writers(one, two, key) for _ in range(TURNS))
+    lose(own_server)
+    assert one.hold(ask(key)).number <= before

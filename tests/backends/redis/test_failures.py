@@ -192,6 +192,7 @@ def test_a_lock_is_waited_for_and_had_in_a_server_that_filled_up_meanwhile(own_s
         waiter.close()
 
 
+@pytest.mark.attack("A37")
 @pytest.mark.fault("F19")
 def test_a_wrong_password_is_told_without_the_password(
     closed_server: RedisServer, contender: MakeContender

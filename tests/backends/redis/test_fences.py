@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import RedisServer
 from tests.stored import hold_key
@@ -43,7 +41,6 @@ def test_fences_grow_through_a_crash_that_lost_the_data(
     assert fence_of(one, key) >= before + 64
 
 
-@pytest.mark.fault("F16")
 def test_a_counter_ahead_of_the_clock_is_kept_until_the_clock_has_passed_it(
     redis_server: RedisServer, contender: MakeContender
 ) -> None:
@@ -79,7 +76,6 @@ def test_fences_grow_where_a_hold_has_ended_by_itself(
         redis_server.client.delete(hold_key(key))
 
 
-@pytest.mark.fault("F16")
 def test_fences_grow_while_the_clock_stands_behind_them(
     redis_server: RedisServer, contender: MakeContender
 ) -> None:

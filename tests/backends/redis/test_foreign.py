@@ -33,6 +33,7 @@ FOREIGN: dict[str, Put] = {
 }
 
 
+@pytest.mark.attack("A42")
 @pytest.mark.parametrize("what", FOREIGN)
 @pytest.mark.parametrize("wait", [True, False], ids=["waiting", "trying"])
 def test_something_in_the_place_of_a_hold_is_told_with_the_line_to_run(

@@ -26,6 +26,7 @@ HOSTILE += [
 ]
 
 
+@pytest.mark.attack("A14")
 def test_hostile_names_are_distinct_locks(redis_server: RedisServer, contender: MakeContender) -> None:
     base = some_key()
     one, two = contender(redis_server.url), contender(redis_server.url)
@@ -38,6 +39,7 @@ def test_hostile_names_are_distinct_locks(redis_server: RedisServer, contender: 
         assert one.release(mine)
 
 
+@pytest.mark.attack("A14")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_name_steers_neither_the_slot_nor_the_line(
     own_server: RedisServer, contender: MakeContender, name: str

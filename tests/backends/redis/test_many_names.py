@@ -61,6 +61,7 @@ async def take(locks: distlock.Locks, names: itertools.count[int], until: int) -
             await asyncio.gather(*(shop() for _ in range(50)))
 
 
+@pytest.mark.attack("A18")
 @pytest.mark.fault("F39")
 def test_fifty_thousand_names_leave_nothing_behind(own_server: RedisServer) -> None:
     client = own_server.client

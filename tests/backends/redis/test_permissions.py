@@ -23,6 +23,7 @@ def least_rules() -> list[str]:
 LEAST_RULES = least_rules()
 
 
+@pytest.mark.attack("A39")
 def test_a_user_with_the_documented_permissions_can_do_everything(
     own_server: RedisServer, contender: MakeContender
 ) -> None:

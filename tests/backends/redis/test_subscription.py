@@ -374,6 +374,7 @@ def test_an_acknowledgement_is_for_one_number(redis_server: RedisServer, contend
     assert one.acknowledge([(mine, again), (ask(mine.key), again)]) == [True, False]
 
 
+@pytest.mark.attack("A36")
 def test_a_token_never_leaves_for_the_channel(redis_server: RedisServer, contender: MakeContender) -> None:
     """Any listener could release the lock with it."""
     key, one, two = some_key(), contender(redis_server.url), contender(redis_server.url)

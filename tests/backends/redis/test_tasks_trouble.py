@@ -76,6 +76,7 @@ def test_a_server_that_forgot_the_scripts_is_told_again(
     settled(locks)
 
 
+@pytest.mark.attack("A43")
 def test_a_reply_that_answers_another_is_not_believed(
     own_server: RedisServer, connect: Connect, hops: list[str]
 ) -> None:

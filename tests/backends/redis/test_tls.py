@@ -91,12 +91,14 @@ def test_a_url_says_which_versions_and_ciphers_will_do(
                 contender(f"{url}&{other}").request(ask())
 
 
+@pytest.mark.attack("A38")
 @pytest.mark.usefixtures("tls_server")
 def test_a_certificate_that_nobody_vouches_for_is_refused(tls_port: int, contender: MakeContender) -> None:
     with pytest.raises(BackendUnavailable, match=r"CERTIFICATE_VERIFY_FAILED.*\?ssl_ca_certs=/path"):
         contender(f"rediss://127.0.0.1:{tls_port}/0").request(ask())
 
 
+@pytest.mark.attack("A38")
 @pytest.mark.fault("F19")
 @pytest.mark.usefixtures("tls_server")
 def test_a_certificate_for_another_host_is_refused(
@@ -127,6 +129,7 @@ def test_an_expired_certificate_is_told_with_its_remedy(
         contender(f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={expired}").request(ask())
 
 
+@pytest.mark.attack("A38")
 def test_a_server_that_wants_a_certificate_is_never_a_reason_to_do_without_tls(
     certificate: Path, tls_port: int, contender: MakeContender
 ) -> None:

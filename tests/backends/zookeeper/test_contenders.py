@@ -198,6 +198,7 @@ def test_who_does_not_want_to_wait_leaves_no_node(
     assert len(zookeeper_server.children(key)) == 1
 
 
+@pytest.mark.attack("A39")
 def test_a_renewal_of_a_node_that_somebody_deleted_says_so(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:
@@ -229,6 +230,7 @@ def test_two_clients_that_never_stop_asking_take_turns(zookeeper_server: ZooKeep
     assert fences == sorted(set(fences))
 
 
+@pytest.mark.attack("A18")
 def test_nodes_of_unused_locks_go_at_once_when_there_are_many_and_at_close_at_the_latest(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_dropped_client_gives_back_what_it_queued_for(
     assert one.renew([first]) == [True]
 
 
+@pytest.mark.attack("A43")
 @pytest.mark.parametrize("length", [False, True])
 def test_an_answer_that_is_not_ours_ends_the_session_and_the_next_begins_at_once(
     zookeeper_server: ZooKeeperServer, proxy: Proxy, contender: MakeContender, length: bool

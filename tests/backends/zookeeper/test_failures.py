@@ -141,6 +141,7 @@ def test_a_folder_of_somebody_elses_is_told_at_once(
         one.request(ask())
 
 
+@pytest.mark.attack("A39")
 def test_with_a_login_nobody_else_can_touch_the_locks(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:
@@ -158,6 +159,7 @@ def test_with_a_login_nobody_else_can_touch_the_locks(
     two.hold(second)
 
 
+@pytest.mark.attack("A37")
 def test_the_password_is_in_no_log(
     zookeeper_server: ZooKeeperServer, contender: MakeContender, caplog: pytest.LogCaptureFixture
 ) -> None:

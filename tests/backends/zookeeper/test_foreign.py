@@ -129,6 +129,7 @@ def test_who_gives_up_beside_it_leaves_nothing_behind(
     assert kazoo.get_children(path) == [theirs.node]
 
 
+@pytest.mark.attack("A42")
 @pytest.mark.parametrize("name", ["members", "lock-0000000000", "lease-0000000000", "x-1-0000000000"])
 def test_any_other_child_is_told(
     zookeeper_server: ZooKeeperServer, contender: MakeContender, key: str, path: str, name: str

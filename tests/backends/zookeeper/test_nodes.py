@@ -74,6 +74,7 @@ def test_the_hold_waits_for_a_curator_before_it_and_does_not_send_it_away(
     one.hold(second)
 
 
+@pytest.mark.attack("A02")
 def test_keys_are_paths_of_bounded_length_one_for_each() -> None:
     keys = [
         "p:1",
@@ -94,6 +95,7 @@ def test_keys_are_paths_of_bounded_length_one_for_each() -> None:
         assert len(path) < 220
 
 
+@pytest.mark.attack("A01")
 def test_a_client_cannot_reach_another_lock_by_its_name(
     zookeeper_server: ZooKeeperServer, contender: MakeContender
 ) -> None:

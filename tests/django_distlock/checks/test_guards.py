@@ -126,6 +126,7 @@ def test_forgotten_parentheses_are_found(serve: Serve) -> None:
     assert "test_guards.buy: A lock needs a name" in hints()
 
 
+@pytest.mark.attack("A20")
 @pytest.mark.parametrize("login", [login_required, permission_required("shop.buy")])
 def test_a_lock_above_the_login_is_found(serve: Serve, login: Callable[..., Any]) -> None:
     lock = distributed_lock("product_<id>")

@@ -121,6 +121,7 @@ CLOSED: dict[str, Any] = {
 }
 
 
+@pytest.mark.attack("A04")
 @pytest.mark.parametrize(("view", "message"), OPEN.values(), ids=OPEN)
 def test_an_open_method_is_told(serve: Callable[..., Client], view: Any, message: str) -> None:
     serve(view)

@@ -34,6 +34,7 @@ def outcomes(database: str, redis: str, backend: str, *cells: str) -> dict[str, 
     return dict(zip(cells, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
+@pytest.mark.attack("A40")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_as_many_are_spent_as_there_are(
     databases: Databases, redis_server: RedisServer, backend: str
@@ -84,6 +85,7 @@ def test_readers_keep_what_the_others_write(
     assert found["report:shared"] == {"answers": {"200": REQUESTS}, "left": VOUCHERS, "marks": REQUESTS}
 
 
+@pytest.mark.attack("A40", control=True)
 def test_the_control_spends_what_the_first_has_found(databases: Databases, redis_server: RedisServer) -> None:
     """The same run without it: the lock alone keeps nobody from the session that was loaded before."""
     database = databases("postgresql", "control")

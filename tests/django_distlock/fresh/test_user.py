@@ -45,6 +45,7 @@ def site(databases: Databases) -> Site:
     return run
 
 
+@pytest.mark.attack("A40")
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_as_many_coins_are_spent_as_there_are(site: Site, kind: str, name: str) -> None:

@@ -74,6 +74,7 @@ def test_a_request_that_does_not_get_the_lock_is_answered(serve: Serve) -> None:
     assert asyncio.run(asgi("POST", "/product/1")) == 200
 
 
+@pytest.mark.attack("A22")
 @pytest.mark.fault("F38")
 def test_a_client_that_goes_while_it_waits_leaves_the_queue(serve: Serve) -> None:
     serve(distributed_lock("product_<id>", timeout=600)(Counter().view))

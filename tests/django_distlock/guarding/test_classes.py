@@ -51,6 +51,7 @@ def locked_methods(client: Client) -> list[str]:
         return [method for method in methods if client.generic(method, "/product/1").status_code == 423]
 
 
+@pytest.mark.attack("A28")
 @every_way
 def test_a_class_is_locked_for_methods_that_change_something(serve: Serve, make: Callable[..., Any]) -> None:
     client = serve(make(lock))

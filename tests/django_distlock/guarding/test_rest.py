@@ -54,6 +54,7 @@ def patient(settings: Any) -> None:
     settings.DISTLOCK = {"default": {"LOCATION": "memory://rest", "TIMEOUT": 600}}
 
 
+@pytest.mark.attack("A20")
 @every_view
 def test_an_anonymous_caller_neither_holds_nor_awaits_a_lock(
     serve: Serve, make: Callable[..., Any], asked: list[str]
@@ -67,6 +68,7 @@ def test_an_anonymous_caller_neither_holds_nor_awaits_a_lock(
     assert asked == ["granted"]
 
 
+@pytest.mark.attack("A20")
 @every_view
 def test_a_throttled_caller_neither_holds_nor_awaits_a_lock(
     serve: Serve, make: Callable[..., Any], asked: list[str]

@@ -201,6 +201,7 @@ def all_sent(client: Client) -> list[int]:
     return answered
 
 
+@pytest.mark.attack("A04")
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_no_method_sells_beside_a_holder(serve: Callable[..., Client], view: Any) -> None:
     client = serve(view)
@@ -211,6 +212,7 @@ def test_no_method_sells_beside_a_holder(serve: Callable[..., Client], view: Any
     assert sold
 
 
+@pytest.mark.attack("A04")
 @pytest.mark.parametrize("view", RULED.values(), ids=RULED)
 def test_a_rule_lets_no_method_sell_beside_a_holder(rules: Callable[..., Client], view: Any) -> None:
     client = rules(view)

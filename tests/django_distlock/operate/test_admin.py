@@ -59,6 +59,7 @@ def log_entries() -> list[Any]:
     return list(LogEntry.objects.all())
 
 
+@pytest.mark.attack("A31")
 def test_without_a_permission_nothing_is_seen_and_nothing_broken(log_in: LogIn) -> None:
     client = log_in("break_lock")
     grant = take("product_1")
@@ -82,6 +83,7 @@ def test_to_see_a_lock_is_no_permission_to_break_it(log_in: LogIn) -> None:
     grant.check()
 
 
+@pytest.mark.attack("A32")
 def test_a_lock_is_broken_after_a_question_and_the_log_says_by_whom(
     log_in: LogIn, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -176,6 +178,7 @@ def test_what_has_passed_on_since_it_was_seen_is_not_broken(log_in: LogIn) -> No
     assert client.post(BREAK).status_code == 404
 
 
+@pytest.mark.attack("A34")
 def test_names_are_text_wherever_they_are_shown(log_in: LogIn) -> None:
     client = log_in("view_lock", "break_lock")
     name = "<script>alert(1)</script>/../%2e'\"&?#\u202e"

@@ -44,6 +44,7 @@ def closed_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
+@pytest.mark.attack("A32")
 def test_a_form_of_another_site_breaks_nothing(log_in: LogIn) -> None:
     client = log_in(*BOTH)
     client.handler.enforce_csrf_checks = True
@@ -135,6 +136,7 @@ def test_a_lock_service_that_is_away_is_a_sentence_and_no_error(
     assert "No lock has been held" in client.get(LIST, {"alias": "other"}).content.decode()
 
 
+@pytest.mark.attack("A34")
 def test_an_alias_is_text_as_a_name_is(log_in: LogIn, settings: Any) -> None:
     client = log_in(*BOTH)
     settings.DISTLOCK = {

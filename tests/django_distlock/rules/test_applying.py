@@ -29,6 +29,7 @@ def buy(request: HttpRequest, id: int) -> HttpResponse:
     return HttpResponse(f"{request.method} {'locked' if locks.lock(f'product_{id}').locked() else 'free'}")
 
 
+@pytest.mark.attack("A28")
 def test_a_rule_locks_the_methods_that_change_something(rules: Rules) -> None:
     client = rules(buy)
     assert client.post("/product/1").content == b"POST locked"

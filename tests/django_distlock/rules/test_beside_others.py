@@ -77,6 +77,7 @@ def sessions(settings: Any) -> None:
 
 @pytest.mark.usefixtures("sessions", "db")
 class TestLogin:
+    @pytest.mark.attack("A20")
     def test_the_middleware_that_wants_a_login_comes_first(self, rules: Rules, settings: Any) -> None:
         client = rules(buy)
         settings.MIDDLEWARE = [

@@ -171,6 +171,7 @@ class Sell(View):
     def post(self, request: HttpRequest, id: int) -> HttpResponse: ...
 
 
+@pytest.mark.attack("A15")
 @pytest.mark.parametrize(
     ("view", "other"),
     [

@@ -47,6 +47,7 @@ def refused(app: Flask, message: str) -> None:
         DistLock().check(app)
 
 
+@pytest.mark.attack("A28")
 @pytest.mark.parametrize("method", METHODS)
 def test_a_rule_locks_the_methods_that_change_something(serve: Serve, method: str) -> None:
     answer = serve(RULE).test_client().open("/product/1", method=method).text
@@ -146,6 +147,7 @@ def test_what_a_preprocessor_took_away_is_told_by_name(serve: Serve) -> None:
         app.test_client().post("/7/product/1")
 
 
+@pytest.mark.attack("A20")
 def test_csrf_and_other_hooks_come_before_the_lock(serve: Serve, locks: DistLock) -> None:
     app = serve(RULE)
 
@@ -291,6 +293,7 @@ def test_a_rule_for_one_of_two_places_of_a_blueprint_is_refused(
     assert [client.post(f"/{name}/product/1").text for name in ("berlin", "paris")] == ["product_1"] * 2
 
 
+@pytest.mark.attack("A15")
 def test_a_second_route_to_a_view_with_a_rule_is_told(make_app: Callable[..., Flask]) -> None:
     def serve(*rules: Any) -> Flask:
         app = make_app(DISTLOCK_RULES=list(rules))

@@ -128,12 +128,14 @@ def spend() -> Any:
     return "spent"
 
 
+@pytest.mark.attack("A40")
 def test_as_many_are_spent_as_there_are(site: Site) -> None:
     site.serve(spend)
     assert site.post_together() == {200: VOUCHERS, 409: REQUESTS - VOUCHERS}
     assert site.stored()["vouchers"] == 0
 
 
+@pytest.mark.attack("A40", control=True)
 def test_without_it_each_spends_what_the_first_has_found(site: Site) -> None:
     site.app.config["DISTLOCK_REFRESH_SESSION"] = False
     site.serve(spend)

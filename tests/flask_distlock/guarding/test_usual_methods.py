@@ -100,6 +100,7 @@ def route(app: Flask, view: Any, options: bool = False) -> None:
     )
 
 
+@pytest.mark.attack("A04")
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
 def test_no_method_sells_beside_a_holder(app: Flask, locks: DistLock, view: Any) -> None:
     app.config["PROPAGATE_EXCEPTIONS"] = False
@@ -111,6 +112,7 @@ def test_no_method_sells_beside_a_holder(app: Flask, locks: DistLock, view: Any)
     assert sold
 
 
+@pytest.mark.attack("A04")
 @pytest.mark.parametrize("view", RULED.values(), ids=RULED)
 def test_a_rule_lets_no_method_sell_beside_a_holder(
     make_app: Callable[..., Flask], locks: DistLock, view: Any

@@ -79,6 +79,7 @@ async def asynchronous() -> bool:
     return True
 
 
+@pytest.mark.attack("A31")
 @pytest.mark.parametrize("words", [{}, {"allowed": None}, {"allowed": True}, {"allowed": asynchronous}])
 def test_without_an_access_check_there_is_no_page(words: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="allowed="):
@@ -87,6 +88,7 @@ def test_without_an_access_check_there_is_no_page(words: dict[str, Any]) -> None
         locks_blueprint(allowed=lambda: True, may_break="ann")  # type: ignore[arg-type]
 
 
+@pytest.mark.attack("A31")
 @pytest.mark.parametrize(
     ("said", "status"),
     [(False, 403), (None, 403), (1, 500), ("ann", 500), ("a redirect to the login", 302)],
@@ -116,6 +118,7 @@ def test_to_break_may_take_more_than_to_see(open_page: Callable[..., FlaskClient
     grant.check()
 
 
+@pytest.mark.attack("A32")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -191,6 +194,7 @@ def test_readers_permits_and_a_latch_are_shown(
     assert not reads.lost
 
 
+@pytest.mark.attack("A32")
 @pytest.mark.parametrize("headers", [FROM_THE_PAGE, {"Origin": "http://localhost"}])
 def test_a_lock_is_broken_after_a_question_and_the_log_says_by_whom(
     open_page: Callable[..., FlaskClient],
@@ -233,6 +237,7 @@ def test_what_has_passed_on_since_it_was_seen_is_not_broken(
         )
 
 
+@pytest.mark.attack("A34")
 def test_names_are_text_wherever_they_are_shown(
     open_page: Callable[..., FlaskClient], locks: DistLock
 ) -> None:

@@ -37,6 +37,7 @@ def closed_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
+@pytest.mark.attack("A31")
 @pytest.mark.parametrize("word", ["allowed", "may_break"])
 @pytest.mark.parametrize("status", [401, 500])
 def test_an_access_check_that_raises_lets_nobody_in(

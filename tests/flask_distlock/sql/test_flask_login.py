@@ -36,6 +36,7 @@ def customers(store: Store) -> Any:
     return Customer
 
 
+@pytest.mark.attack("A40")
 @pytest.mark.parametrize("words", [{}, {"fence": True}, {"fence": True, "batch": 32}], ids=str)
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_as_many_coins_are_spent_as_there_are(open_store: Open, kind: str, words: dict[str, Any]) -> None:

@@ -163,6 +163,7 @@ def test_a_plain_client_reads_what_the_request_keeps_to_read(shop: Shop) -> None
     assert shop.log == ["read+"]
 
 
+@pytest.mark.attack("A25")
 @pytest.mark.parametrize("wrap", STREAMS.values(), ids=STREAMS)
 def test_a_stream_in_its_context_is_made_under_the_lock(shop: Shop, wrap: Callable[..., Any]) -> None:
     def view() -> Response:

@@ -21,6 +21,7 @@ from tests.topologies.cluster.contender import MakeContender
 NAMES = ["shop/product_1", "a", "{", "}{", "ä", "x" * 400, "shop/käse {1}", "%7E~"]
 
 
+@pytest.mark.attack("A14")
 @pytest.mark.parametrize("name", NAMES)
 def test_it_is_the_slot_of_all_keys_of_the_lock(cluster: RedisCluster, name: str) -> None:
     keys = [hold_key(name), f"{hold_key(name)}:queue", f"{hold_key(name)}:fence"]

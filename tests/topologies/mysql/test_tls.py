@@ -47,6 +47,7 @@ def test_a_lock_is_taken_under_tls(tls: str, certificate: Path, connect: Connect
         assert connect(f"{tls}ssl_ca={certificate}").lock("product_1").acquire(timeout=0.1) is None
 
 
+@pytest.mark.attack("A38")
 def test_a_certificate_that_nobody_vouches_for_is_refused(tls: str, connect: Connect) -> None:
     with pytest.raises(distlock.BackendUnavailable, match="Check ssl_ca"):
         connect(f"{tls}ssl_verify_cert=true").lock("product_1").acquire()

@@ -17,6 +17,7 @@ def url(server: str) -> str:
 class TestProtocol(
     conformance.ProtocolConformance, conformance.NumberConformance, conformance.LeaseConformance
 ):
+    @pytest.mark.attack("A36")
     def test_only_the_token_proves_the_hold(self, one: Contender, two: Contender, key: str) -> None:
         """In the session that has it: no other can renew it."""
         first, forged = ask(key), ask(key)

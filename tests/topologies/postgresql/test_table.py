@@ -52,3 +52,31 @@ def test_a_process_that_hangs_while_a_row_keeps_it_waiting_keeps_its_locks_no_lo
         assert connect(server).lock("before").acquire(timeout=PATIENCE)
         somebody.rollback()
     holder.kill()
+
+
+@pytest.fixture(scope="module")
+def of_one_hash(server: str) -> tuple[str, str]:
+    """Two names of one 32-bit hash. Most code makes the number of an advisory lock with `hashtext`."""
+    [(one, two)] = asked(
+        server,
+        "SELECT min('product_' || n), max('product_' || n) FROM generate_series(1, 400000) n "
+        "GROUP BY hashtext('product_' || n) HAVING count(*) > 1 LIMIT 1",
+    )
+    return str(one), str(two)
+
+
+@pytest.mark.attack("A19")
+def test_names_of_one_32_bit_hash_are_two_locks(
+    server: str, connect: Connect, of_one_hash: tuple[str, str]
+) -> None:
+    one, two = of_one_hash
+    with connect(server).lock(one), connect(server).lock(two, timeout=0):
+        assert connect(server).lock(one).acquire(timeout=0) is None
+
+
+@pytest.mark.attack("A19", control=True)
+def test_with_the_hash_as_the_lock_they_are_one(server: str, of_one_hash: tuple[str, str]) -> None:
+    one, two = of_one_hash
+    with psycopg.connect(server, autocommit=True) as holder:
+        holder.execute("SELECT pg_advisory_lock(hashtext(%s))", [one])
+        assert asked(server, f"SELECT pg_try_advisory_lock(hashtext('{two}'))") == [(False,)]

@@ -289,6 +289,7 @@ def test_a_missing_table_names_the_command_that_makes_it(server: str, connect: C
         connect(server.removesuffix("shop") + "bare").lock("product_1").acquire()
 
 
+@pytest.mark.attack("A39")
 def test_a_user_with_the_rights_of_the_page_can_lock(server: str, connect: Connect) -> None:
     url = with_role(server, "clerk")
     prepare(url)  # each deploy may: it is there

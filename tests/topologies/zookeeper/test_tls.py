@@ -112,6 +112,7 @@ def test_an_expired_certificate_is_told(tmp_path: Path, contender: MakeContender
         thread.join(10)
 
 
+@pytest.mark.attack("A38")
 def test_a_host_that_the_certificate_does_not_name_is_refused(
     tls_zookeeper: TlsZooKeeperServer, contender: MakeContender
 ) -> None:

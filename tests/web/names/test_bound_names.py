@@ -34,6 +34,7 @@ def test_several_names_come_in_order_and_once() -> None:
     assert names("p_<id>", "shop", "p_<int:id>", kwargs={"id": 1}) == ["p_1", "shop"]
 
 
+@pytest.mark.attack("A11")
 def test_an_argument_that_the_function_does_not_have_is_found_at_once() -> None:
     with pytest.raises(ConfigurationError, match="Did you mean 'product_<int:id>'"):
         Names(["product_<int:idd>"]).bind(buy)

@@ -19,6 +19,7 @@ class Product(enum.IntEnum):
     ECS = 7
 
 
+@pytest.mark.attack("A09")
 @pytest.mark.parametrize(
     "spelling", ["01", "+1", "\uff11", " 1", "1 ", "1.0", "1_0", "-0", "0x1", "1\n", "\u0661", ""]
 )
@@ -32,6 +33,7 @@ def test_a_number_and_its_text_are_one_lock(number: int) -> None:
     assert convert_int(number) == convert_int(str(number)) == convert_plain(number)
 
 
+@pytest.mark.attack("A09")
 @given(st.from_regex(r"\s*[-+]?[\d_]{1,6}\s*", fullmatch=True))
 def test_all_texts_that_python_reads_as_one_number_are_one_lock_or_refused(text: str) -> None:
     try:
@@ -88,6 +90,7 @@ def test_a_type_that_never_fits_is_an_error_of_the_template(converter, value: ob
         converter(value)
 
 
+@pytest.mark.attack("A08")
 @pytest.mark.parametrize("blank", [" ", "\t", "\u00a0", "\u3000"])
 def test_blanks_around_text_make_no_second_lock(blank: str) -> None:
     """Form fields of Django and REST framework strip them before the view looks."""

@@ -65,6 +65,7 @@ def share_a_name(text: str) -> bool:
     return False
 
 
+@pytest.mark.attack("A41")
 @pytest.mark.parametrize(("text", "line"), JOINED.items())
 def test_what_runs_together_is_told_with_the_line_to_write(text: str, line: str | None) -> None:
     assert share_a_name(text)
@@ -83,6 +84,7 @@ def test_a_number_of_a_route_is_not_negative() -> None:
     assert list(ambiguities([parse("<slug:a>-<int:b>")])) == []
 
 
+@pytest.mark.attack("A41")
 def test_the_check_of_django_warns_of_guards_and_of_rules(settings: Any) -> None:
     def view(request: Any, a: str, b: str) -> None: ...
 
@@ -99,6 +101,7 @@ def test_the_check_of_django_warns_of_guards_and_of_rules(settings: Any) -> None
     assert [one.rpartition("Write ")[2] for one in found] == ["'<slug:a>:<slug:b>'."] * 2
 
 
+@pytest.mark.attack("A41")
 def test_flask_logs_it_at_the_first_request(caplog: pytest.LogCaptureFixture) -> None:
     app = Flask(__name__)
     app.config["DISTLOCK"] = "memory://joined"

@@ -68,6 +68,7 @@ def test_a_part_of_the_request_makes_names(template: str, sent: Sent, names: lis
     assert (got.status, sorted(got.names or ())) == (200, names), got.body
 
 
+@pytest.mark.attack("A11")
 @pytest.mark.parametrize(
     ("template", "sent", "problem"),
     [
@@ -146,6 +147,7 @@ def test_what_is_missing_or_malformed_is_a_400(template: str, sent: Sent, proble
         assert problem in answer["debug"]
 
 
+@pytest.mark.attack("A13")
 @pytest.mark.parametrize("size", [3_000_000])
 @pytest.mark.parametrize(("template", "content_type"), [("<int:json.id>", JSON), ("<int:form.id>", FORM)])
 def test_a_body_that_is_too_large_is_answered_by_the_framework(

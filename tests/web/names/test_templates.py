@@ -52,6 +52,7 @@ def test_a_user_in_a_placeholder_says_what_to_write_in_a_view() -> None:
         name("user_<buyer>", {"buyer": User()})
 
 
+@pytest.mark.attack("A10")
 @pytest.mark.parametrize("value", [None, "", "01"])
 def test_a_missing_or_malformed_value_names_the_placeholder_and_not_the_value(value: object) -> None:
     with pytest.raises(Malformed, match="<int:id>") as caught:
@@ -59,12 +60,14 @@ def test_a_missing_or_malformed_value_names_the_placeholder_and_not_the_value(va
     assert "01" not in str(caught.value)
 
 
+@pytest.mark.attack("A05")
 @pytest.mark.parametrize("value", ["a\x00b", "\ud800", "x" * 300])
 def test_a_value_that_can_not_stand_in_a_name_is_malformed(value: str) -> None:
     with pytest.raises(Malformed):
         name("<str:code>", {"code": value})
 
 
+@pytest.mark.attack("A12")
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

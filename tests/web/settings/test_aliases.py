@@ -144,6 +144,7 @@ def test_all_that_is_wrong_is_found() -> None:
     assert [problem.kind for problem in find_problems(setting)] == ["key", "value", "backend"]
 
 
+@pytest.mark.attack("A37")
 @pytest.mark.parametrize(
     "setting",
     [
