@@ -219,8 +219,6 @@ FAULTS = (
         "F36",
         "A standby of PostgreSQL that lags behind takes over.",
         "G1: stock and fences go back together, as rows of one database do.",
-        "No test promotes a standby. The doctor warns of one that may lack the last fences "
-        "(`tests/topologies/postgresql/test_doctor.py`).",
     ),
     Case(
         "F37",

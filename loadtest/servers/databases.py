@@ -42,13 +42,22 @@ def find_postgresql() -> Path:
 
 
 class PostgreSQLServer:
-    """A PostgreSQL server with its data in *home*, on its own port. It can be stopped and started again."""
+    """A PostgreSQL server with its data in *home*, on its own port. It can be stopped and started again.
 
-    def __init__(self, home: Path, account: Account | None, options: Mapping[str, str]) -> None:
+    *primary*: the port of the server whose standby this one is, with asynchronous replication.
+    """
+
+    def __init__(
+        self, home: Path, account: Account | None, options: Mapping[str, str], primary: int = 0
+    ) -> None:
         self._binaries, self._account = find_postgresql(), account
         self._data, self._log, self.port = home / "data", home / "log", free_port()
         self._given = [f"-c{name}={value}" for name, value in options.items()]
-        self._run("initdb", "-D", str(self._data), "-U", "shop", "-A", "trust", "-E", "UTF8", "-N")
+        if primary:
+            copied = ["-D", str(self._data), "--write-recovery-conf", "--checkpoint=fast", "-N"]
+            self._run("pg_basebackup", "-h", "127.0.0.1", "-p", str(primary), "-U", "shop", *copied)
+        else:
+            self._run("initdb", "-D", str(self._data), "-U", "shop", "-A", "trust", "-E", "UTF8", "-N")
         self.url = f"postgresql://shop@127.0.0.1:{self.port}/shop"
 
     def start(self) -> None:
@@ -67,8 +76,15 @@ class PostgreSQLServer:
     def create_database(self) -> None:
         self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "shop", "shop")
 
+    def promote(self) -> None:
+        """Make a primary of this standby, with what it has received."""
+        self._run("pg_ctl", "promote", "-D", str(self._data))
+
     def stop(self) -> None:
         self._server.stop()
+
+    def kill(self) -> None:
+        self._server.kill()
 
     def restart(self) -> None:
         self.stop()
@@ -88,6 +104,19 @@ def own_postgresql(options: Mapping[str, str] = POSTGRESQL_OPTIONS) -> Iterator[
         server.start()
         try:
             server.create_database()
+            yield server
+        finally:
+            server.stop()
+
+
+@contextlib.contextmanager
+def standby_of(primary: int) -> Iterator[PostgreSQLServer]:
+    """Start a standby of the server on the port *primary*."""
+    account = find_account()
+    with home_of(account) as home:
+        server = PostgreSQLServer(home, account, POSTGRESQL_OPTIONS, primary)
+        server.start()
+        try:
             yield server
         finally:
             server.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 
 from distlock.backends.inspectable import Finding
 from loadtest.servers.databases import POSTGRESQL_OPTIONS, own_postgresql
@@ -29,6 +30,7 @@ def test_sessions_that_the_server_has_no_room_for_are_told(server: str, connect:
     assert (found["connections"].level, found["connections"].said.endswith("up to 401.")) == ("warning", True)
 
 
+@pytest.mark.fault("F36")
 def test_a_standby_that_may_lack_the_last_fences_is_told(connect: Connect) -> None:
     with own_postgresql({**POSTGRESQL_OPTIONS, "fsync": "on"}) as own:
         assert examined(connect, own.url)["persistence"].level == "ok"
