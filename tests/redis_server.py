@@ -48,6 +48,8 @@ class RedisServer:
     program = "redis-server"
     #: What is added to the environment of the server.
     environment: Mapping[str, str] = MappingProxyType({})
+    #: The path of its configuration file, or nothing if it has none.
+    configuration_file: tuple[str, ...] = ()
 
     def __init__(self, *arguments: str) -> None:
         self.port = free_port()
@@ -62,7 +64,8 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
-        command = [self.program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        command = [self.program, *self.configuration_file, "--port", str(self.port)]
+        command += ["--bind", "127.0.0.1", "--save", ""]
         command += ["--unixsocket", str(self.socket), "--dir", str(self.folder), "--logfile", "redis.log"]
         environment = {**os.environ, **self.environment}
         self._process = subprocess.Popen([*command, *self._arguments], env=environment)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+
 import pytest
 
 from tests.fence.instance import SHOPPERS, Order
 from tests.fence.instances import Instance, Stock, database, started
 from tests.fence.instances import stock as empty_stock
 from tests.redis_server import RedisServer, own_server
+from tests.shifted_clock import HOUR, ShiftedRedis, shifted_server
+from tests.stored import hold_key
 
-__all__ = ["database", "empty_stock", "own_server"]
+__all__ = ["database", "empty_stock", "own_server", "shifted_server"]
 
 #: More than one instance sells before the other one has connected.
 STOCK = 600
@@ -57,19 +62,45 @@ def test_redis_is_killed_and_comes_back_empty_in_the_middle_of_a_sale(
     assert set(stock.sellers()) == {"d", "f"}
 
 
-@pytest.mark.fault("F09")
-@pytest.mark.fault("F09", control=True)
+def evict_the_lock(server: ShiftedRedis) -> None:
+    """Fill a server that makes room for a cache, until the lock is gone."""
+    server.client.config_set("maxmemory-policy", "allkeys-lru")
+    server.client.config_set("maxmemory", server.client.info("memory")["used_memory"] + 100_000)
+    hold = hold_key("stalled:product_1")
+    assert server.client.exists(hold)
+    for number in itertools.count():
+        server.client.set(f"cache:{number}", "value" * 200)
+        if not server.client.exists(hold):
+            break
+    server.client.config_set("maxmemory", 0)
+
+
+LOSSES: dict[str, Callable[[ShiftedRedis], object]] = {
+    "killed": ShiftedRedis.restart,
+    "flushed": lambda server: server.client.flushall(),
+    "evicted": evict_the_lock,
+    "an hour ahead": lambda server: server.set_clock(HOUR),
+}
+
+
+@pytest.mark.fault("F09", "F12", "F14", "F16")
+@pytest.mark.fault("F09", "F12", "F14", "F16", control=True)
 @pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
+@pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)
 def test_two_that_hold_one_lock_because_redis_forgot_the_first(
-    database: str, stock: Stock, own_server: RedisServer, fence: bool
+    database: str,
+    stock: Stock,
+    shifted_server: ShiftedRedis,
+    lose: Callable[[ShiftedRedis], object],
+    fence: bool,
 ) -> None:
     stock.put(1)
     # Long leases: nobody asks Redis, which has forgotten the first one, before its COMMIT.
-    orders = [Order("django", database, own_server.url, name, fence, ttl=60.0) for name in "ab"]
+    orders = [Order("django", database, shifted_server.url, name, fence, ttl=60.0) for name in "ab"]
     with started(*orders) as (a, b):
         a.tell("sell after the read")
         assert a.says() == "at after the read"
-        own_server.restart()
+        lose(shifted_server)
         b.tell("sell")
         meanwhile = b.says()
         a.tell("go on")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -16,8 +16,9 @@ class Proxy:
     """Forwards every connection to *port*.
 
     `lose_reply` swallows one reply, and breaks its connection; `lose_request` a request, and `delay_request`
-    keeps it until `deliver`. While `drips` is set, replies come byte by byte. `hold` keeps back what passes
-    in one direction. `fail_over` breaks all connections, and leads the next ones to another server.
+    keeps it until `deliver`. While `drips` is set, replies come byte by byte. `late` delays what passes, by
+    as many seconds as it says each time. `hold` keeps back what passes in one direction. `fail_over` breaks
+    all connections, and leads the next ones to another server.
     """
 
     def __init__(self, port: int) -> None:
@@ -34,6 +35,9 @@ class Proxy:
         self.lost = threading.Event()
         #: Seconds between two bytes.
         self.drips = 0.0
+        self.late: Callable[[], float] = lambda: 0.0
+        #: What `hold` has kept back so far.
+        self.kept = b""
         self._sockets: list[socket.socket] = []
         self._closed = False
         self._subscription = socket.create_server(("127.0.0.1", 0))
@@ -130,7 +134,10 @@ class Proxy:
                     self._delivering.wait()
                     target.sendall(data)
                     break
-                flowing.wait()
+                if not flowing.is_set():
+                    self.kept += data
+                    flowing.wait()
+                self._pause.wait(self.late())
                 if replies and self.drips:
                     for byte in data:
                         self._pause.wait(self.drips)

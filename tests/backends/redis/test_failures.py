@@ -8,6 +8,8 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from distlock.errors import BackendUnavailable
 from loadtest.servers.processes import free_port
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.redis_server import RedisServer, eventually, running
+from tests.small_disk import fill_until_it_refuses, on_disk, small_disk
 from tests.stored import hold_key
 
 SECRET = "s3cr3t-Pa55"
@@ -82,7 +85,6 @@ def test_a_restarted_server_is_used_as_if_nothing_had_been(
     assert two.release(second) is True
 
 
-@pytest.mark.fault("F12")
 def test_a_server_that_forgot_its_scripts_is_taught_again(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
@@ -190,6 +192,29 @@ def test_a_lock_is_waited_for_and_had_in_a_server_that_filled_up_meanwhile(own_s
         thread.join(60)
         holder.close()
         waiter.close()
+
+
+@pytest.mark.fault("F15")
+def test_a_server_whose_disk_is_full_refuses_locks_and_holders_are_told(tmp_path: Path) -> None:
+    with small_disk(tmp_path) as disk, contextmanager(running)(*on_disk(disk)) as server:
+        one, two = (distlock.connect(server.url, ttl=2) for _ in range(2))
+        try:
+            held, given_back = (one.lock(name).acquire() for name in ("product_1", "product_2"))
+            assert held
+            assert given_back
+            filler = fill_until_it_refuses(server, disk)
+            with pytest.raises(BackendUnavailable, match=r"MISCONF.*free its disk"):
+                two.lock("product_3").acquire()
+            given_back.release()
+            # Nothing renews the other one, and its holder knows.
+            eventually(lambda: held.lost, "the hold is lost")
+            filler.unlink()
+            for name in ("product_1", "product_2", "product_3"):
+                with two.lock(name, timeout=30):
+                    pass
+        finally:
+            one.close()
+            two.close()
 
 
 @pytest.mark.attack("A37")

@@ -118,7 +118,6 @@ def test_a_release_of_what_was_not_ours_any_more_is_told(redis_server: RedisServ
     assert "before it was released" in told[0]
 
 
-@pytest.mark.fault("F11")
 def test_a_server_that_hangs_is_waited_for_until_the_deadline(
     own_server: RedisServer, connect: Connect, hops: list[str]
 ) -> None:

@@ -99,7 +99,6 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(tls_port: int, contend
 
 
 @pytest.mark.attack("A38")
-@pytest.mark.fault("F19")
 @pytest.mark.usefixtures("tls_server")
 def test_a_certificate_for_another_host_is_refused(
     certificate: Path, tls_port: int, contender: MakeContender
