@@ -83,7 +83,7 @@ LOSSES: dict[str, Callable[[ShiftedRedis], object]] = {
 }
 
 
-@pytest.mark.fault("F09", "F12", "F14", "F16")
+@pytest.mark.fault("F09", "F12", "F14")
 @pytest.mark.fault("F09", "F12", "F14", "F16", control=True)
 @pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
 @pytest.mark.parametrize("lose", LOSSES.values(), ids=LOSSES)

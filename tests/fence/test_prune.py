@@ -25,9 +25,9 @@ from tests.databases import Databases, on
 from tests.fence.conftest import STOCK
 from tests.fence.instance import Order
 from tests.fence.instances import Stock, started
+from tests.fence.pairs import LONG, LOST, SHORT, SOLD, Pair
 from tests.fence.test_new_rows import LEVELS, strict
 from tests.fence.test_passing import FakeGrant, grant, passes, until_it_waits
-from tests.fence.test_stalled_holder import LONG, LOST, SHORT, SOLD, Pair
 from tests.fence.test_table import run as flask_command
 from tests.redis_server import RedisServer
 

@@ -71,7 +71,6 @@ def test_all_locks_of_a_process_share_one_listener(
         assert two.sink.wait_for_notification(first.key)
 
 
-@pytest.mark.fault("F12")
 def test_a_lost_subscription_is_doubted_and_taken_up_again(
     own_server: RedisServer, contender: MakeContender
 ) -> None:
