@@ -26,6 +26,8 @@ TIMEOUTS, SHORT_TIMEOUTS = (0.0, 0.1, 1.0, 8.0, 8.0, 8.0), (0.0, 0.1, 1.0)
 DEPTH = 3
 #: For how many seconds a lock is held whose release nobody requests, and the pause between two looks.
 UNASKED, GLANCE = 6.0, 0.05
+#: Which share of the locks is held for so long that it has to be renewed, and how often such a holder looks.
+LONG_HOLDS, LONG_LOOKS = 0.004, 50
 #: The name of the locks that are held until their release is requested.
 ASKED = "asked"
 
@@ -178,8 +180,10 @@ class Attempt:
             yield from self._hold()
 
     def _hold(self) -> Steps:
-        for _ in range(self._choices.randrange(3)):
-            yield pause(self._choices.random() * 0.01)
+        choices = self._choices
+        is_long = choices.random() < LONG_HOLDS
+        for _ in range(choices.randrange(LONG_LOOKS) if is_long else choices.randrange(3)):
+            yield pause(GLANCE if is_long else choices.random() * 0.01)
             self.look()
 
     def _inner(self) -> Attempt | None:

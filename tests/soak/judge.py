@@ -22,6 +22,8 @@ LONG, MOST_BEFORE = 1.0, 300
 AFTER = 2.5
 #: Within how many seconds a holder learns that its release is requested. A file's does so within two.
 HEARD = 2.0
+#: The kinds of locks that a directory has, beside those of the lock service.
+TWO = frozenset({"second", "multi"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +36,14 @@ class Violation:
     admitted: bool = False
 
 
-def judge(history: History, ttl: float, patience: float) -> list[Violation]:
+def judge(history: History, ttl: float, patience: float, in_files: bool = False) -> list[Violation]:
     """Return the violations of *history*, the earliest first.
 
     *ttl*: the lease of each lock, seconds. *patience*: how long a lock may be free while somebody waits.
+    *in_files*: see `Excuses`.
     """
     faults = history.faults
+    excuses = Excuses(faults, in_files)
     found: list[Violation] = []
     by_name: dict[tuple[str, bool], list[Attempt]] = defaultdict(list)
     for attempt in history.attempts:
@@ -50,10 +54,10 @@ def judge(history: History, ttl: float, patience: float) -> list[Violation]:
         found += _reentries(attempts)
         found += _forgotten(attempts, faults, ttl, patience)
         found += _overtaken(attempts, faults)
-        found += _unavailable(attempts, faults)
-        found += _lost(attempts, faults)
-    found += _requests(history, patience)
-    found += _latches(history.latches, faults)
+        found += _unavailable(attempts, excuses)
+        found += _lost(attempts, excuses)
+    found += _requests(history, patience, excuses)
+    found += _latches(history.latches, excuses)
     for process, left in history.left.items():
         found += [Violation("leak", f"process {process} left {what}", math.inf) for what in left]
     found += [Violation("leftover", said, math.inf) for said in history.leftovers]
@@ -61,15 +65,26 @@ def judge(history: History, ttl: float, patience: float) -> list[Violation]:
     return sorted(found, key=lambda violation: violation.at)
 
 
-def may_explain(faults: list[Fault], process: int, began: float, ended: float) -> bool:
-    """Return whether one of *faults* may be why a call of *process*, from *began* to *ended*, failed."""
-    return any(
-        # A process that stands still may be writing to a file, and others wait for its end.
-        (fault.process in {None, process} or fault.what == "SIGSTOP")
-        and fault.began <= ended
-        and began <= fault.ended + AFTER
-        for fault in faults
-    )
+@dataclass(frozen=True, slots=True)
+class Excuses:
+    """The faults that may be why calls fail.
+
+    *in_files*: whether the lock service is a directory: a process that stands still may be writing to a file,
+    and others wait for its end.
+    """
+
+    faults: list[Fault]
+    in_files: bool
+
+    def explain(self, process: int, began: float, ended: float, in_files: bool = False) -> bool:
+        """Return whether a fault may be why a call of *process*, from *began* to *ended*, failed."""
+        anybody_stops = in_files or self.in_files
+        return any(
+            (fault.process in {None, process} or (anybody_stops and fault.what == "SIGSTOP"))
+            and fault.began <= ended
+            and began <= fault.ended + AFTER
+            for fault in self.faults
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,22 +198,22 @@ def _reentries(attempts: list[Attempt]) -> Iterator[Violation]:
                 yield Violation("re-entrance", said, attempt.refused)
 
 
-def _unavailable(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violation]:
+def _unavailable(attempts: list[Attempt], excuses: Excuses) -> Iterator[Violation]:
     """A lock service is unavailable only during a fault."""
     for attempt in attempts:
         if attempt.how != "BackendUnavailable" or attempt.refused is None:
             continue
-        if not may_explain(faults, attempt.process, attempt.asked, attempt.refused):
+        if not excuses.explain(attempt.process, attempt.asked, attempt.refused, attempt.kind in TWO):
             said = f"{attempt.name}: {attempt.caller} got BackendUnavailable, and no fault explains it"
             yield Violation("unavailable", said, attempt.refused)
 
 
-def _lost(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violation]:
+def _lost(attempts: list[Attempt], excuses: Excuses) -> Iterator[Violation]:
     """A lock is lost only after a fault. What began on the push is lost after a short pause, too."""
     for attempt in attempts:
         if attempt.lost and attempt.granted is not None and attempt.kind != "push":
             until = attempt.releasing if attempt.releasing is not None else attempt.sure
-            if not may_explain(faults, attempt.process, attempt.granted, until):
+            if not excuses.explain(attempt.process, attempt.granted, until, attempt.kind in TWO):
                 said = f"{attempt.name}: {attempt.caller} lost its {attempt.kind}, and no fault explains it"
                 yield Violation("lost", said, until)
 
@@ -309,7 +324,7 @@ def _is_open(attempt: Attempt, fault: Fault) -> bool:
     return attempt.asked <= fault.ended and (answered is None or answered >= fault.began)
 
 
-def _requests(history: History, patience: float) -> Iterator[Violation]:
+def _requests(history: History, patience: float, excuses: Excuses) -> Iterator[Violation]:
     """A holder learns of requests to release its lock, and of nothing else; who requests, whether one is."""
     by_name: dict[str, list[Request]] = defaultdict(list)
     for request in history.requests:
@@ -332,7 +347,7 @@ def _requests(history: History, patience: float) -> Iterator[Violation]:
                 yield Violation("request", said, request.ended, forgot)
             until = request.ended + HEARD + patience
             unheard = until < attempt.sure if seen is None else until < seen
-            if unheard and not may_explain(history.faults, attempt.process, request.began, until):
+            if unheard and not excuses.explain(attempt.process, request.began, until):
                 said = (
                     f"{attempt.name}: {attempt.caller} was not told within {HEARD + patience:g} s that its "
                     "release was requested"
@@ -340,11 +355,11 @@ def _requests(history: History, patience: float) -> Iterator[Violation]:
                 yield Violation("request", said, until, forgot)
 
 
-def _latches(calls: list[LatchCall], faults: list[Fault]) -> Iterator[Violation]:
+def _latches(calls: list[LatchCall], excuses: Excuses) -> Iterator[Violation]:
     """There is an order of the calls of a latch in which each answer is right."""
 
     def is_disturbed(call: LatchCall) -> bool:
-        return may_explain(faults, call.process, call.began, call.ended)
+        return excuses.explain(call.process, call.began, call.ended)
 
     for wrong, explained in unexplained(calls, is_disturbed):
         about = {"make": f" {wrong.total}", "count": f" {wrong.by} for {wrong.part}"}.get(wrong.what, "")
@@ -354,5 +369,5 @@ def _latches(calls: list[LatchCall], faults: list[Fault]) -> Iterator[Violation]
             f"be right; {explained} calls before it can",
             wrong.ended,
             # A lock service that has lost its data has lost its latches, too.
-            _forgot(faults, -math.inf, wrong.ended),
+            _forgot(excuses.faults, -math.inf, wrong.ended),
         )

@@ -77,6 +77,75 @@ def a_connection_is_leaked() -> None:
     RedisConnection.disconnect = leaked.append  # type: ignore[method-assign, assignment]
 
 
+def a_release_does_not_look_whose_the_lock_is() -> None:
+    # The release writes first, and restores what it has found if that is another's.
+    _in_lua("release.lua", "redis.call('SET', KEYS[1], was, 'KEEPTTL')", "return {token, 1}")
+
+
+def a_downgrade_opens_to_writers() -> None:
+    before, after = "redis.call('SET', KEYS[1], last", "redis.call('DEL', KEYS[1], last"
+    _in_lua("downgrade.lua", before, after)
+    _in_lua("downgrade.lua", ".. READERS, 'PX', digits(ttl))", ".. READERS)")
+
+
+def one_of_several_names_is_not_taken() -> None:
+    from distlock.locks.engine_namespace import EngineNamespace
+
+    acquire = EngineNamespace._acquire_all
+    EngineNamespace._acquire_all = (  # type: ignore[method-assign]
+        lambda self, names, *more: acquire(self, names[:-1], *more)
+    )
+
+
+def a_deleted_latch_counts_as_open() -> None:
+    from distlock.backends.latches import LatchState
+    from distlock.locks import latch_waits
+
+    apply, opened = latch_waits._apply, LatchState("", 1, 0, 1.0, "")
+
+    def passing(watched: Any, waiters: Any, state: LatchState | None) -> None:
+        for waiter in waiters if state is None else ():
+            waiter.end(opened)
+        apply(watched, waiters, state or opened)
+
+    latch_waits._apply = passing
+
+
+def a_key_never_expires() -> None:
+    _in_lua("latch.lua", "redis.call('PEXPIRE', KEYS[2], WATCHED_MS)", "")
+
+
+def a_request_to_release_is_not_told() -> None:
+    _in_lua("requested_releases.lua", "return type(tokens) == 'string' and", "return false and")
+
+
+def an_owner_waits_for_itself() -> None:
+    from distlock.locks.rlock import RLock
+
+    RLock._wanted = lambda self, entry: self.names  # type: ignore[method-assign]
+
+
+def a_turn_never_ends() -> None:
+    from distlock.engine import engine, hold
+
+    hold.TURN = 3600.0
+    engine.SPAN = 10**4
+
+
+def an_error_comes_out_of_nothing() -> None:
+    from distlock.backends.redis import RedisBackend
+    from distlock.errors import BackendUnavailable
+
+    request, calls = RedisBackend.request, itertools.count(1)
+
+    def failing(self: RedisBackend, *arguments: Any) -> Any:
+        if next(calls) % 500 == 0:
+            raise BackendUnavailable("The lock service does not answer.")
+        return request(self, *arguments)
+
+    RedisBackend.request = failing  # type: ignore[method-assign]
+
+
 PLANTS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -89,5 +158,14 @@ PLANTS: dict[str, Callable[[], None]] = {
         a_waiter_is_forgotten,
         a_fence_falls_back,
         a_connection_is_leaked,
+        a_release_does_not_look_whose_the_lock_is,
+        a_downgrade_opens_to_writers,
+        one_of_several_names_is_not_taken,
+        a_deleted_latch_counts_as_open,
+        a_key_never_expires,
+        a_request_to_release_is_not_told,
+        an_owner_waits_for_itself,
+        a_turn_never_ends,
+        an_error_comes_out_of_nothing,
     )
 }

@@ -172,7 +172,10 @@ def test_only_a_fault_makes_a_lock_service_unavailable_or_loses_a_lock(wrong: At
     assert rules(wrong) == ["lost" if wrong.lost else "unavailable"]
     assert rules(wrong, faults=[Fault("restart", 4.0, 4.5)]) == []
     assert rules(wrong, faults=[Fault("restart", 1.0, 1.5)]) != []
-    assert rules(wrong, faults=[Fault("SIGKILL", 4.0, 4.5, 2)]) != []
+    # What strikes another process is no excuse, except where both write to files.
+    stopped = History([wrong], faults=[Fault("SIGSTOP", 4.0, 4.5, 2)])
+    assert judge(stopped, TTL, PATIENCE) != []
+    assert judge(stopped, TTL, PATIENCE, in_files=True) == []
 
 
 def test_what_begins_on_the_push_is_lost_after_a_short_pause() -> None:
