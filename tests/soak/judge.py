@@ -18,8 +18,10 @@ from tests.soak.notes import Attempt, Fault, History, LatchCall, Request
 
 #: A wait of this many seconds is looked at, and how many who came later may have the lock before it ends.
 LONG, MOST_BEFORE = 1.0, 300
-#: For how many seconds after a fault a call may still fail: the time-out of one that began in it, and a bit.
-AFTER = 2.5
+#: The time-out of a call to the lock service, and a bit, seconds.
+CALL = 2.5
+#: For how many seconds after a fault a new call may still fail, and a lock be lost.
+AFTER, LOST_AFTER = 0.5, CALL
 #: Within how many seconds a holder learns that its release is requested. A file's does so within two.
 HEARD = 2.0
 #: The kinds of locks that a directory has, beside those of the lock service.
@@ -76,13 +78,15 @@ class Excuses:
     faults: list[Fault]
     in_files: bool
 
-    def explain(self, process: int, began: float, ended: float, in_files: bool = False) -> bool:
-        """Return whether a fault may be why a call of *process*, from *began* to *ended*, failed."""
+    def explain(
+        self, process: int, began: float, ended: float, in_files: bool = False, after: float = AFTER
+    ) -> bool:
+        """Return whether a fault may be why *process* failed from *began* to *ended*, or *after* it."""
         anybody_stops = in_files or self.in_files
         return any(
             (fault.process in {None, process} or (anybody_stops and fault.what == "SIGSTOP"))
             and fault.began <= ended
-            and began <= fault.ended + AFTER
+            and began <= fault.ended + after
             for fault in self.faults
         )
 
@@ -203,7 +207,8 @@ def _unavailable(attempts: list[Attempt], excuses: Excuses) -> Iterator[Violatio
     for attempt in attempts:
         if attempt.how != "BackendUnavailable" or attempt.refused is None:
             continue
-        if not excuses.explain(attempt.process, attempt.asked, attempt.refused, attempt.kind in TWO):
+        called = max(attempt.asked, attempt.refused - CALL)
+        if not excuses.explain(attempt.process, called, attempt.refused, attempt.kind in TWO):
             said = f"{attempt.name}: {attempt.caller} got BackendUnavailable, and no fault explains it"
             yield Violation("unavailable", said, attempt.refused)
 
@@ -213,7 +218,8 @@ def _lost(attempts: list[Attempt], excuses: Excuses) -> Iterator[Violation]:
     for attempt in attempts:
         if attempt.lost and attempt.granted is not None and attempt.kind != "push":
             until = attempt.releasing if attempt.releasing is not None else attempt.sure
-            if not excuses.explain(attempt.process, attempt.granted, until, attempt.kind in TWO):
+            in_files = attempt.kind in TWO
+            if not excuses.explain(attempt.process, attempt.granted, until, in_files, LOST_AFTER):
                 said = f"{attempt.name}: {attempt.caller} lost its {attempt.kind}, and no fault explains it"
                 yield Violation("lost", said, until)
 
@@ -347,7 +353,7 @@ def _requests(history: History, patience: float, excuses: Excuses) -> Iterator[V
                 yield Violation("request", said, request.ended, forgot)
             until = request.ended + HEARD + patience
             unheard = until < attempt.sure if seen is None else until < seen
-            if unheard and not excuses.explain(attempt.process, request.began, until):
+            if unheard and not excuses.explain(attempt.process, request.began, until, after=LOST_AFTER):
                 said = (
                     f"{attempt.name}: {attempt.caller} was not told within {HEARD + patience:g} s that its "
                     "release was requested"
