@@ -208,7 +208,6 @@ FAULTS = (
         "F35",
         "The database ends a transaction: a deadlock, a conflict, a limit, a full disk.",
         "G1: the whole transaction is rolled back, and the answer or the error says so.",
-        "No test fills the disk of a database.",
     ),
     Case(
         "F36",

@@ -1,7 +1,8 @@
-"""A disk that is soon full, and a Redis that keeps its append-only file there."""
+"""A disk that is soon full, of any server or of a Redis that keeps its append-only file there."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from loadtest.servers.processes import Account
 from tests.redis_server import RedisServer, eventually
 
 #: Bytes.
@@ -17,11 +19,15 @@ SIZE = 4 * 1024 * 1024
 
 
 @contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """Mount a disk of `SIZE` bytes in *folder*. If we have no right to, it is a plain folder."""
+def small_disk(folder: Path, size: int = SIZE, account: Account | None = None) -> Iterator[Path]:
+    """Mount a disk of *size* bytes in *folder*. If we have no right to, it is a plain folder.
+
+    *account*: the account that a server runs as, and that owns the disk.
+    """
     disk = folder / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(disk)]
+    owner = f",uid={account.uid},gid={account.gid}" if account else ""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}{owner}", "tmpfs", str(disk)]
     mounted = not subprocess.run(mount, capture_output=True, check=False).returncode
     try:
         yield disk
@@ -36,7 +42,7 @@ def fill(disk: Path) -> Path:
         pytest.skip("no right to mount")
     filler = disk / "filler"
     with pytest.raises(OSError, match="No space left"):
-        filler.write_bytes(b"\0" * SIZE)
+        filler.write_bytes(bytes(shutil.disk_usage(disk).total))
     return filler
 
 
