@@ -14,7 +14,6 @@ FAULTS = (
         "F01",
         "SIGKILL ends the process that holds a lock.",
         "G1, G3: the next process gets the lock within a `TTL`, and a purchase is one order or none.",
-        "No test kills a holder while its COMMIT is on the way to the database.",
     ),
     Case(
         "F02",
@@ -26,7 +25,6 @@ FAULTS = (
         "F03",
         "A holder stands still for longer than its lease, and then goes on.",
         "G1: if another holder came between, its transaction is rolled back, and it is answered with 503.",
-        "No holder stands still while the reply that grants the lock waits in its socket.",
     ),
     Case(
         "F04",
@@ -70,8 +68,6 @@ FAULTS = (
         "F11",
         "Redis stands still.",
         "G3: each call ends by its deadline, and Redis is used again when it goes on.",
-        "No test on Redis lasts until the holder's own deadline: `tests/engine/test_maintenance.py` does, "
-        "with a lock service in memory.",
     ),
     Case(
         "F12",
@@ -109,7 +105,6 @@ FAULTS = (
         "F18",
         "A connection stays open, but nothing gets through, one way or both ways.",
         "G3, G7: the call ends by its deadline, another connection is used, and a lost lock is noticed.",
-        "No test keeps a holder cut off until its lease is over. In F28 its connections are closed instead.",
     ),
     Case(
         "F19",

@@ -30,8 +30,8 @@ class Proxy:
         self._delivering = threading.Event()
         #: Of each connection: whether replies, and whether requests pass.
         self._flowing: list[dict[bool, threading.Event]] = []
-        #: Whether replies, or requests, of new connections are kept back.
-        self._holding: bool | None = None
+        #: The directions of new connections that are kept back: True for replies, False for requests.
+        self._holding: frozenset[bool] = frozenset()
         self.lost = threading.Event()
         #: Seconds between two bytes.
         self.drips = 0.0
@@ -68,21 +68,28 @@ class Proxy:
 
         *new*: those of later connections, too.
         """
-        self._holding = replies if new else None
+        self._holding = frozenset({replies} if new else ())
         for flowing in self._flowing:
             flowing[replies].clear()
+
+    def cut_off(self, *replies: bool) -> None:
+        """Keep back the replies (True), the requests (False), or both, of all connections until `flow`."""
+        self._holding = frozenset(replies)
+        for flowing in self._flowing:
+            for direction in replies:
+                flowing[direction].clear()
 
     def fail_over(self, port: int) -> None:
         """What was held back is lost."""
         self._target = port
-        self._holding = None
+        self._holding = frozenset()
         self._flowing = []
         for one in self._sockets:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
     def flow(self) -> None:
-        self._holding = None
+        self._holding = frozenset()
         for flowing in self._flowing:
             flowing[True].set()
             flowing[False].set()
@@ -109,7 +116,7 @@ class Proxy:
                 self._flowing.append({True: threading.Event(), False: threading.Event()})
                 for source, target, replies in ((client, server, False), (server, client, True)):
                     flowing = self._flowing[-1][replies]
-                    if replies is not self._holding:
+                    if replies not in self._holding:
                         flowing.set()
                     one = (source, target, replies, flowing)
                     threading.Thread(target=self._forward, args=one, daemon=True).start()

@@ -110,7 +110,6 @@ def test_the_listener_comes_back_with_the_server(own_server: RedisServer, conten
     assert listens(own_server, two)
 
 
-@pytest.mark.fault("F11")
 def test_a_server_that_fell_silent_is_noticed(
     own_server: RedisServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
 ) -> None:

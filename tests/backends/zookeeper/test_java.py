@@ -140,7 +140,6 @@ def test_the_two_blocks_of_the_page_lock_the_same_node(
     zookeeper_server.admin.delete("/shop", recursive=True)
 
 
-@pytest.mark.fault("F01")
 def test_a_killed_python_process_keeps_java_waiting_until_its_session_ends(
     zookeeper_server: ZooKeeperServer, java: MakeJava, name: str
 ) -> None:
