@@ -182,7 +182,6 @@ FAULTS = (
         "F31",
         "The database ends the holder's connection, or stops during COMMIT.",
         "G1, G7: nothing is half done, the holder is told, and a repeated request finds its order.",
-        "No test stops PostgreSQL during a COMMIT: a proxy that swallows the reply stands in.",
     ),
     Case(
         "F32",

@@ -83,6 +83,11 @@ class PostgreSQLServer:
     def stop(self) -> None:
         self._server.stop()
 
+    def crash(self) -> None:
+        """Stop at once, as in a crash: neither transactions nor a checkpoint are completed."""
+        self._run("pg_ctl", "stop", "-m", "immediate", "-D", str(self._data))
+        self.stop()
+
     def kill(self) -> None:
         self._server.kill()
 

@@ -8,17 +8,21 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import product as each_of
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from demo_shop.configuration import Configuration
+from demo_shop.ledger import open_sale
 from demo_shop.sale import Refusal, lock_names, read_asked
-from loadtest.servers.databases import DATABASES
+from loadtest.servers.databases import DATABASES, PostgreSQLServer, own_postgresql
 from loadtest.stack import Stack
 from tests.databases import Databases
 from tests.demo_shop.test_shop import Answer
+from tests.redis_server import eventually
 
 #: The guard, and where its lock is: with none it is the key's row alone that makes one order.
 GUARDS = {
@@ -109,7 +113,7 @@ def test_eight_at_once_make_one_order(stack: Stack, ports: tuple[int, int]) -> N
     assert len(stack.ledger().orders) == 1
 
 
-@pytest.mark.fault("F31", "F38")
+@pytest.mark.fault("F38")
 def test_a_lost_reply_costs_nothing(stack: Stack, ports: tuple[int, int]) -> None:
     key = new_key()
     with closing(http.client.HTTPConnection("127.0.0.1", ports[0], timeout=30)) as connection:
@@ -174,6 +178,83 @@ def test_a_server_that_is_killed_leaves_one_order_or_none(
         again = buy(doomed.instance_ports[-1], key)
         assert (again.status, again.headers.get("Idempotent-Replayed")) == (200, replayed)
         assert [order.number for order in doomed.ledger().orders] == [again.json()["order"]]
+
+
+@dataclass
+class Interrupted:
+    """A shop whose PostgreSQL can be made to stay in COMMIT, and to crash there."""
+
+    stack: Stack
+    server: PostgreSQLServer
+
+    def ask(self, statement: str) -> list[tuple[object, ...]]:
+        with psycopg.connect(self.server.url, autocommit=True) as connection:
+            cursor = connection.execute(statement)  # type: ignore[call-overload]
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def stay_in_commit(self, moment: str) -> None:
+        if moment == "not written":
+            # A trigger runs before the record of the COMMIT is written.
+            open_sale(self.server.url, stock=3, commit_pause=60)
+        else:
+            # The record is written, and no standby confirms it.
+            self.ask("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            self.ask("SELECT pg_reload_conf()")
+
+    def crash_in_commit(self, key: str | None) -> Answer:
+        """Buy, crash in COMMIT, and start again. Return what the buyer was told."""
+        stays = "SELECT 1 FROM pg_stat_activity WHERE wait_event IN ('PgSleep', 'SyncRep')"
+        with ThreadPoolExecutor(1) as pool:
+            first: Future[Answer] = pool.submit(buy, self.stack.instance_ports[0], key)
+            eventually(lambda: bool(self.ask(stays)), "the order is in COMMIT")
+            # Not for the running server, but for the next one.
+            self.ask("ALTER SYSTEM RESET synchronous_standby_names")
+            self.server.crash()
+            told = first.result(60)
+        self.server.start()
+        return told
+
+    def insist(self, key: str | None) -> Answer:
+        """Buy, and again as long as an instance meets one of its connections that have ended."""
+        for _ in range(10):
+            if (answer := buy(self.stack.instance_ports[1], key)).status == 200:
+                return answer
+        raise AssertionError(answer)
+
+
+@pytest.fixture(scope="module", params=[("django", "flask"), ("flask", "django")], ids=" and ".join)
+def interrupted(request: pytest.FixtureRequest) -> Iterator[Interrupted]:
+    with (
+        own_postgresql() as server,
+        Stack(request.param, Configuration(guard="distributed", stock=3), "file", server.url) as stack,
+    ):
+        yield Interrupted(stack, server)
+
+
+@pytest.mark.fault("F31")
+@pytest.mark.parametrize(("moment", "replayed"), [("not written", None), ("written", "true")])
+def test_postgresql_that_stops_in_commit_leaves_one_order_or_none(
+    interrupted: Interrupted, moment: str, replayed: str | None
+) -> None:
+    stack, key = interrupted.stack, new_key()
+    stack.restock()
+    interrupted.stay_in_commit(moment)
+    assert interrupted.crash_in_commit(key).status in {500, 503}
+    assert len(stack.ledger().orders) == (1 if replayed else 0)
+    interrupted.ask("DROP TRIGGER IF EXISTS slow_commit ON purchase")
+    again = interrupted.insist(key)
+    assert again.headers.get("Idempotent-Replayed") == replayed
+    assert [order.number for order in stack.ledger().orders] == [again.json()["order"]]
+    assert stack.ledger().stock == 2
+
+
+@pytest.mark.fault("F31", control=True)
+def test_without_a_key_an_order_that_was_committed_unheard_is_made_again(interrupted: Interrupted) -> None:
+    interrupted.stack.restock()
+    interrupted.stay_in_commit("written")
+    interrupted.crash_in_commit(None)
+    interrupted.insist(None)
+    assert len(interrupted.stack.ledger().orders) == 2
 
 
 def test_a_key_in_quotes_is_the_same_key() -> None:
