@@ -1,0 +1,161 @@
+"""``python -m tests.mutation``: change the code a little, and see whether a test notices."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.mutation import lua_mutants, python_mutants
+from tests.mutation.explained import explanations
+from tests.mutation.mutant import Mutant
+from tests.mutation.record import GROUPS, Recorded, record
+from tests.mutation.tree import KEPT, ROOT, Tree
+from tests.mutation.trial import KILLED, SURVIVED, TIMED_OUT, UNTESTED, Trials
+
+#: The parts that are mutated: the files of each, and the groups of its tests.
+PARTS = {
+    "lua": ("distlock/backends/redis/lua/*.lua", ["lua"]),
+    "engine": ("distlock/engine/*.py", ["engine"]),
+    "fence": ("distlock/fence/*.py", ["fence"]),
+    "guard": ("distlock/web/guard*.py", ["web", "fence"]),
+}
+RESULTS = KEPT / "results.jsonl"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="scripts/mutate", description="Change the code a little, and see whether a test notices."
+    )
+    parser.add_argument("--module", action="append", default=[], help="a file; may be given several times")
+    parser.add_argument("--part", action="append", default=[], choices=sorted(PARTS), help="all its files")
+    parser.add_argument("--lua", action="store_true", help="the scripts of Redis: --part lua")
+    parser.add_argument("--sample", type=int, default=0, help="so many mutants, drawn; default: all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--again", action="store_true", help="play those again that survived")
+    parser.add_argument("--record", action="append", default=[], choices=sorted(GROUPS),
+                        help="note anew which test runs which line")  # fmt: skip
+    parser.add_argument("--tests", type=int, default=150, help="at most so many tests of a mutant")
+    parser.add_argument(
+        "--budget", type=float, default=40.0, help="at most so many seconds of tests of a mutant"
+    )
+    parser.add_argument("--summary", action="store_true", help="only say what earlier runs have found")
+    options = parser.parse_args()
+    for group in options.record:
+        record(group)
+    files = chosen_files(options)
+    mutants = [mutant for file in files for mutant in mutants_of(file)]
+    if options.sample:
+        # What was played when a run is ended is a sample, too.
+        mutants = random.Random(options.seed).sample(mutants, min(options.sample, len(mutants)))
+    if not options.summary:
+        play(mutants, options)
+    return summarize(mutants)
+
+
+def chosen_files(options: argparse.Namespace) -> list[str]:
+    parts = options.part + ["lua"] * options.lua
+    if not parts and not options.module:
+        parts = [] if options.record else list(PARTS)
+    found = [path for part in parts for path in sorted(ROOT.glob(PARTS[part][0]))]
+    return [*options.module, *(path.relative_to(ROOT).as_posix() for path in found)]
+
+
+def part_of(file: str) -> str:
+    for part, (pattern, _) in PARTS.items():
+        if Path(file).match(pattern):
+            return part
+    sys.exit(f"{file} is in none of the parts {', '.join(PARTS)}.")
+
+
+def mutants_of(file: str) -> list[Mutant]:
+    text = (ROOT / file).read_text("utf-8")
+    return (
+        lua_mutants.mutants_of(file, text) if file.endswith(".lua") else python_mutants.mutants_of(file, text)
+    )
+
+
+def results() -> dict[str, dict[str, str]]:
+    """Return what was found of each mutant, by its key; the newest finding counts."""
+    if not RESULTS.exists():
+        return {}
+    lines = [json.loads(line) for line in RESULTS.read_text("utf-8").splitlines()]
+    return {line["key"]: line for line in lines}
+
+
+def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
+    """Play those of *mutants* of which nothing is known; with --again, or which have survived."""
+    known = results()
+    open_states = {SURVIVED, UNTESTED} if options.again else set()
+    tree = Tree(KEPT / "tree")
+    tree.update()
+    recorded = Recorded()
+    for part, (_, groups) in PARTS.items():
+        todo = [
+            mutant
+            for mutant in mutants
+            if part_of(mutant.path) == part
+            and (mutant.key not in known or known[mutant.key]["state"] in open_states)
+        ]
+        for group in groups if todo else []:
+            if not (KEPT / group).exists():
+                sys.exit(f"Nothing is known of these tests yet. Run: scripts/mutate --record {group}")
+        collected = [path for group in groups for path in GROUPS[group]]
+        trials = Trials(tree, collected, recorded.seconds, options.tests, options.budget)
+        for key, result in known.items():
+            if result["by"]:
+                trials.note_killer(key.partition("\n")[0], result["by"])
+        try:
+            play_part(trials, recorded, todo, tuple(collected))
+        finally:
+            trials.close()
+
+
+def play_part(trials: Trials, recorded: Recorded, todo: list[Mutant], collected: tuple[str, ...]) -> None:
+    with RESULTS.open("a", encoding="utf-8") as kept:
+        for number, mutant in enumerate(todo, 1):
+            tests = recorded.tests_of(mutant.path, mutant.first, mutant.last)
+            outcome = trials.play(mutant, [test for test in tests if test.startswith(collected)])
+            kept.write(json.dumps({"key": mutant.key, **asdict(outcome)}) + "\n")
+            kept.flush()
+            if outcome.state not in (KILLED, TIMED_OUT):
+                print(f"{outcome.state}, {number} of {len(todo)}: {told(mutant)}", flush=True)
+
+
+def told(mutant: Mutant) -> str:
+    return f"{mutant.path}:{mutant.first} {mutant.function}\n{mutant.diff()}"
+
+
+def summarize(mutants: list[Mutant]) -> int:
+    """Print a row for each file, and what was explained of a mutant that is not there or was killed."""
+    known, explained = results(), explanations()
+    rows: dict[str, Counter[str]] = {}
+    left: list[Mutant] = []
+    for mutant in mutants:
+        state = known[mutant.key]["state"] if mutant.key in known else "not played"
+        entry = any(one.fits(mutant) for one in explained)
+        if entry and state in (SURVIVED, UNTESTED):
+            state = "explained"
+        elif entry and state in (KILLED, TIMED_OUT):
+            print(f"Explained in survivors.toml, but {state}: {told(mutant)}")
+        elif state in (SURVIVED, UNTESTED):
+            left.append(mutant)
+        rows.setdefault(mutant.path, Counter())[state] += 1
+    states = [KILLED, TIMED_OUT, "explained", SURVIVED, UNTESTED, "not played"]
+    print(f"\n{'':42}{'mutants':>11}" + "".join(f"{state:>11}" for state in states))
+    total: Counter[str] = Counter()
+    for path, row in rows.items():
+        total += row
+        print(
+            f"{Path(path).as_posix()[-42:]:42}{row.total():11}" + "".join(f"{row[one]:11}" for one in states)
+        )
+    print(f"{'in all':42}{total.total():11}" + "".join(f"{total[one]:11}" for one in states))
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Run the tests once, and keep which of them runs which line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from coverage import CoverageData
+
+from tests.mutation.lua_mutants import with_marks
+from tests.mutation.recording import LOGS, NOTES, TEST, lines_of_lua, seconds_of_tests
+from tests.mutation.tree import KEPT, ROOT, Tree
+
+LUA = "distlock/backends/redis/lua"
+#: The tests that are recorded together. Scripts are recorded without Python, which would take longer.
+GROUPS = {
+    # Fifty thousand names would write millions of marks.
+    "lua": ["tests/backends/redis", "--ignore=tests/backends/redis/test_many_names.py"],
+    "engine": ["tests/engine", "tests/core"],
+    "fence": ["tests/fence"],
+    "web": ["tests/web"],
+}
+_SETTINGS = f"""
+[run]
+source = distlock
+data_file = {{data}}
+parallel = true
+context = ${{{{{TEST}-}}}}
+patch = subprocess, fork, _exit
+disable_warnings = trace-changed, no-data-collected, module-not-measured, module-not-imported
+"""
+
+
+def record(group: str) -> None:
+    """Run the tests of *group*, and keep what they ran in `KEPT`."""
+    place = KEPT / group
+    shutil.rmtree(place, ignore_errors=True)
+    logs = place / "logs"
+    logs.mkdir(parents=True)
+    tree = Tree(KEPT / "tree")
+    tree.update()
+    environment = {**tree.environment(), NOTES: str(place / "notes.jsonl")}
+    command = [str(ROOT / ".venv/bin/python")]
+    if group == "lua":
+        for script in sorted((ROOT / LUA).glob("*.lua")):
+            tree.write(f"{LUA}/{script.name}", with_marks(script.name, script.read_text("utf-8")))
+        environment |= {LOGS: str(logs), "PATH": f"{_wrapper(place)}:{environment['PATH']}"}
+    else:
+        settings = place / "coveragerc"
+        settings.write_text(_SETTINGS.format(data=place / "coverage"))
+        command += ["-m", "coverage", "run", f"--rcfile={settings}"]
+    command += ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutation.recording"]
+    subprocess.run([*command, *GROUPS[group]], cwd=tree.place, env=environment, check=False)
+    if group == "lua":
+        for script in (ROOT / LUA).glob("*.lua"):
+            tree.restore(f"{LUA}/{script.name}")
+        (place / "lines.json").write_text(json.dumps(lines_of_lua(place / "notes.jsonl", logs)))
+        shutil.rmtree(logs)
+    else:
+        combine = [*command[:3], "combine", f"--rcfile={place / 'coveragerc'}", "-q"]
+        subprocess.run(combine, cwd=tree.place, check=True)
+
+
+def _wrapper(place: Path) -> Path:
+    """Return a folder with a redis-server whose log is kept."""
+    server = shutil.which("redis-server")
+    if server is None:
+        sys.exit("redis-server is not installed: apt-get install redis-server")
+    folder = place / "bin"
+    folder.mkdir()
+    wrapper = folder / "redis-server"
+    wrapper.write_text(f'#!/bin/sh\nTZ=UTC exec {server} "$@" --logfile "${LOGS}/$$.log"\n')
+    wrapper.chmod(0o755)
+    return folder
+
+
+class Recorded:
+    """What `record` has kept."""
+
+    def __init__(self) -> None:
+        self._data = {}
+        self._lua: dict[str, list[str]] = {}
+        self.seconds: dict[str, float] = {}
+        for group in GROUPS:
+            place = KEPT / group
+            if (place / "notes.jsonl").exists():
+                self.seconds |= seconds_of_tests(place / "notes.jsonl")
+            if (place / "lines.json").exists():
+                self._lua = json.loads((place / "lines.json").read_text())
+            if (place / "coverage").exists():
+                self._data[group] = CoverageData(str(place / "coverage"))
+                self._data[group].read()
+        self._by_file: dict[str, dict[int, set[str]]] = {}
+
+    def tests_of(self, path: str, first: int, last: int) -> list[str]:
+        """Return the tests that run a line of *path* from *first* to *last*, the quickest first."""
+        lines = self._lines(path)
+        tests = set().union(*(lines.get(number, set()) for number in range(first, last + 1)))
+        if not tests and path.endswith(".lua"):
+            # The line goes on with a statement, or with a condition, that began above.
+            above = [number for number in lines if number < first]
+            tests = lines[max(above)] if above else set()
+        known = [test for test in tests if test in self.seconds]
+        return sorted(known, key=lambda test: self.seconds[test])
+
+    def _lines(self, path: str) -> dict[int, set[str]]:
+        if path in self._by_file:
+            return self._by_file[path]
+        lines: dict[int, set[str]] = {}
+        if path.endswith(".lua"):
+            for place, tests in self._lua.items():
+                script, _, line = place.partition(":")
+                if path == f"{LUA}/{script}":
+                    lines[int(line)] = set(tests)
+        for data in self._data.values():
+            for file in data.measured_files():
+                if file.endswith(f"/{path}"):
+                    for number, contexts in data.contexts_by_lineno(file).items():
+                        names = {part for context in contexts for part in context.split("|")}
+                        lines.setdefault(number, set()).update(names - {""})
+        self._by_file[path] = lines
+        return lines

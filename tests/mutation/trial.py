@@ -1,0 +1,145 @@
+"""One mutant in the tests that run its line."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from tests.mutation.mutant import Mutant
+from tests.mutation.server import Server
+from tests.mutation.tree import ROOT, Tree
+from tests.mutation.warm import is_importing_code
+
+KILLED, TIMED_OUT, SURVIVED, UNTESTED = "killed", "timed out", "survived", "untested"
+#: Seconds after which a run is ended from outside, at least.
+LONGEST_RUN = 120
+#: How many tests run first. Most mutants are killed by one of these.
+FIRST = 30
+
+
+@dataclass(frozen=True)
+class Outcome:
+    state: str
+    by: str = ""
+    seconds: float = 0.0
+
+
+class Trials:
+    """Plays mutants in *tree*, by the tests of *collected*.
+
+    *seconds*: how long each test takes. A mutant gets at most *most* tests, and *budget* seconds of them.
+    *shortest_timeout*: seconds that even the quickest test may take on a busy machine.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        collected: list[str],
+        seconds: dict[str, float],
+        most: int = 150,
+        budget: float = 40.0,
+        shortest_timeout: int = 30,
+    ) -> None:
+        self._tree = tree
+        self._collected = collected
+        self._seconds = seconds
+        self._most = most
+        self._budget = budget
+        self._shortest_timeout = shortest_timeout
+        self._killers: dict[str, Counter[str]] = {}
+        self._steady: dict[str, bool] = {}
+        self._warm: Server | None = None
+        self._cold: Server | None = None
+
+    def close(self) -> None:
+        for server in (self._warm, self._cold):
+            if server is not None:
+                server.close()
+
+    def note_killer(self, path: str, test: str) -> None:
+        """Note that *test* has killed a mutant of *path*, so that it begins the next runs."""
+        self._killers.setdefault(path, Counter())[test] += 1
+
+    def play(self, mutant: Mutant, tests: list[str]) -> Outcome:
+        """Run *tests*, the quickest first, with *mutant*."""
+        began = time.monotonic()
+        chosen = self._choose(mutant.path, tests)
+        if not chosen:
+            return Outcome(UNTESTED)
+        state, by = SURVIVED, ""
+        for some in (chosen[:FIRST], chosen[FIRST:]):
+            while some and state == SURVIVED:
+                self._tree.write(mutant.path, mutant.text)
+                try:
+                    state, by = self._run(some, mutant)
+                finally:
+                    self._tree.restore(mutant.path)
+                if state == SURVIVED or self._is_steady(by, some):
+                    break
+                # It fails without the mutant, too, so that it says nothing.
+                state, some = SURVIVED, [test for test in some if test != by] if by else []
+        if by:
+            self.note_killer(mutant.path, by)
+        return Outcome(state, by, round(time.monotonic() - began, 1))
+
+    def _choose(self, path: str, tests: list[str]) -> list[str]:
+        """Return what to run: tests that killed others of *path*, then each function's quickest variants."""
+        variants: Counter[str] = Counter()
+        ranks = {}
+        for test in tests:
+            function = test.partition("[")[0]
+            ranks[test] = variants[function]
+            variants[function] += 1
+        killers = self._killers.get(path, Counter())
+        first = [test for test, _ in killers.most_common(12) if test in ranks]
+        rest = sorted(tests, key=lambda test: (ranks[test] // 2, self._seconds[test]))
+        chosen: list[str] = []
+        spent = 0.0
+        for test in dict.fromkeys([*first, *rest]):
+            if self._steady.get(test, True) and len(chosen) < self._most:
+                spent += self._seconds[test]
+                if chosen and spent > self._budget:
+                    break
+                chosen.append(test)
+        return chosen
+
+    def _is_steady(self, test: str, some: list[str]) -> bool:
+        """Return whether *test*, or without a name all of *some*, pass without a mutant."""
+        if not test:
+            return self._run(some)[0] == SURVIVED
+        if test not in self._steady:
+            self._steady[test] = self._run([test])[0] == SURVIVED
+        return self._steady[test]
+
+    def _run(self, tests: list[str], mutant: Mutant | None = None) -> tuple[str, str]:
+        """Return how a run of *tests* ended, and which of them failed, if any."""
+        slowest = max(self._seconds.get(test, 0) for test in tests)
+        timeout = self._shortest_timeout + int(5 * slowest)
+        limit = LONGEST_RUN + 5 * sum(self._seconds.get(test, 0) for test in tests)
+        path = mutant.path if mutant else ""
+        said: dict[str, object] | None = {"cold": True}
+        if mutant is None or not self._is_importing(mutant):
+            self._warm = self._warm or Server(self._unchanged(path), *self._collected)
+            if mutant is not None:
+                self._tree.write(path, mutant.text)
+            said = self._warm.run(tests, path, timeout, limit)
+        if said == {"cold": True}:
+            self._cold = self._cold or Server(self._tree)
+            said = self._cold.run(tests, path, timeout, limit)
+        if said is None:
+            return TIMED_OUT, ""
+        if said.get("code") == 0:
+            return SURVIVED, ""
+        return TIMED_OUT if said.get("timed_out") else KILLED, str(said.get("failed") or "")
+
+    def _unchanged(self, path: str) -> Tree:
+        if path:
+            self._tree.restore(path)
+        return self._tree
+
+    @staticmethod
+    def _is_importing(mutant: Mutant) -> bool:
+        if mutant.path.endswith(".lua"):
+            return False
+        return is_importing_code((ROOT / mutant.path).read_text("utf-8"), mutant.text)
