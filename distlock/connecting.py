@@ -14,7 +14,7 @@ from distlock.locks.engine_namespace import EngineNamespace
 from distlock.names import check_prefix
 from distlock.numbers import MOST_SECONDS, check_count, check_seconds
 from distlock.operate.command_line import typed_for
-from distlock.service_identity import identity
+from distlock.service_identity import identity, sort_key_of
 from distlock.suggestions import ARGUMENTS_OF_OTHER_LIBRARIES, refuse_unknown
 
 
@@ -116,6 +116,7 @@ def connect(
     )
     namespace = EngineNamespace(engine, prefix)
     namespace.identity = identity(url, backend, prefix, options)
+    engine.recovery.join(sort_key_of(namespace.identity))
     if engine.backend.capabilities.several_processes:
         namespace.typed = typed_for(None if found else url, prefix or None)
     return Locks(namespace if listener is None else Listened(namespace, listener), timeout)

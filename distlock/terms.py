@@ -50,6 +50,8 @@ class Terms:
     seat: Seat | None = None
     #: Whether a caller may begin on a push, before the lock service has confirmed the hand-off.
     on_push: bool = False
+    #: Whether a fence guards what the holder does: see `distlock.engine.recovery`.
+    fenced: bool = False
     mode: Mode = EXCLUSIVE
     #: How many permits of a semaphore there are, and how many of them one acquisition takes.
     limit: int = 1

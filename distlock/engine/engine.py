@@ -30,6 +30,7 @@ from distlock.engine.hold import SPAN, Hold, NameGrant, Waiter
 from distlock.engine.hold_calls import HoldCalls
 from distlock.engine.maintenance import MaintenanceThread
 from distlock.engine.process import end_at_exit, forget_in_children, may_run, prepare_for_forks
+from distlock.engine.recovery import Recovery
 from distlock.engine.renewal import Renewer
 from distlock.engine.sans_io import Call, Commands, Park, Parker, run
 from distlock.engine.status import Inspection, StatusPublisher, row_of
@@ -80,7 +81,10 @@ class Engine:
         self.cancellations = Cancellations(section, backend, now, thread)
         self.replies = ReplyReader(section, backend, now, thread)
         self.callbacks = Callbacks(on_lost, on_lifted, on_release_requested, threads)
-        self.hold_calls = HoldCalls(section, backend, now, self.cancellations, self.replies, self.callbacks)
+        self.recovery = Recovery(section, backend, now, thread)
+        self.hold_calls = HoldCalls(
+            section, backend, now, self.cancellations, self.replies, self.callbacks, self.recovery
+        )
         self.renewer = Renewer(section, backend, now, thread, self.hold_calls)
         thread.next_renewal = self.renewer.next
         self.queues = WaitQueues(
@@ -103,6 +107,7 @@ class Engine:
             self.cancellations,
             self.status,
             self._refusals,
+            self.recovery,
         )
         self.sink = EngineSink(section, self.queues, self.hold_calls, self.callbacks, on_reconnected)
         self._inspectable = inspectable(backend)
@@ -216,6 +221,10 @@ class Engine:
                     if any(one.owner == waiter.owner for one in others):
                         raise refusal()
             waiter.waited = True
+            if waiter.options.fenced:
+                # The process that has the lock may be a dead neighbour.
+                with self.section.mutex:
+                    self.recovery.look()
         elif waiter.leads:
             self.publish_soon()
 
@@ -500,6 +509,7 @@ class Engine:
             self.renewer.start_anew()
             self.replies.forget()
             self.status.forget()
+            self.recovery.stop()
             self.maintenance.start_anew()
             if self.renewer.holds or self.cancellations:
                 self.maintenance.wake_before(self.now())
@@ -548,6 +558,7 @@ class Engine:
         self._refusals.forget()
         self.replies.forget()
         self.status.forget()
+        self.recovery.forget()
         self.maintenance.start_anew()
         self.callbacks.after_fork()
         self.backend.after_fork()

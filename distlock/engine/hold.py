@@ -102,6 +102,8 @@ class HoldCallsProtocol(Protocol):
     def is_followed(self, grant: NameGrant) -> bool: ...
     def share(self, grant: NameGrant, batch: object) -> bool: ...
     def why_ended(self, hold: Hold) -> str: ...
+    def note(self, grant: NameGrant) -> None: ...
+    def erase(self, grant: NameGrant) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -354,6 +356,8 @@ class NameGrant(Grant):
 
     def end(self) -> bool:
         """Mark it as released. Return False if it was released before."""
+        if self._options.fenced:
+            self._hold_calls.erase(self)
         if self._lost_at_end is not None:
             return False
         hold = self._hold

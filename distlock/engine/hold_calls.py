@@ -19,6 +19,7 @@ from distlock.engine.critical_section import CriticalSection
 from distlock.engine.deferred_work import Cancellations, ReplyReader
 from distlock.engine.events import Callbacks
 from distlock.engine.hold import Hold, NameGrant
+from distlock.engine.recovery import Recovery
 from distlock.engine.renewal import NOT_OURS
 from distlock.engine.sans_io import Call, Commands
 from distlock.errors import BackendUnavailable, ConfigurationError, Reentered
@@ -39,6 +40,7 @@ class HoldCalls:
         cancellations: Cancellations,
         replies: ReplyReader,
         callbacks: Callbacks,
+        recovery: Recovery,
     ) -> None:
         self.section = section
         self.backend = backend
@@ -46,6 +48,7 @@ class HoldCalls:
         self._cancellations = cancellations
         self._replies = replies
         self._callbacks = callbacks
+        self._recovery = recovery
         self._posts = backend if isinstance(backend, Posts) else None
         self._hands_off = backend if isinstance(backend, PushesHolds) else None
 
@@ -219,8 +222,20 @@ class HoldCalls:
             if grant.mode != READ:
                 hold.used = 1
             grant._fence = hold.latest_fence(was.epoch)
+            if grant._options.fenced:
+                self.note(grant)
         self._callbacks.fence_raised(grant, was, number)
         return True
+
+    # -- recovery --------------------------------------------------------------------------------
+
+    def note(self, grant: NameGrant) -> None:
+        """Note, for the neighbours of this process, that a fenced guard has *grant*. No I/O elsewhere."""
+        self._recovery.note(grant, grant._hold.request.key, grant._hold.first_number)
+
+    def erase(self, grant: NameGrant) -> None:
+        """Erase the note of *grant*, before its hold is released or handed to another caller."""
+        self._recovery.erase(grant)
 
     # -- downgrade -------------------------------------------------------------------------------
 

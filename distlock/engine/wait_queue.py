@@ -246,6 +246,8 @@ class WaitQueue:
         hold.used += 1
         hold.grant = waiter.grant = kind(self._all.hold_calls, hold, fence, now, waiter.options)
         self.leave(waiter)
+        if waiter.options.fenced:
+            self._all.hold_calls.note(waiter.grant)
         if waiter.waited or self.pace is not None:
             self._all.admission.granted(self, now, waiter.waited)
         else:

@@ -189,6 +189,8 @@ def _guarded(
         around = current_grants()
     else:
         transactions.refuse_open(names, nested=False)
+    if fenced_in and mode == EXCLUSIVE and not uppers:
+        terms = replace(terms or namespace.terms, fenced=True)
     if uppers:
         terms = replace(terms or namespace.terms, on_push=False)
         # The TIMEOUT of this guard's own alias does not count in a stack: the highest guard's does.

@@ -5,6 +5,7 @@ Run as ``python -m tests.fence.instance '{"framework": "django", "database": …
 * ``sell POINT``: serve one request. At *POINT* it says ``at POINT``, and goes on after another line. In the
   place of ``sell`` stands one of `HOOKS` where a hook is to write. If that line is `BUSY`, it keeps the
   interpreter busy until a further line comes.
+* ``fork``: fork a child that does nothing, and say ``forked PID``.
 * ``rush``: buy until everything is sold, with four threads, and again after every 423 and 503; see `PAUSE`.
 
 and says ``ready``, and what each request was answered: ``answered 200``, ``answered 503 lock_lost``.
@@ -15,6 +16,8 @@ from __future__ import annotations
 import ctypes
 import json
 import logging
+import os
+import signal
 import sys
 import threading
 import time
@@ -52,6 +55,7 @@ class Order:
     epoch: int = 1
     #: Whether the view takes a lock at all.
     lock: bool = True
+    prefix: str = "stalled"
     #: Django: with ``ATOMIC_REQUESTS``; else the view opens its transaction by itself.
     atomic: bool = True
     #: Of the backend.
@@ -68,7 +72,7 @@ class Order:
             "TIMEOUT": self.timeout,
             "FENCE_EPOCH": self.epoch,
         }
-        return {"default": service | {"FENCE": self.fence, "PREFIX": "stalled", "OPTIONS": self.options}}
+        return {"default": service | {"FENCE": self.fence, "PREFIX": self.prefix, "OPTIONS": self.options}}
 
 
 def say(line: str) -> None:
@@ -259,6 +263,10 @@ def main() -> None:
         if word == "rush":
             rush(application)
             say("done")
+        elif word == "fork":
+            if not (child := os.fork()):
+                signal.pause()
+            say(f"forked {child}")
         else:
             say(answered(ask_wsgi(application, word)))
 
