@@ -147,7 +147,6 @@ def slow_commit(database: str) -> Iterator[Callable[[int], None]]:
     engine.dispose()
 
 
-@pytest.mark.fault("F01")
 def test_a_commit_that_reaches_the_database_after_the_death_counts(
     database: str, redis_server: RedisServer
 ) -> None:
