@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import random
+import signal
 import sys
 from collections import Counter
 from dataclasses import asdict
@@ -89,6 +91,14 @@ def results() -> dict[str, dict[str, str]]:
 
 def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
     """Play those of *mutants* of which nothing is known; with --again, or which have survived."""
+    # A background job of a shell ignores Ctrl-C otherwise.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    lock = (KEPT / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit("Another run is playing mutants in var/mutate.")
     known = results()
     open_states = {SURVIVED, UNTESTED} if options.again else set()
     tree = Tree(KEPT / "tree")

@@ -59,6 +59,18 @@ def statements(text: str) -> list[int]:
     return found
 
 
+def begin_of_statement(text: str, number: int) -> int:
+    """Return the line at which the statement of line *number* began: for an ``elseif`` that of its ``if``."""
+    lines = text.splitlines()
+    indent = _indent(lines[number - 1])
+    above = [begin for begin in statements(text) if begin <= number and _indent(lines[begin - 1]) <= indent]
+    return max(above, default=number)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
 def mutants_of(path: str, text: str) -> list[Mutant]:
     """Return every mutant of the script *text*, in the order of its lines."""
     splicer = Splicer(path, text)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coverage import CoverageData
 
-from tests.mutation.lua_mutants import with_marks
+from tests.mutation.lua_mutants import begin_of_statement, with_marks
 from tests.mutation.recording import LOGS, NOTES, TEST, lines_of_lua, seconds_of_tests
 from tests.mutation.tree import KEPT, ROOT, Tree
 
@@ -100,9 +100,7 @@ class Recorded:
         lines = self._lines(path)
         tests = set().union(*(lines.get(number, set()) for number in range(first, last + 1)))
         if not tests and path.endswith(".lua"):
-            # The line goes on with a statement, or with a condition, that began above.
-            above = [number for number in lines if number < first]
-            tests = lines[max(above)] if above else set()
+            tests = lines.get(begin_of_statement((ROOT / path).read_text("utf-8"), first), set())
         known = [test for test in tests if test in self.seconds]
         return sorted(known, key=lambda test: self.seconds[test])
 

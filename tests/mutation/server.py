@@ -97,6 +97,7 @@ class Server:
         os.close(self._requests)
         self._process.kill()
         self._process.wait()
+        self._end_leftovers()
 
     def _end_leftovers(self) -> None:
         """Kill what a run has started and left behind, as a test does that was killed."""

@@ -96,6 +96,11 @@ def test_a_mark_stands_before_each_statement_of_lua() -> None:
     assert marked.count("\n") == LUA.count("\n")
 
 
+def test_an_elseif_belongs_to_its_if() -> None:
+    text = "if a then\n  b()\nelseif c and\n    d then\n  e()\nend\n"
+    assert [lua_mutants.begin_of_statement(text, number) for number in (1, 2, 3, 5)] == [1, 2, 1, 5]
+
+
 def test_the_time_in_the_log_says_which_test_has_run_a_statement(tmp_path: Path) -> None:
     notes = [{"test": "first", "began": 0.0}, {"test": "second", "began": 10.0}]
     (tmp_path / "notes").write_text("\n".join(json.dumps(note) for note in notes))

@@ -119,3 +119,15 @@ def test_what_is_left_of_a_hold_lives_for_the_rest_of_its_ttl_and_no_longer_than
     one.hold(mine := ask(key, ttl=3600.0))
     assert one.release(mine) is True
     assert 0 < redis_server.client.pttl(hold_key(key)) <= 30_000
+
+
+def test_a_block_that_passes_the_counter_raises_it(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one = some_key(), contender(redis_server.url)
+    fence_of(one, key)
+    # What is left of that hold says where the next one begins, so only the counter can be behind.
+    begin = fence_of(one, key, span=1_000_000)
+    assert int(redis_server.client.get(f"{hold_key(key)}:fence")) >= begin + 1_000_000
+    redis_server.client.delete(hold_key(key))
+    assert fence_of(one, key) >= begin + 1_000_000

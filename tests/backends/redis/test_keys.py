@@ -119,3 +119,13 @@ def test_another_database_has_other_locks(redis_server: RedisServer, contender: 
     first = ask()
     one.hold(first)
     two.hold(ask(first.key))
+
+
+def test_a_queue_has_an_end_from_its_first_waiter_on(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one, two, three = some_key(), *(contender(redis_server.url) for _ in range(3))
+    one.hold(ask(key))
+    for waiter in (two, three):
+        waiter.queue(ask(key))
+        assert 0 < redis_server.client.pttl(f"{hold_key(key)}:queue") <= 60_000

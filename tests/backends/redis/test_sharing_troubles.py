@@ -243,3 +243,19 @@ def test_permits_that_are_given_back_without_waiting_all_come_back(
     for mine in unknown:
         one.release(mine)
     two.hold(permit(key, 3, 3))
+
+
+def test_permits_whose_hold_was_deleted_do_not_come_back_beside_those_of_the_next(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one, two, three = some_key(), *(contender(redis_server.url) for _ in range(3))
+    first, second, third = permit(key, permits=2), permit(key), permit(key)
+    one.hold(first)
+    two.queue(second)
+    three.queue(third)
+    # An operator deletes the hold, and not the set of its holders.
+    redis_server.client.delete(hold_key(key))
+    assert two.cancel(second) is False
+    assert three.sink.wait_for_notification(key)
+    three.hold(third)
+    assert one.renew([first]) == [False]
