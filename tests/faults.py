@@ -19,7 +19,6 @@ FAULTS = (
         "F02",
         "SIGKILL ends processes that wait at the head of the queue.",
         "G5: the lock passes to the first waiter that lives, and not every dead one costs time.",
-        "Five hundred waiters that died together are entries that a test writes into Redis, not processes.",
     ),
     Case(
         "F03",
@@ -127,13 +126,11 @@ FAULTS = (
         "F22",
         "Sentinel replaces a primary that lives, in the middle of a sale.",
         "G1, G3: all clients leave the old primary, and the sale goes on and is exact.",
-        "Each run has one failover. No test has ten in a row.",
     ),
     Case(
         "F23",
         "The primary of a slot in Redis Cluster dies, or a replica is told to take over.",
         "G1, G3: the sale goes on at the replica, and with the fence nothing is sold twice.",
-        "The takeover by command is played with one waiter, not in a sale.",
     ),
     Case(
         "F24",
@@ -144,8 +141,6 @@ FAULTS = (
         "F25",
         "Of five servers of Redlock some die, stand still, or lose their data.",
         "G1, G4: a majority is enough, less is an error. Where two hold one lock, the later fence is larger.",
-        "No test sets the clock of one server: `tests/topologies/redlock/test_fences.py` has one that counts "
-        "ahead instead.",
     ),
     # -- ZooKeeper ---------------------------------------------------------------------------------
     Case(
@@ -244,7 +239,6 @@ FAULTS = (
         "F42",
         "A shop moves from one lock service to another while it sells.",
         "G1: nothing is sold twice, and an older epoch is refused.",
-        "The two lock services are two databases of one Redis, or Redis and files, but not ZooKeeper.",
     ),
     Case(
         "F43",

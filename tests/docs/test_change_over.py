@@ -68,6 +68,7 @@ def test_each_of_the_two_deploys_loses_nothing(
     assert counted(redis_server, tmp_path, steps) == 2 * THREADS * COUNTS
 
 
+@pytest.mark.fault("F42", control=True)
 @pytest.mark.parametrize(
     "steps", [("old", "new"), ("on_redis", "on_files"), ("first", "second")], ids="-".join
 )

@@ -13,8 +13,9 @@ from tests.fence.instances import stock as empty_stock
 from tests.redis_server import RedisServer, own_server
 from tests.shifted_clock import HOUR, ShiftedRedis, shifted_server
 from tests.stored import hold_key
+from tests.zookeeper_server import zookeeper_server
 
-__all__ = ["database", "empty_stock", "own_server", "shifted_server"]
+__all__ = ["database", "empty_stock", "own_server", "shifted_server", "zookeeper_server"]
 
 #: More than one instance sells before the other one has connected.
 STOCK = 600
@@ -112,10 +113,19 @@ def test_two_that_hold_one_lock_because_redis_forgot_the_first(
         assert (meanwhile, finally_, stock.sellers()) == ("answered 200", "answered 200", "ba")
 
 
+@pytest.fixture(params=["redis", "zookeeper"])
+def another(request: pytest.FixtureRequest, own_server: RedisServer) -> str:
+    """The URL of another lock service: another database of the same Redis, or ZooKeeper."""
+    if request.param == "redis":
+        return own_server.url.replace("/0", "/1")
+    return str(request.getfixturevalue("zookeeper_server").url)
+
+
 @pytest.mark.fault("F42")
-def test_an_era_is_rolled_forward_under_load(database: str, stock: Stock, own_server: RedisServer) -> None:
-    # Another database of Redis is another lock service: both instances hold the lock at once.
-    another = own_server.url.replace("/0", "/1")
+def test_an_era_is_rolled_forward_under_load(
+    database: str, stock: Stock, own_server: RedisServer, another: str
+) -> None:
+    # Both instances hold the lock at once.
     old = Order("django", database, own_server.url, "o", True, ttl=10.0)
     new = Order("flask", database, another, "n", True, ttl=10.0, epoch=2)
     with started(old, new) as (before, after):
@@ -135,8 +145,9 @@ def test_an_era_is_rolled_forward_under_load(database: str, stock: Stock, own_se
 
 
 @pytest.mark.fault("F42")
-def test_an_era_is_rolled_back_under_load(database: str, stock: Stock, own_server: RedisServer) -> None:
-    another = own_server.url.replace("/0", "/1")
+def test_an_era_is_rolled_back_under_load(
+    database: str, stock: Stock, own_server: RedisServer, another: str
+) -> None:
     new = Order("django", database, own_server.url, "n", True, ttl=10.0, epoch=2)
     back = Order("flask", database, another, "o", True, ttl=10.0, epoch=1)
     with started(new, back) as (stays, returns):
@@ -152,9 +163,8 @@ def test_an_era_is_rolled_back_under_load(database: str, stock: Stock, own_serve
 
 @pytest.mark.fault("F42", control=True)
 def test_without_the_fence_two_lock_services_at_once_sell_pieces_twice(
-    database: str, stock: Stock, own_server: RedisServer
+    database: str, stock: Stock, own_server: RedisServer, another: str
 ) -> None:
-    another = own_server.url.replace("/0", "/1")
     old = Order("django", database, own_server.url, "o", False, ttl=10.0)
     new = Order("flask", database, another, "n", False, ttl=10.0, epoch=2)
     with started(old, new) as instances:

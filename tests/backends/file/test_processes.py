@@ -134,7 +134,6 @@ def test_a_forked_child_holds_nothing_and_frees_nothing(
     one.held(ask(key))
 
 
-@pytest.mark.fault("F02")
 def test_a_killed_waiter_is_passed_over(peer: StartPeer, one: Contender, key: str, directory: Path) -> None:
     mine = ask(key)
     one.held(mine)

@@ -176,9 +176,9 @@ BUGS = {
     ),
 }
 
-#: Bugs that the kit can't find, because the server keeps its data and its clock there: the controls of the
-#: tests that lose data or set the clock plant them.
-BUGS_OF_NUMBERS = {
+#: Bugs that the kit can't find: its server keeps its data and its clock, and no process dies there. The
+#: controls of the tests that play such faults plant these bugs.
+CARELESS = {
     "NumbersIgnoreTheClock": (
         "hold.lua",
         "math.max(tonumber(following) or 0, now, least or 0)",
@@ -189,6 +189,12 @@ BUGS_OF_NUMBERS = {
         "hold.lua",
         "math.max(tonumber(following) or 0, now, least or 0)",
         "now",
+        "",
+    ),
+    "TheDeadAreHandedTheLock": (
+        "hand_off.lua",
+        "redis.call('PUBLISH', 'dl:2:ch:' .. waiter, push) > 0",
+        "redis.call('PUBLISH', 'dl:2:ch:' .. waiter, push) >= 0",
         "",
     ),
 }
@@ -216,7 +222,7 @@ class _Folder:
 
 def plant(monkeypatch: pytest.MonkeyPatch, bug: str) -> None:
     """Have the backend use scripts with *bug*."""
-    folder = _Folder(resources.files("distlock.backends.redis") / "lua", (BUGS | BUGS_OF_NUMBERS)[bug])
+    folder = _Folder(resources.files("distlock.backends.redis") / "lua", (BUGS | CARELESS)[bug])
     spec = importlib.util.find_spec(scripts.__name__)
     assert spec is not None
     assert spec.loader is not None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -17,6 +20,34 @@ contender = Contender(sys.argv[1])
 print(type(contender.request(ask(sys.argv[2]))).__name__, contender.process, flush=True)
 signal.pause()
 """
+
+
+_CROWD = """
+import os, signal, sys
+from tests.backends.redis.contender import Contender, ask
+for _ in range(int(sys.argv[3])):
+    if os.fork() == 0:
+        contender = Contender(sys.argv[1])
+        assert type(contender.request(ask(sys.argv[2]))).__name__ == "Queued"
+        break
+signal.pause()
+"""
+
+
+@contextmanager
+def crowd(url: str, key: str, count: int) -> Iterator[Callable[[], None]]:
+    """Start *count* processes that queue for *key*. Yield what kills all of them at once."""
+    forker = subprocess.Popen([sys.executable, "-c", _CROWD, url, key, str(count)], start_new_session=True)
+
+    def kill() -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(forker.pid, signal.SIGKILL)
+        forker.wait()
+
+    try:
+        yield kill
+    finally:
+        kill()
 
 
 class OtherProcess:

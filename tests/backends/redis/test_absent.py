@@ -9,9 +9,10 @@ import pytest
 
 from distlock.backends.base import Busy
 from tests.backends.redis.contender import MakeContender, ask, some_key
-from tests.backends.redis.process import StartProcess
+from tests.backends.redis.planted import plant
+from tests.backends.redis.process import StartProcess, crowd
 from tests.redis_server import RedisServer, eventually
-from tests.stored import hold_key
+from tests.stored import hold_key, owner_in
 
 
 @pytest.mark.fault("F02")
@@ -193,6 +194,56 @@ def test_a_waiter_that_stopped_asking_is_forgotten(
     assert three.sink.wait_for_notification(key)
     three.hold(third)
     two.queue(second)
+
+
+#: Processes that die at once, and seconds that they may cost. A window for each would be 50.
+MANY, SOON = 100, 10.0
+
+
+@pytest.mark.fault("F02")
+def test_a_hundred_waiters_that_are_killed_at_once_are_passed_over(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, last = contender(redis_server.url), contender(redis_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    before = redis_server.client.info("clients")["connected_clients"]
+    with crowd(redis_server.url, key, MANY) as kill:
+        queue = f"{hold_key(key)}:queue"
+        eventually(lambda: redis_server.client.llen(queue) == MANY, "they are in the queue")
+        last.queue(second)
+        kill()
+        eventually(
+            lambda: redis_server.client.info("clients")["connected_clients"] <= before + 2,
+            "the server knows that they are dead",
+        )
+    one.release(first)
+    began = time.monotonic()
+    last.poll(second)
+    assert time.monotonic() - began < SOON
+
+
+@pytest.mark.fault("F02", control=True)
+def test_a_lock_that_is_handed_to_the_dead_is_held_by_one_that_was_killed(
+    redis_server: RedisServer,
+    contender: MakeContender,
+    start_process: StartProcess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch, "TheDeadAreHandedTheLock")
+    key = some_key()
+    one, last = contender(redis_server.url), contender(redis_server.url)
+    first, second = ask(key), ask(key)
+    one.hold(first)
+    dead = start_process(redis_server.url, key)
+    last.queue(second)
+    dead.kill()
+    eventually(
+        lambda: redis_server.client.pubsub_numsub(dead.channel)[0][1] == 0, "the server knows that it is dead"
+    )
+    one.release(first)
+    assert owner_in(redis_server.client.get(hold_key(key))) not in {None, second.token}
 
 
 @pytest.mark.fault("F02")

@@ -16,9 +16,10 @@ __all__ = ["database", "stock"]
 
 STOCK, ENOUGH = 300, 40
 KEY = "stalled:product_1"
-FAILURES: dict[str, Callable[[ClusterNode], None]] = {
-    "killed": ClusterNode.kill,
-    "standing still": ClusterNode.stand_still,
+FAILURES: dict[str, Callable[[ClusterNode, ClusterNode], object]] = {
+    "killed": lambda primary, replica: primary.kill(),
+    "standing still": lambda primary, replica: primary.stand_still(),
+    "taken over from": lambda primary, replica: replica.tell("CLUSTER", "FAILOVER", "TAKEOVER"),
 }
 
 
@@ -26,8 +27,8 @@ FAILURES: dict[str, Callable[[ClusterNode], None]] = {
 @pytest.mark.fault("F23", control=True)
 @pytest.mark.parametrize(
     ("failure", "fence"),
-    [("killed", True), ("killed", False), ("standing still", True)],
-    ids=["killed, fenced", "killed, not fenced", "standing still, fenced"],
+    [("killed", True), ("killed", False), ("standing still", True), ("taken over from", True)],
+    ids=["killed, fenced", "killed, not fenced", "standing still, fenced", "taken over from, fenced"],
 )
 def test_all_is_sold_and_with_the_fence_once(
     database: str,
@@ -42,11 +43,12 @@ def test_all_is_sold_and_with_the_fence_once(
         rush = Rush(instances)
         rush.wait_for(ENOUGH)
         primary = own_cluster.node_of(KEY)
-        FAILURES[failure](primary)
+        replica = own_cluster.replicas[own_cluster.primaries.index(primary)]
+        FAILURES[failure](primary, replica)
         began = clock.now()
         answers = rush.end()
         # All was sold without it, and not when it went on.
-        assert not primary.lives()
+        assert primary.lives() == (failure == "taken over from")
     sold = len(stock.sales())
     with capsys.disabled():
         gap = f"{rush.longest_gap(began):.3f} s without service"

@@ -7,7 +7,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.redis_server import RedisServer, running
+from tests.redis_server import RedisServer
+from tests.redis_server import started as running_server
+from tests.shifted_clock import ShiftedRedis
 
 
 class Five(list[RedisServer]):
@@ -21,9 +23,12 @@ def url_of(ports: Sequence[int]) -> str:
 
 
 @contextmanager
-def started() -> Iterator[Five]:
+def started(shifted: int = 0) -> Iterator[Five]:
+    """*shifted*: how many of them, the first ones, have a clock that the test may set."""
     with ExitStack() as stack:
-        yield Five(stack.enter_context(contextmanager(running)()) for _ in range(5))
+        servers: list[RedisServer] = [ShiftedRedis() for _ in range(shifted)]
+        servers += [RedisServer() for _ in range(5 - shifted)]
+        yield Five(stack.enter_context(contextmanager(running_server)(server)) for server in servers)
 
 
 @pytest.fixture(scope="session")

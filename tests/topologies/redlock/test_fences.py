@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import pytest
 
 from distlock.backends.base import Acquired, LockRequest, Queued
 from distlock.testing.protocol_fixtures import Contender, ask
 from tests.backend_class import backend_class
 from tests.redis_server import RedisServer
+from tests.shifted_clock import HOUR, ShiftedRedis
 from tests.topologies.redlock.contender import MakeContender
-from tests.topologies.redlock.five import Five
+from tests.topologies.redlock.five import Five, started
 
 RedisBackend = backend_class("redis://localhost")
 RedlockBackend = backend_class("redlock://a,b,c")
@@ -39,6 +42,15 @@ def count_ahead(url: str, key: str, number: int = 0) -> int:
     return raised.number - 1
 
 
+def counts_ahead(server: RedisServer, key: str) -> None:
+    count_ahead(server.url, key)
+
+
+def has_a_clock_ahead(server: RedisServer, key: str) -> None:
+    assert isinstance(server, ShiftedRedis)
+    server.set_clock(3 * HOUR)
+
+
 class LeftMeanwhile(RedlockBackend):
     """The servers in *leaving* go away when the majority has granted, and before it has agreed."""
 
@@ -50,11 +62,13 @@ class LeftMeanwhile(RedlockBackend):
         return super()._agree(mine, numbers, deadline)
 
 
-def numbers_before_and_after_a_kill(five: Five, one: Contender, key: str) -> tuple[int, int]:
+def numbers_before_and_after_a_kill(
+    five: Five, one: Contender, key: str, get_ahead: Callable[[RedisServer, str], object] = counts_ahead
+) -> tuple[int, int]:
     """The majority with the server that is ahead, and one without it."""
     for server in five[3:]:
         server.kill()
-    count_ahead(five[0].url, key)
+    get_ahead(five[0], key)
     first, second = ask(key), ask(key)
     before = one.held(first).number
     assert one.backend.release(first)
@@ -75,6 +89,42 @@ def test_without_the_write_back_they_would_not(own_five: Five, contender: MakeCo
     one = contender(own_five.url, NotWrittenBack)
     before, after = numbers_before_and_after_a_kill(own_five, one, key)
     assert before > after + AHEAD / 2
+
+
+@pytest.mark.fault("F25")
+def test_they_grow_when_the_server_whose_clock_is_ahead_is_killed(contender: MakeContender, key: str) -> None:
+    with started(shifted=1) as five:
+        before, after = numbers_before_and_after_a_kill(five, contender(five.url), key, has_a_clock_ahead)
+        assert before < after
+
+
+@pytest.mark.fault("F25", control=True)
+def test_without_the_write_back_they_would_fall_back_to_the_clocks_that_are_right(
+    contender: MakeContender, key: str
+) -> None:
+    with started(shifted=1) as five:
+        one = contender(five.url, NotWrittenBack)
+        before, after = numbers_before_and_after_a_kill(five, one, key, has_a_clock_ahead)
+        assert before > after + AHEAD / 2
+
+
+@pytest.mark.fault("F25")
+@pytest.mark.parametrize("wrong", [1, 3], ids=["one clock", "three clocks"])
+def test_a_clock_that_jumps_costs_no_lock_and_where_three_do_the_later_fence_is_larger(
+    contender: MakeContender, key: str, wrong: int
+) -> None:
+    with started(shifted=wrong) as five:
+        one, two = contender(five.url), contender(five.url)
+        first, second = ask(key), ask(key)
+        before = one.held(first).number
+        for server in five[:wrong]:
+            has_a_clock_ahead(server, key)
+        if wrong == 1:
+            assert isinstance(two.backend.request(second), Queued)
+            assert one.backend.renew([first]) == [True]
+        else:
+            assert two.until_held(second).number > before
+            assert one.backend.renew([first]) == [False]
 
 
 def test_they_grow_while_one_server_after_the_other_is_killed_and_restarted_empty(

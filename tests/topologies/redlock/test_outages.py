@@ -218,7 +218,6 @@ def test_a_holder_without_a_majority_is_told_before_its_lease_ends(own_five: Fiv
         locks.close()
 
 
-@pytest.mark.fault("F25")
 def test_a_restart_that_forgets_lets_two_in_and_the_later_one_has_the_larger_fence(
     own_five: Five, contender: MakeContender, key: str
 ) -> None:

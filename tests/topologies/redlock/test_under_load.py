@@ -59,7 +59,6 @@ def forgetting(servers: Five) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.fault("F25")
 @pytest.mark.fault("F25", control=True)
 @FENCE
 def test_a_majority_that_forgets_sells_pieces_twice_unless_they_are_fenced(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from distlock import clock
+from loadtest.servers.processes import StackError
 from loadtest.servers.redis_servers import tell
 from tests.backends.sentinel.liar import Liar
 from tests.fence.instance import SHOPPERS
@@ -47,8 +48,41 @@ def test_the_primary_is_lost_in_the_middle_of_a_rush(
     eventually(lambda: watched.primary() != former, "there is another primary")
 
 
+#: In each of so many sales the primary is replaced; a sale has so many pieces.
+TIMES, PIECES = 10, 200
+
+
+def begins_a_failover(watched: Calm) -> bool:
+    """Return False while no replica is up to date, or the last failover goes on."""
+    try:
+        watched.fail_over()
+    except StackError:
+        return False
+    return True
+
+
+@pytest.mark.fault("F22")
+def test_the_primary_is_replaced_ten_times_in_a_row(database: str, stock: Stock, watched: Calm) -> None:
+    sellers = set[str]()
+    with started(*two_instances(database, watched.url, fence=True)) as instances:
+        for _ in range(TIMES):
+            stock.put(PIECES)
+            former = watched.primary()
+            rush = Rush(instances)
+            rush.wait_for(ENOUGH)
+            eventually(lambda: begins_a_failover(watched), "a replica may take over", pause=0.1)
+            rush.end()
+            sales = [fence for _, *fence in stock.sales()]
+            assert (len(sales), stock.left()) == (PIECES, 0)
+            assert sales == sorted(sales)
+            sellers |= set(stock.sellers())
+            eventually(lambda former=former: watched.primary() != former, "there is another primary")  # type: ignore[misc]
+            eventually(lambda: watched.replicas(), "one of the others follows it")
+    assert sellers == {"d", "f"}
+
+
 @pytest.mark.fault("F21")
-@pytest.mark.fault("F21", control=True)
+@pytest.mark.fault("F21", "F22", control=True)
 @FENCE
 def test_a_former_primary_that_serves_an_instance_sells_pieces_twice_unless_they_are_fenced(
     database: str, stock: Stock, watched: Calm, fence: bool
