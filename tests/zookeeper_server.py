@@ -130,16 +130,16 @@ class ZooKeeperServer:
         self._process.wait()
 
     def restart(self) -> None:
-        self._end()
+        self.end()
         self.start()
 
     def forget(self) -> None:
         """Kill it, and start it without what it saved."""
-        self._end()
+        self.end()
         shutil.rmtree(self.folder / "data")
         self.start()
 
-    def _end(self) -> None:
+    def end(self) -> None:
         """Kill it, and have `start` connect another client that looks at it, once the server answers.
 
         A client that reconnects by itself may come too early: then it gets no answer for its session timeout.

@@ -43,5 +43,8 @@ class Rush:
         return max((after - before for before, after in itertools.pairwise(moments)), default=0.0)
 
 
-def two_instances(database: str, url: str, fence: bool) -> list[Order]:
-    return [Order(face, database, url, face[0], fence, ttl=1.0, timeout=10.0) for face in ("django", "flask")]
+def two_instances(database: str, url: str, fence: bool, lock: bool = True) -> list[Order]:
+    return [
+        Order(face, database, url, face[0], fence, ttl=1.0, timeout=10.0, lock=lock)
+        for face in ("django", "flask")
+    ]

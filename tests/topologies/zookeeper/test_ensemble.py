@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import pytest
+from kazoo.client import KazooClient
 
+import distlock
 from distlock import clock
 from distlock.errors import BackendUnavailable
 from loadtest.servers.processes import free_port
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
 from tests.redis_server import eventually
-from tests.zookeeper_server import CHROOT, ZooKeeperServer
+from tests.zookeeper_server import CHROOT, SILENT, ZooKeeperServer
+
+#: Seconds that a passing run never needs.
+PATIENCE = 60.0
 
 
 class Ensemble:
@@ -41,8 +48,20 @@ class Ensemble:
     def follower(self) -> ZooKeeperServer:
         return next(server for server in self.servers if "Mode: follower" in server.tell("srvr"))
 
+    def forget(self, *servers: ZooKeeperServer) -> None:
+        """Kill *servers*, or all, and start them without what they have saved."""
+        chosen = servers or tuple(self.servers)
+        for server in chosen:
+            server.end()
+            shutil.rmtree(server.folder / "data" / "version-2")
+            server.launch()
+        for server in chosen:
+            server.wait()
+
     def close(self) -> None:
         for server in self.servers:
+            # A client that looks at one that stands still would wait for it.
+            server.resume()
             server.close()
 
 
@@ -109,6 +128,67 @@ def test_without_a_majority_nothing_is_granted_and_nothing_renewed(
         one.renew([mine])
     with pytest.raises(BackendUnavailable):
         one.request(ask())
+
+
+@contextmanager
+def without_a_majority(ensemble: Ensemble) -> Iterator[None]:
+    """Kill two of the three, and start them again in the end."""
+    killed = [server for server in ensemble.servers if server is not ensemble.leader()]
+    for server in killed:
+        server.end()
+    yield
+    for server in killed:
+        server.launch()
+    for server in killed:
+        server.wait()
+
+
+@pytest.mark.fault("F27")
+def test_a_holder_is_told_that_the_majority_is_gone_and_has_the_lock_again_when_it_is_back(
+    ensemble: Ensemble,
+) -> None:
+    lost = threading.Event()
+    locks = distlock.connect(
+        ensemble.url, prefix="t", ttl=3.0, timeout=PATIENCE, on_lost=lambda *_: lost.set()
+    )
+    with closing(locks):
+        grant = locks.lock("product_1").acquire()
+        assert grant is not None
+        with without_a_majority(ensemble):
+            assert lost.wait(PATIENCE)
+            assert grant.lost
+            with pytest.raises(BackendUnavailable):
+                locks.lock("product_2").acquire()
+        eventually(lambda: has_again(locks, grant.fence), "the lock is granted again", patience=PATIENCE)
+
+
+def has_again(locks: distlock.Locks, fence: distlock.Fence) -> bool:
+    try:
+        with locks.lock("product_1") as later:
+            return later.fence > fence
+    except BackendUnavailable:
+        return False
+
+
+@pytest.mark.fault("F27", control=True)
+def test_the_lock_of_kazoo_tells_its_holder_nothing(ensemble: Ensemble) -> None:
+    hosts = ",".join(f"127.0.0.1:{server.port}" for server in ensemble.servers)
+    client, told = KazooClient(hosts, timeout=1.0, logger=SILENT), threading.Event()
+    client.start()
+    try:
+        lock = client.Lock("/kazoo/product_1")
+        assert lock.acquire(timeout=PATIENCE)
+        client.add_listener(lambda state: told.set())
+        with without_a_majority(ensemble):
+            assert told.wait(PATIENCE)
+            # Much longer than its session, and its lock says what it said before.
+            ends = clock.now() + 3.0
+            eventually(lambda: clock.now() > ends, "three sessions are over")
+            assert lock.is_acquired
+            assert not client.connected
+    finally:
+        client.stop()
+        client.close()
 
 
 @pytest.mark.fault("F28")
