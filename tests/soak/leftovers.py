@@ -25,8 +25,6 @@ MOST = 5
 NAMES = 20
 #: The class of the advisory locks on PostgreSQL.
 ADVISORY_CLASS = 1684826929
-#: What ZooKeeper says of the owner of a container.
-CONTAINER = -(2**63)
 
 
 def find_leftovers(url: str, ttl: float, patience: float) -> list[str]:
@@ -121,14 +119,10 @@ def _in_zookeeper(url: str, ttl: float) -> Iterator[str]:
     client.start(timeout=30)
     try:
         root = f"{address.path}/distlock-1"
-        for name in client.get_children(root) if client.exists(root) else []:
-            if name not in {"%latches", "%processes"}:
-                stat = client.exists(f"{root}/{name}")
-                if stat is not None and stat.ephemeralOwner != CONTAINER:
-                    yield f"the node {name}, which is no container"
-            for child in client.get_children(f"{root}/{name}") if client.exists(f"{root}/{name}") else []:
-                if name != "%latches":
-                    yield f"the node {name}/{child}"
+        # The server deletes the empty nodes of locks, and a later caller those of latches.
+        for name in set(client.get_children(root)) - {"%latches"} if client.exists(root) else ():
+            for child in client.get_children(f"{root}/{name}") if client.exists(f"{root}/{name}") else ():
+                yield f"the node {name}/{child}"
     finally:
         client.stop()
         client.close()
