@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: How long callers wait for a lock, seconds. 0 asks once. Those that want several names may hold some of them
 #: while they wait for the others, so they wait less.
-TIMEOUTS, SHORT_TIMEOUTS = (0.0, 0.1, 1.0, 8.0, 8.0, 8.0), (0.0, 0.1, 1.0)
+TIMEOUTS, SHORT_TIMEOUTS = (0.0, 0.1, 1.0, 8.0, 8.0, 20.0), (0.0, 0.1, 1.0)
 #: How often an owner may enter its re-entrant lock.
 DEPTH = 3
 #: For how many seconds a lock is held whose release nobody requests, and the pause between two looks.
