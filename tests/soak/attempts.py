@@ -77,6 +77,11 @@ def pause(seconds: float) -> Step:
     return Step(lambda: threading.Event().wait(seconds), lambda: asyncio.sleep(seconds))
 
 
+async def _check_at_once(grant: distlock.Grant) -> None:
+    """Check *grant* in a task, which does not begin before its lock is confirmed. It asks nobody."""
+    grant.check()
+
+
 class Attempt:
     """One attempt of one caller. *inside*: the attempt of the same caller around it, on the same name."""
 
@@ -198,7 +203,7 @@ class Attempt:
         grant = self._grant
         assert grant is not None
         try:
-            yield Step(grant.check, lambda: asyncio.to_thread(grant.check))
+            yield Step(grant.check, lambda: _check_at_once(grant))
         except (distlock.LockLost, distlock.BackendUnavailable):
             return  # The release notes a loss.
         self.look()

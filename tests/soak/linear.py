@@ -174,14 +174,21 @@ def _candidates(effects: list[_Effect], done: int) -> tuple[list[tuple[int, _Eff
 def _next(candidates: list[tuple[int, _Effect]], state: State) -> list[tuple[int, _Effect]]:
     """Return the *candidates* to try, the most promising last.
 
-    A needed one that is right in *state* and does not change it may as well be next: no order is lost.
+    One that never changes anything, and is right in *state*, may as well be next: no order is lost.
     """
     useful: list[tuple[int, _Effect]] = []
     for place, effect in candidates:
         states = effect.apply(state)
-        if states == (state,):
-            if not effect.optional:
-                return [(place, effect)]
-        elif states:
+        if states and _only_reads(effect):
+            return [(place, effect)]
+        if states and not (effect.optional and states == (state,)):
             useful.append((place, effect))
     return sorted(useful, key=lambda one: (one[1].optional, one[1].ended), reverse=True)
+
+
+def _only_reads(effect: _Effect) -> bool:
+    """Return whether *effect* has an answer that says that it changed nothing, in whatever state."""
+    call, answer = effect.call, effect.call.answer
+    return not effect.optional and (
+        call.what in {"look", "wait"} or answer is False or answer in {"not found", "other count"}
+    )

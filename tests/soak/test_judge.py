@@ -212,6 +212,14 @@ def made(began: float = 1.0, **more: Any) -> LatchCall:
         [call("delete", 2, 3, True), call("wait", 3, 4, "not found"), call("delete", 4, 5, False)],
         # Deleted, made anew with another count, and counted.
         [call("delete", 2, 3, True), call("make", 3, 4, True, total=1), call("count", 4, 5, 0)],
+        # A repeated part would fit before the deletion, too, but counts after it.
+        [
+            call("count", 2, 3, 1, part="a"),
+            call("count", 4, 9, 1, part="a"),
+            call("delete", 5, 6, True),
+            call("make", 6.1, 7, True, total=2),
+            call("count", 9.1, 9.2, 0),
+        ],
         # Side by side: each order has its own answers.
         [call("count", 2, 9, 0), call("count", 3, 4, 1), call("wait", 5, 6, False), call("wait", 7, 8, True)],
         # Nobody knows whether this was counted: later it turns out.
