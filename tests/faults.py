@@ -47,9 +47,8 @@ FAULTS = (
     ),
     Case(
         "F08",
-        "A task is cancelled, or a signal handler raises, at any point of acquire and release.",
+        "A task or greenlet is ended, or a signal handler raises, at any point of acquire and release.",
         "G3: neither a lock nor a place in the queue stays behind, and each reply reaches its own caller.",
-        "No test runs under gevent.",
     ),
     # -- Redis -------------------------------------------------------------------------------------
     Case(
@@ -225,13 +224,11 @@ FAULTS = (
         "F40",
         "A worker has no memory left, or no descriptors, or a host name can't be resolved.",
         "G4: the error says what has run out, and the next lock is granted when it is there again.",
-        "No test sets a limit of memory: it would end a worker by SIGKILL, as in F01.",
     ),
     Case(
         "F41",
         "Carts lock several products in different orders, and one process dies halfway.",
         "G3: no two carts wait for each other for ever.",
-        "No test kills a process that holds some of its locks and waits for the others.",
     ),
     Case(
         "F42",

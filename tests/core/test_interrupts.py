@@ -94,7 +94,6 @@ def test_whoever_is_interrupted_leaves_nothing_behind(scene: str) -> None:
     play(scene, f"memory://interrupted-{scene.replace(' ', '-')}", every=1)
 
 
-@pytest.mark.fault("F08")
 # The collector closes a connection that was interrupted.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_nor_does_one_on_redis(redis_server: RedisServer) -> None:

@@ -4,7 +4,7 @@ Run as ``python -m tests.fence.instance '{"framework": "django", "database": …
 
 * ``sell POINT``: serve one request. At *POINT* it says ``at POINT``, and goes on after another line. In the
   place of ``sell`` stands one of `HOOKS` where a hook is to write. If that line is `BUSY`, it keeps the
-  interpreter busy until a further line comes.
+  interpreter busy until a further line comes; if it is `GREEDY`, it takes a gigabyte of memory.
 * ``fork``: fork a child that does nothing, and say ``forked PID``.
 * ``rush``: buy until everything is sold, with four threads, and again after every 423 and 503; see `PAUSE`.
 
@@ -32,6 +32,8 @@ from tests.transactions.till import Answer, ask_wsgi
 POINTS = ("before the fence", "before the read", "after the read", "before COMMIT", "before release")
 #: The line that makes an instance call into C, and stay there.
 BUSY = "stay in C"
+#: The line that makes an instance use much memory.
+GREEDY, GIGABYTE = "take memory", 1 << 30
 SHOPPERS = 4
 #: What a purchase takes longer in a rush, seconds: on a quick machine one instance could sell everything
 #: while the other one connects, or waits for the end of a lease.
@@ -92,10 +94,15 @@ class Halt:
         if self.at == point:
             self.at = ""
             say(f"at {point}")
-            if sys.stdin.readline().strip() == BUSY:
+            line = sys.stdin.readline().strip()
+            if line == BUSY:
                 # A function of a PyDLL keeps the GIL while it runs, as a long match of `re` does: no other
                 # thread of this process goes on until the byte comes.
                 ctypes.PyDLL(None).read(0, ctypes.create_string_buffer(1), ctypes.c_size_t(1))
+            elif line == GREEDY:
+                taken = bytearray(GIGABYTE)
+                # Touch each page: until then none is used.
+                taken[::4096] = bytes(GIGABYTE // 4096)
 
 
 halt = Halt()

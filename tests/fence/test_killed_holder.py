@@ -9,7 +9,8 @@ import pytest
 from sqlalchemy import make_url
 
 from tests.backends.redis.proxy import Proxy
-from tests.fence.instance import Order
+from tests.cgroups import short_of_memory
+from tests.fence.instance import GIGABYTE, GREEDY, Order
 from tests.fence.instances import Stock, database, started, stock
 from tests.fence.pairs import LOST, SOLD, SOLD_OUT
 from tests.redis_server import RedisServer, eventually, redis_server
@@ -56,6 +57,26 @@ def test_a_holder_that_is_killed_while_its_commit_is_on_the_way_has_sold_one_pie
     assert (stock.sellers(), stock.left()) == ("a" if arrives else "b", 0)
 
 
+@pytest.mark.fault("F40")
+@pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
+def test_a_holder_that_the_kernel_kills_for_its_memory_has_sold_nothing(
+    database: str, stock: Stock, redis_server: RedisServer, fence: bool
+) -> None:
+    stock.put(1)
+    orders = [Order("django", database, redis_server.url, name, fence, TTL) for name in "ab"]
+    with started(*orders) as (a, b):
+        with short_of_memory(a.pid, GIGABYTE // 8) as kills:
+            a.tell("sell after the read")
+            while (said := a.says()) != "at after the read":
+                assert said == LOST
+                a.tell("sell after the read")
+            a.tell(GREEDY)
+            eventually(lambda: kills() == 1, "it was killed")
+        b.tell("sell")
+        assert b.says() == SOLD
+    assert (stock.sellers(), stock.left()) == ("b", 0)
+
+
 FOR_EVER = """
 import sys, redis
 print(redis.Redis(port=int(sys.argv[1])).lock("product_1").acquire(), flush=True)
@@ -63,7 +84,7 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.fault("F01", control=True)
+@pytest.mark.fault("F01", "F40", control=True)
 def test_a_lock_without_a_lease_is_kept_by_a_killed_process(redis_server: RedisServer) -> None:
     command = [sys.executable, "-c", FOR_EVER, str(redis_server.port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import pytest
 
 from distlock import clock
+from tests.cgroups import frozen
 from tests.databases import Databases
 from tests.fence.instance import POINTS
 from tests.fence.pairs import KEPT_OUT, LOST, SHORT, SOLD, SOLD_OUT, Pair, pair
-from tests.freezer import frozen
 from tests.redis_server import RedisServer, eventually
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -16,10 +18,11 @@ from distlock import Grant
 from distlock.errors import Reentered
 from distlock.testing.waits import engine_of
 from tests.backend_class import backend_class
+from tests.backends.redis.proxy import Proxy
 from tests.core.interrupts import Interrupted, Tracer
 from tests.core.test_interrupts import check
 from tests.redis_server import PATIENCE, RedisServer, eventually
-from tests.stored import hold_key
+from tests.stored import hold_key, owner_in
 
 RedisBackend = backend_class("redis://localhost")
 
@@ -177,3 +180,70 @@ def test_a_child_that_is_forked_meanwhile_has_locks_of_its_own(
         assert failures == []
 
     hand_over.everywhere(fork_in_thread)
+
+
+# -- greenlets --------------------------------------------------------------------------------------
+
+
+class Greenlets:
+    """A process under gevent."""
+
+    def __init__(self, port: int, library: str) -> None:
+        script = ("-m", "gevent.monkey", "--module", "tests.backends.redis.greenlets")
+        command = [sys.executable, *script, str(port), library]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process: subprocess.Popen[str] = subprocess.Popen(command, **pipes)
+        assert self._says() == "ready"
+
+    def tell(self, word: str) -> None:
+        assert self._process.stdin
+        self._process.stdin.write(f"{word}\n")
+        self._process.stdin.flush()
+        assert self._says() == word
+
+    def _says(self) -> str:
+        assert self._process.stdout
+        return self._process.stdout.readline().strip()
+
+    def close(self) -> None:
+        with self._process as process:
+            process.kill()
+
+
+@pytest.fixture
+def greenlets(proxy: Proxy, library: str) -> Iterator[Greenlets]:
+    running = Greenlets(proxy.port, library)
+    yield running
+    running.close()
+
+
+@pytest.mark.fault("F08")
+@pytest.mark.parametrize("library", ["distlock"])
+def test_a_greenlet_that_is_killed_leaves_no_lock_behind(
+    redis_server: RedisServer, proxy: Proxy, greenlets: Greenlets
+) -> None:
+    def owner() -> str | None:
+        return owner_in(redis_server.client.get(hold_key("greenlets:product_1")))
+
+    proxy.cut_off(True)
+    greenlets.tell("ask")
+    eventually(owner, "Redis has granted the lock")
+    greenlets.tell("kill")
+    proxy.flow()
+    eventually(lambda: owner() is None, "the lock is given back", patience=30)
+    greenlets.tell("storm")
+    assert redis_server.client.keys("dl:2:{greenlets*:queue") == []
+
+
+@pytest.mark.fault("F08", control=True)
+@pytest.mark.parametrize("library", ["redis-py"])
+def test_a_lock_that_nobody_gives_back_stays_behind_a_greenlet_that_is_killed(
+    redis_server: RedisServer, proxy: Proxy, greenlets: Greenlets
+) -> None:
+    proxy.cut_off(True)
+    greenlets.tell("ask")
+    eventually(lambda: redis_server.client.exists("product_1"), "Redis has granted the lock")
+    greenlets.tell("kill")
+    proxy.flow()
+    assert redis_server.client.pttl("product_1") > 1000
+    redis_server.client.delete("product_1")

@@ -16,7 +16,6 @@ from tests.zookeeper_server import ZooKeeperServer, eventually, running
 CEILING = 60.0
 
 
-@pytest.mark.fault("F40")
 def test_descriptors_that_run_out_are_told_and_used_later(zookeeper_server: ZooKeeperServer) -> None:
     child = subprocess.run(
         [sys.executable, "-c", LIMITED, zookeeper_server.url],
