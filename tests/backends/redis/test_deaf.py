@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.backends.redis.contender import Contender, MakeContender, ask, some_key
+from tests.backends.redis.sharing import read
 from tests.redis_server import RedisServer, eventually
 from tests.stored import FORMAT, hold_key
 
@@ -76,3 +77,19 @@ def test_who_passes_those_that_cannot_hear_hands_over_to_them_when_they_can(
     assert three.release(third)
     assert two.sink.wait_for_notification(key)
     two.hold(second)
+
+
+def test_readers_who_pass_those_that_cannot_hear_read_together(
+    own_server: RedisServer, contender: MakeContender, deaf: MakeDeaf
+) -> None:
+    key, one, three, four = some_key(), *(contender(own_server.url) for _ in range(3))
+    two = deaf()
+    first = ask(key)
+    one.hold(first)
+    two.queue(ask(key))
+    one.release(first)
+    reader = read(key, wait=False)
+    three.hold(reader)
+    own_server.client.delete(f"{hold_key(key)}:queue")
+    four.hold(read(key, wait=False))
+    assert three.renew([reader]) == [True]

@@ -129,3 +129,17 @@ def test_a_queue_has_an_end_from_its_first_waiter_on(
     for waiter in (two, three):
         waiter.queue(ask(key))
         assert 0 < redis_server.client.pttl(f"{hold_key(key)}:queue") <= 60_000
+
+
+def test_a_hand_off_that_raises_the_counter_restarts_the_lifetime_of_the_queue(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one, two, three = some_key(), *(contender(redis_server.url) for _ in range(3))
+    first, second = ask(key), ask(key, span=1_000_000)
+    one.hold(first)
+    two.queue(second)
+    three.queue(ask(key))
+    queue = f"{hold_key(key)}:queue"
+    assert redis_server.client.pexpire(queue, 30_000)
+    assert one.release(first)
+    assert redis_server.client.pttl(queue) > 30_000

@@ -153,3 +153,23 @@ def test_a_line_of_processes_that_have_died_ends_by_itself(
         assert redis_server.client.llen(queue) == 1
         assert redis_server.client.pttl(queue) > 0
         one.poll(outside(key))
+
+
+def test_who_is_next_behind_readers_asks_soon_although_it_was_far_behind_before(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    """Should none of the readers take the lock, the writer has to see it before its long rest is over."""
+    key = some_key()
+    one, two, three, four = (contender(redis_server.url) for _ in range(4))
+    first, second, third, fourth = ask(key), read(key), read(key), ask(key)
+    one.hold(first)
+    queue, others = f"{hold_key(key)}:queue", [f"other {number}" for number in range(400)]
+    redis_server.client.rpush(queue, *others)
+    for who, mine in ((two, second), (three, third), (four, fourth)):
+        assert who.queue(mine).poll > 5.0
+    # They have had their turns, faster than anybody thought.
+    redis_server.client.ltrim(queue, len(others), -1)
+    assert one.release(first)
+    assert four.sink.wait_for_notification(key)
+    assert four.queue(fourth).poll <= 1.0
+    assert four.sink.hand_offs == []
