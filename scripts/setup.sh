@@ -52,6 +52,7 @@ lacking() {
             zookeeper) has_zookeeper || say libzookeeper-java default-jre-headless ;;
             mariadb) has_command mariadbd && has_command my_print_defaults || say mariadb-server-core mariadb-client-core ;;
             gcc) has_command gcc && [ -e /usr/include/time.h ] || say gcc libc6-dev ;;
+            pgbouncer) has_command pgbouncer || say pgbouncer ;;
             chromium) has_command chromium || say chromium ;;
             prometheus) has_command prometheus || say prometheus ;;
             curator) [ -e /usr/share/java/curator-recipes.jar ] && has_command javac || say libcurator-recipes-java default-jdk-headless ;;
@@ -76,6 +77,7 @@ size_of() {
         default-jre-headless) say "about 200 MB" ;;
         gcc) say "about 90 MB" ;;
         libc6-dev) say "about 20 MB" ;;
+        pgbouncer) say "about 1 MB" ;;
         chromium) say "about 400 MB" ;;
         prometheus) say "about 160 MB" ;;
         libcurator-recipes-java) say "about 5 MB" ;;
@@ -186,7 +188,7 @@ keep_from_booting() {
     has_command systemctl || return 0
     for package in "$@"; do
         case $package in
-            nginx | redis-server | postgresql | prometheus) as_root systemctl disable --quiet "$package" 2>/dev/null || true ;;
+            nginx | redis-server | postgresql | pgbouncer | prometheus) as_root systemctl disable --quiet "$package" 2>/dev/null || true ;;
         esac
     done
 }

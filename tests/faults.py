@@ -204,7 +204,6 @@ FAULTS = (
         "F37",
         "PgBouncer stands before the database and pools transactions.",
         "G4: locks that belong to a session are refused there, and the error says what to set.",
-        "A proxy in the tests stands in for PgBouncer. No test locks rows through it.",
     ),
     # -- a site ------------------------------------------------------------------------------------
     Case(

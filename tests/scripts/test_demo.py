@@ -121,7 +121,7 @@ def test_what_is_needed_is_found_out_by_a_bare_python(clone: Path) -> None:
 
 def test_what_debian_has_installed_is_not_announced(clone: Path) -> None:
     """Where one program of two is missing, or is somewhere else."""
-    names = "python3 nginx redis-server postgresql zookeeper mariadb curator chromium prometheus"
+    names = "python3 nginx redis-server postgresql pgbouncer zookeeper mariadb curator chromium prometheus"
     without = "has_command() { false; }; find_python() { false; }"
     lacking = " ".join(bash(clone, f"{without}; lacking {names}")).split()
     announced = bash(clone, f"{without}; missing_packages {names}")

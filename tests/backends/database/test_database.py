@@ -13,6 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from loadtest.servers.processes import free_port
 from tests.backends.database.conftest import STOCK, Instance, sell_out
+from tests.bouncer import pgbouncer
 from tests.databases import on
 from tests.packets import drop_packets
 
@@ -33,6 +34,29 @@ def test_without_the_guard_the_same_run_oversells(
 ) -> None:
     sell_out(start("none"), start("none"))
     assert query("SELECT count(*) FROM sale") > STOCK - query("SELECT stock FROM product")
+
+
+@pytest.mark.fault("F37")
+@pytest.mark.fault("F37", control=True)
+@pytest.mark.parametrize("guard", ["row", "none"])
+@on("postgresql")
+def test_rows_are_locks_behind_a_pgbouncer_that_pools_transactions(
+    database: str, query: Callable[[str], Any], guard: str
+) -> None:
+    with pgbouncer(database) as pooled:
+        instances = [Instance("django", pooled, guard, 60) for _ in range(2)]
+        try:
+            instances[0].do("tables")
+            first, second = sell_out(*instances)
+        finally:
+            for instance in instances:
+                instance.close()
+    sold = first.get("200", 0) + second.get("200", 0)
+    assert query("SELECT count(*) FROM sale") == sold
+    if guard == "row":
+        assert (sold, query("SELECT stock FROM product")) == (STOCK, 0)
+    else:
+        assert sold > STOCK - query("SELECT stock FROM product")
 
 
 def test_a_plain_with_block_keeps_the_views_out(

@@ -23,6 +23,7 @@ from distlock.testing.waits import PATIENCE, engine_of, wait_until
 from loadtest.servers.databases import PostgreSQLServer
 from loadtest.servers.processes import free_port
 from tests.backend_class import new_backend
+from tests.bouncer import pgbouncer
 from tests.topologies.pooler import Pooler, after_key
 from tests.topologies.postgresql.asking import Connect, asked, is_up, prepare, waiting, with_role
 
@@ -313,6 +314,31 @@ def test_a_proxy_that_pools_is_refused_unless_it_pools_sessions(server: str, con
             connect(pooler.url).lock("product_1").acquire()
         with connect(pooler.url, pools_sessions=True).lock("product_1"):
             assert not connect(server).lock("product_1").acquire(timeout=0)
+
+
+@pytest.mark.fault("F37")
+def test_pgbouncer_is_refused_unless_it_pools_sessions(server: str, connect: Connect) -> None:
+    with pgbouncer(server) as pooled:
+        for _ in range(3):
+            with pytest.raises(distlock.ConfigurationError, match=r"stands a proxy.*pools_sessions=True"):
+                connect(pooled).lock("product_1").acquire()
+    with pgbouncer(server, mode="session") as pooled:
+        locks = connect(pooled, pools_sessions=True)
+        with locks.lock("product_1"):
+            assert not connect(server).lock("product_1").acquire(timeout=0)
+        with connect(server).lock("product_1"):
+            assert not locks.lock("product_1").acquire(timeout=0)
+
+
+@pytest.mark.fault("F37", control=True)
+def test_two_clients_of_pgbouncer_have_one_lock_of_a_session(server: str) -> None:
+    with (
+        pgbouncer(server, size=1) as pooled,
+        psycopg.connect(pooled, autocommit=True) as one,
+        psycopg.connect(pooled, autocommit=True) as two,
+    ):
+        for client in (one, two):
+            assert client.execute("SELECT pg_try_advisory_lock(1)").fetchone() == (True,)
 
 
 def test_a_server_without_idle_time_outs_is_refused(
