@@ -244,8 +244,11 @@ class SessionListener:
 
     def __init__(self, pool: SessionPool) -> None:
         self._pool = pool
-        #: A pipe that wakes the thread.
-        self._wakes, self._waker = os.pipe()
+        try:
+            #: A pipe that wakes the thread.
+            self._wakes, self._waker = os.pipe()
+        except OSError as error:
+            raise SessionLost(str(error)) from error
         os.set_blocking(self._wakes, False)
         os.set_blocking(self._waker, False)
         self._stopped = self._closes_all = False

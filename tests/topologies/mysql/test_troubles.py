@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import select
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -164,6 +166,46 @@ def test_a_backend_that_is_dropped_leaves_no_session_and_no_thread(server: str) 
     del dropped
     gc.collect()
     wait_until(lambda: not opened() - before, "nothing of it is left")
+
+
+def test_descriptors_that_run_out_are_told_and_used_later(server: str) -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", LIMITED, server], capture_output=True, text=True, check=False, timeout=600
+    )
+    # The connection needs one descriptor, and the thread that listens to it two.
+    assert child.stdout.split() == ["BackendUnavailable"] * 3 + ["held"], child.stderr
+
+
+LIMITED = """
+import os, resource, sys
+import distlock
+
+def try_once():
+    try:
+        print("held" if locks.lock("product_1").acquire(timeout=0) else "taken")
+    except Exception as error:
+        print(type(error).__name__)
+
+locks = distlock.connect(sys.argv[1])
+# What the first lock imports needs descriptors, too.
+locks.lock("product_1").acquire().release()
+locks.close()
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+highest = max(int(number) for number in os.listdir("/proc/self/fd"))
+fillers = []
+try:
+    while True:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 10, hard))
+        fillers.append(os.dup(0))
+except OSError:
+    pass
+for spare in range(3):
+    try_once()
+    os.close(fillers.pop())
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+try_once()
+locks.close()
+"""
 
 
 # -- refusals ------------------------------------------------------------------------------------
