@@ -26,10 +26,10 @@ TIMEOUTS, SHORT_TIMEOUTS = (0.0, 0.1, 1.0, 8.0, 8.0, 20.0), (0.0, 0.1, 1.0)
 DEPTH = 3
 #: For how many seconds a lock is held whose release nobody requests, and the pause between two looks.
 UNASKED, GLANCE = 6.0, 0.05
-#: How long a caller pauses after an error, seconds.
-AGAIN = 0.02
 #: Which share of the locks is held for so long that it has to be renewed, and how often such a holder looks.
 LONG_HOLDS, LONG_LOOKS = 0.004, 50
+#: For how many seconds a caller lets a lock service be that is not available.
+AWAY = 0.05
 #: The name of the locks that are held until their release is requested.
 ASKED = "asked"
 
@@ -165,7 +165,7 @@ class Attempt:
                 raise
             if not isinstance(error, distlock.BackendUnavailable):
                 self._notes.note("error", what=f"{type(error).__name__}: {error}")
-            yield pause(AGAIN)
+            yield pause(AWAY)
             return
         if grant is None:
             self._notes.note("refused", id=self._id, how="timeout")
