@@ -91,7 +91,6 @@ FAULTS = (
         "F16",
         "The clock of the server jumps, or does not run at the right speed.",
         "G1: fences grow.",
-        "Only the clock of Redis is set: for files a made-up clock stands in.",
     ),
     # -- the network and logins --------------------------------------------------------------------
     Case(

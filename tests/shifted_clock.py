@@ -1,4 +1,4 @@
-"""A Redis server whose clock a test sets: it preloads `shifted_clock.c`."""
+"""Programs whose clock a test sets, a Redis server among them: they preload `shifted_clock.c`."""
 
 from __future__ import annotations
 
@@ -32,19 +32,27 @@ def library() -> Path:
     return made
 
 
+class Shift:
+    """What programs read that preload the library, in the new file *path*."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.write_bytes(struct.pack("=qqd", 0, 0, 1.0))
+        self.environment = {"LD_PRELOAD": str(library()), "SHIFTED_CLOCK": str(path)}
+
+    def set(self, ahead: float, pace: float = 1.0) -> None:
+        """Let the clock be *ahead* of the machine's, seconds, and from now on *pace* times as quick."""
+        with self._path.open("r+b") as file:
+            file.write(struct.pack("=qqd", int(ahead * 1e9), time.time_ns(), pace))
+
+
 class ShiftedRedis(RedisServer):
     """A server whose clock is that of the machine until the test calls `set_clock`."""
 
     def __init__(self, *arguments: str) -> None:
         super().__init__(*arguments)
-        self._shift = self.folder / "shift"
-        self._shift.write_bytes(struct.pack("=qqd", 0, 0, 1.0))
-        self.environment = {"LD_PRELOAD": str(library()), "SHIFTED_CLOCK": str(self._shift)}
-
-    def set_clock(self, ahead: float, pace: float = 1.0) -> None:
-        """Let the clock be *ahead* of the machine's, seconds, and from now on *pace* times as quick."""
-        with self._shift.open("r+b") as file:
-            file.write(struct.pack("=qqd", int(ahead * 1e9), time.time_ns(), pace))
+        shift = Shift(self.folder / "shift")
+        self.environment, self.set_clock = shift.environment, shift.set
 
     def ahead(self) -> float:
         """Return by how many seconds the server believes to be ahead of this machine."""

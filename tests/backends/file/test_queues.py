@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +35,7 @@ from distlock.testing.conformance.closing import opened
 from distlock.testing.protocol_fixtures import Contender, ask, read
 from distlock.testing.waits import wait_until
 from tests.backends.file.peer import Peer
+from tests.shifted_clock import HOUR, Shift
 
 StartPeer = Callable[..., Peer]
 
@@ -80,7 +86,6 @@ def take(line: FileQueues, locks: RecordLocks, key: str, span: int = 1) -> int:
     return entry.ticket
 
 
-@pytest.mark.fault("F16")
 def test_fences_grow_when_the_clock_is_set_back(
     line_at: Callable[[int], FileQueues], locks: RecordLocks, key: str
 ) -> None:
@@ -88,6 +93,34 @@ def test_fences_grow_when_the_clock_is_set_back(
     second = take(line_at(5), locks, key)
     assert first == 1_000_000
     assert second == 1_000_050
+
+
+FENCES = """
+import sys, time, distlock
+locks = distlock.connect(sys.argv[1])
+for _ in sys.stdin:
+    with locks.lock("product_1") as grant:
+        print(grant.fence.number, time.time(), flush=True)
+"""
+
+
+@pytest.mark.fault("F16")
+def test_fences_grow_whatever_the_clock_of_a_process_does(tmp_path: Path) -> None:
+    shift = Shift(tmp_path / "shift")
+    command = [sys.executable, "-c", FENCES, f"file://{tmp_path}/locks"]
+    environment = {**os.environ, **shift.environment}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    fences, clocks = [], []
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        for ahead in (0, HOUR, -HOUR, 0):
+            shift.set(ahead)
+            print(file=process.stdin, flush=True)
+            number, clock = process.stdout.readline().split()  # type: ignore[union-attr]
+            fences.append(int(number))
+            clocks.append(float(clock) - time.time())
+        process.kill()
+    assert fences == sorted(set(fences))
+    assert [round(ahead / HOUR) for ahead in clocks] == [0, 1, -1, 0]
 
 
 def test_fences_follow_the_clock(line_at: Callable[[int], FileQueues], locks: RecordLocks, key: str) -> None:

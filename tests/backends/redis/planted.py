@@ -191,6 +191,18 @@ CARELESS = {
         "now",
         "",
     ),
+    "AHandOffNeedsNoAnswer": (
+        "hand_off.lua",
+        "local lease = enters and lifetime or window",
+        "local lease = 60000",
+        "",
+    ),
+    "ARenewalWritesTheHold": (
+        "hold.lua",
+        "redis.call('PEXPIRE', KEYS[1], digits(ttl))\n",
+        "redis.call('SET', KEYS[1], redis.call('GET', KEYS[1]), 'PX', digits(ttl))\n",
+        "",
+    ),
     "TheDeadAreHandedTheLock": (
         "hand_off.lua",
         "redis.call('PUBLISH', 'dl:2:ch:' .. waiter, push) > 0",

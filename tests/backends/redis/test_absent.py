@@ -60,6 +60,26 @@ def test_a_waiter_that_hangs_costs_one_window_once(
     one.hold(again)
 
 
+@pytest.mark.fault("F04", control=True)
+def test_a_hand_off_that_needs_no_answer_costs_a_whole_lease_where_the_waiter_hangs(
+    redis_server: RedisServer,
+    contender: MakeContender,
+    start_process: StartProcess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch, "AHandOffNeedsNoAnswer")
+    key = some_key()
+    one, last = contender(redis_server.url, ack_window=0.3), contender(redis_server.url)
+    first, third = ask(key), ask(key)
+    one.hold(first)
+    hangs = start_process(redis_server.url, key)
+    last.queue(third)
+    hangs.stop()
+    one.release(first)
+    assert owner_in(redis_server.client.get(hold_key(key))) not in {None, third.token}
+    assert redis_server.client.pttl(hold_key(key)) > 30_000
+
+
 def test_a_killed_holder_costs_its_ttl_and_the_poll_comes_in_time(
     redis_server: RedisServer, contender: MakeContender
 ) -> None:

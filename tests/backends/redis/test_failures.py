@@ -18,6 +18,7 @@ from distlock.backends.base import Acquired
 from distlock.errors import BackendUnavailable
 from loadtest.servers.processes import free_port
 from tests.backends.redis.contender import MakeContender, ask, some_key
+from tests.backends.redis.planted import plant
 from tests.redis_server import RedisServer, eventually, running
 from tests.small_disk import fill_until_it_refuses, on_disk, small_disk
 from tests.stored import hold_key
@@ -126,6 +127,19 @@ def test_a_full_server_refuses_locks_and_takes_them_back(
     assert two.release(second) is True
     own_server.client.config_set("maxmemory", 0)
     one.hold(ask(other))
+
+
+@pytest.mark.fault("F13", control=True)
+def test_a_renewal_that_writes_the_hold_is_refused_by_a_full_server(
+    own_server: RedisServer, contender: MakeContender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch, "ARenewalWritesTheHold")
+    one, first = contender(own_server.url), ask()
+    one.hold(first)
+    assert one.renew([first]) == [True]
+    own_server.client.config_set("maxmemory", 1)
+    with pytest.raises(BackendUnavailable, match="maxmemory"):
+        one.renew([first])
 
 
 @pytest.mark.fault("F13")

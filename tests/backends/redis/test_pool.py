@@ -275,3 +275,21 @@ def test_the_kernel_probes_an_idle_connection(
 ) -> None:
     contender(own_server.url + query, client_name="one").hold(ask())
     assert next_probe(own_server, "one") <= most
+
+
+@pytest.mark.fault("F07", control=True)
+def test_a_forked_child_that_has_the_token_of_its_parent_releases_the_parents_lock(
+    own_server: RedisServer,
+) -> None:
+    """As a client does whose locks know nothing of forks."""
+    lock = own_server.client.lock("product_1", timeout=60)
+    assert lock.acquire()
+    if (pid := os.fork()) == 0:
+        try:
+            lock.release()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    # The parent believes that it is inside, and another comes in.
+    assert lock.local.token
+    assert own_server.client.lock("product_1", timeout=60).acquire(blocking=False)
