@@ -167,6 +167,19 @@ def test_the_next_in_line_asks_soon_although_it_was_far_behind_before(
     assert four.sink.hand_offs == []
 
 
+def test_who_queues_behind_a_hold_that_lasts_does_not_ask_before_a_poll_is_due(
+    redis_server: RedisServer, contender: MakeContender
+) -> None:
+    key, one, two, three = some_key(), *(contender(redis_server.url) for _ in range(3))
+    one.hold(ask(key))
+    two.queue(ask(key))
+    redis_server.client.delete(f"{hold_key(key)}:queue")
+    assert three.queue(ask(key)).poll > 0.3
+    # And who hands the lock to another one knows how long that one may take.
+    redis_server.client.delete(hold_key(key))
+    assert two.queue(ask(key)).poll > 0.3
+
+
 @pytest.mark.fault("F04")
 def test_two_neighbours_that_hang_in_a_long_and_fast_line_cost_a_window_each(
     redis_server: RedisServer, contender: MakeContender, start_process: StartProcess
