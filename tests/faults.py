@@ -209,8 +209,6 @@ FAULTS = (
         "F38",
         "A client goes away while it waits, its request is sent twice, or its worker dies.",
         "G3: an async view leaves the queue. A purchase that is repeated with its key is one order.",
-        "The clients go away from Django, and not behind nginx. That nginx sends no purchase twice is read "
-        "in the shop's configuration of it (`tests/loadtest/test_stack.py`).",
     ),
     Case(
         "F39",

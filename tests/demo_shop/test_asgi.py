@@ -27,6 +27,7 @@ from tests.redis_server import eventually
 BUYERS, THREADS = 1000, 50
 #: Seconds, for what takes three on a machine that does nothing else.
 PATIENCE = 120
+SALE = Configuration(guard="distributed", stock=3, pause=0)
 PATIENT = {
     ASGI: "tests.demo_shop.patient_django:application",
     QUART: "tests.demo_shop.patient_quart:app",
@@ -134,8 +135,7 @@ def many_files() -> Iterator[None]:
 
 @pytest.mark.fault("F39")
 def test_a_thousand_buyers_in_line_are_no_threads(shop: str) -> None:
-    sale = Configuration(guard="distributed", stock=3, pause=0)
-    with many_files(), Stack((shop,), sale, asgi_applications=PATIENT) as stack, ExitStack() as opened:
+    with many_files(), Stack((shop,), SALE, asgi_applications=PATIENT) as stack, ExitStack() as opened:
         port, process = stack.instance_ports[0], stack.instances[0].process.pid
         with distlock.connect(stack.shop.lock, prefix="shop").lock("product_1"):
             buyers = [opened.enter_context(connected(port)) for _ in range(BUYERS)]
@@ -145,6 +145,27 @@ def test_a_thousand_buyers_in_line_are_no_threads(shop: str) -> None:
         assert threads < THREADS
         assert statuses == {b"200": 3, b"409": BUYERS - 3}
         assert stack.ledger().sold == 3
+
+
+@pytest.mark.fault("F38")
+@pytest.mark.fault("F38", control=True)
+@pytest.mark.parametrize("framework", [ASGI, QUART, "flask"])
+def test_behind_nginx_an_async_view_leaves_the_line_with_its_client_and_a_sync_view_sells(
+    framework: str,
+) -> None:
+    with (
+        Stack((framework,), SALE) as stack,
+        closing(distlock.connect(stack.shop.lock, prefix="shop")) as locks,
+    ):
+        with locks.lock("product_1"):
+            with connected(stack.front.port):
+                eventually(lambda: locks.inspect("product_1").waiting == 1, "it waits", PATIENCE)
+            if framework != "flask":
+                eventually(lambda: locks.inspect("product_1").waiting == 0, "it has left", PATIENCE)
+        if framework == "flask":
+            eventually(lambda: stack.ledger().sold == 1, "it is sold to a client that is gone", PATIENCE)
+        assert ask(stack.front.port, "/products/1/reduce", None).status == 200
+        assert stack.ledger().sold == (2 if framework == "flask" else 1)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import product as each_of
 from pathlib import Path
+from string import Template
 
 import psycopg
 import pytest
@@ -18,6 +19,7 @@ import pytest
 from demo_shop.configuration import Configuration
 from demo_shop.ledger import open_sale
 from demo_shop.sale import Refusal, lock_names, read_asked
+from loadtest import stack as nginx
 from loadtest.servers.databases import DATABASES, PostgreSQLServer, own_postgresql
 from loadtest.stack import Stack
 from tests.databases import Databases
@@ -113,7 +115,6 @@ def test_eight_at_once_make_one_order(stack: Stack, ports: tuple[int, int]) -> N
     assert len(stack.ledger().orders) == 1
 
 
-@pytest.mark.fault("F38")
 def test_a_lost_reply_costs_nothing(stack: Stack, ports: tuple[int, int]) -> None:
     key = new_key()
     with closing(http.client.HTTPConnection("127.0.0.1", ports[0], timeout=30)) as connection:
@@ -178,6 +179,34 @@ def test_a_server_that_is_killed_leaves_one_order_or_none(
         again = buy(doomed.instance_ports[-1], key)
         assert (again.status, again.headers.get("Idempotent-Replayed")) == (200, replayed)
         assert [order.number for order in doomed.ledger().orders] == [again.json()["order"]]
+
+
+@pytest.mark.fault("F38")
+@pytest.mark.fault("F38", control=True)
+@pytest.mark.parametrize("repeats", [False, True], ids=["as configured", "with retries"])
+def test_nginx_sends_a_purchase_to_no_other_instance(
+    repeats: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if repeats:
+        retrying = "proxy_next_upstream error non_idempotent;"
+        told = nginx.NGINX.template.replace("proxy_next_upstream off;", retrying)
+        monkeypatch.setattr(nginx, "NGINX", Template(told))
+    committed = tmp_path / "committed"
+    shop = Configuration(guard="distributed", stock=3)
+    with (
+        Stack(("django", "flask"), shop, "file", applications=STALLING) as stack,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        answer = pool.submit(buy, stack.front.port, None, **{"X-Stay-Committed": committed})
+        for number in range(1, 3 if repeats else 2):
+            eventually(committed.exists, "an order is committed")
+            committed.unlink()
+            orders = stack.ledger().orders
+            assert len(orders) == number
+            # The instance dies before it answers.
+            stack.instances[stack.names.index(orders[-1].instance)].kill()
+        assert answer.result(60).status == 502
+        assert len(stack.ledger().orders) == (2 if repeats else 1)
 
 
 @dataclass

@@ -92,7 +92,6 @@ def test_a_client_that_goes_while_it_waits_leaves_the_queue(serve: Serve) -> Non
     assert not locks.lock("product_1").locked()
 
 
-@pytest.mark.fault("F38")
 def test_a_client_that_goes_while_its_view_runs_gives_the_lock_back(serve: Serve) -> None:
     inside: list[str] = []
 
