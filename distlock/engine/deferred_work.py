@@ -74,12 +74,13 @@ class Cancellations:
         return not len(self)
 
     def tick(self, until: Callable[[], float], last: bool = False) -> Commands[None]:
-        """Cancel what is due. *last*: the client is being closed, so nothing is cancelled a second time."""
+        """Cancel what is due. *last*: the client is being closed, so cancel all, and nothing twice."""
         with self._section.mutex:
             now = self._now()
             if last:
                 self._pending = [one for one in self._pending if not one.again]
-            due = [one for one in self._pending if one.next_try <= now]
+            # What was left would open the backend again, and nobody would close it.
+            due = [one for one in self._pending if last or one.next_try <= now]
         for one in due:
             with self._section.mutex:
                 if self._now() >= until():

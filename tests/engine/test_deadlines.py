@@ -124,6 +124,23 @@ def test_a_service_that_hangs_while_one_waits_does_not_prolong_the_wait(
     assert not other.lock("a").locked()
 
 
+def test_a_close_gives_up_what_could_not_be_given_up_before(
+    locks: distlock.Locks, other: distlock.Locks
+) -> None:
+    service = service_of(locks)
+    waiter = threading.Thread(target=lambda: locks.lock("a").acquire(timeout=1))
+    with other.lock("a"):
+        waiter.start()
+        wait_until(lambda: len(service.deadlines) > 1, "it is in the queue")
+        service.hangs = True
+        waiter.join(CEILING)
+        assert engine_of(locks).cancellations
+        service.hangs = False
+        # Later, the keeper would open the backend again, and leave it open.
+        locks.close()
+        assert not engine_of(locks).cancellations
+
+
 def test_an_answer_that_comes_too_late_for_one_is_waited_for_by_those_with_more_time(
     locks: distlock.Locks,
 ) -> None:
