@@ -160,7 +160,9 @@ class RedisCluster:
     def moving(self, key: str) -> Iterator[None]:
         """Move the slot of the lock *key*. During the block, only the lock's fence has been moved."""
         slot, source = slot_of(key), self.node_of(key)
-        target = next(node for node in self.primaries if node is not source and node.serves())
+        target = next(
+            node for node in self.nodes if node is not source and node.serves() and node.is_primary()
+        )
         target.tell("CLUSTER", "SETSLOT", slot, "IMPORTING", source.name)
         source.tell("CLUSTER", "SETSLOT", slot, "MIGRATING", target.name)
         source.send([f"{hold_key(key)}:fence"], target)

@@ -20,7 +20,7 @@ from tests.fence.instances import started as instances_of
 from tests.redis_server import started
 from tests.shifted_clock import HOUR, ShiftedRedis
 from tests.small_disk import fill_until_it_refuses, on_disk, small_disk
-from tests.soak.proxy import Proxy as ResettingProxy
+from tests.soak.services.proxy import Proxy as ResettingProxy
 from tests.topologies.rush import Rush
 
 __all__ = ["database", "stock"]
@@ -153,9 +153,8 @@ def test_a_sale_in_which_redis_is_struck_needs_the_lock_and_its_fence(
 
 
 def reset_all(way: ResettingProxy) -> None:
-    choices = random.Random(1)
     for _ in range(40):
-        way.cut_all(choices)
+        way.cut_all(resets=True)
         time.sleep(0.02)
 
 

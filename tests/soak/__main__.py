@@ -7,20 +7,16 @@ import math
 import random
 import sys
 from collections import Counter
-from contextlib import AbstractContextManager, nullcontext
 
-from loadtest.servers.lock_services import BACKENDS, TOPOLOGIES, open_lock_service
 from loadtest.servers.processes import workspace
 from tests.soak.judge import Violation
 from tests.soak.notes import History
 from tests.soak.plants import PLANTS
-from tests.soak.proxy import Proxy
-from tests.soak.run import Soak
+from tests.soak.run import Soak, fault_names
+from tests.soak.services.known import SERVICES, open_service
 
 #: Seconds after which the processes are replaced and their notes are judged.
 ROUND = 60.0
-#: The lock services whose clients have one address to connect to.
-BEHIND_A_PROXY = frozenset({"redis", "zookeeper", "postgresql", "mysql"})
 #: How many attempts around a violation are shown.
 AROUND = 12
 
@@ -30,10 +26,11 @@ def main() -> int:
         prog="scripts/soak",
         description="Take locks of every kind in several processes while faults are drawn.",
     )
-    parser.add_argument("--service", default="redis", choices=sorted(BACKENDS | TOPOLOGIES))
+    parser.add_argument("--service", default="redis", choices=sorted(SERVICES))
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=None, help="default: drawn, and printed")
     parser.add_argument("--forget", action="store_true", help="let the lock service lose its data, too")
+    parser.add_argument("--faults", default="", help="draw only these, with commas between them")
     parser.add_argument(
         "--plant", default="", choices=sorted(PLANTS), help="plant a bug, which has to be found"
     )
@@ -44,36 +41,38 @@ def main() -> int:
     with workspace() as directory:
         place = directory / "service"
         place.mkdir()
-        with open_lock_service(options.service, place) as url:
+        with open_service(options.service, place) as service:
+            only = frozenset(filter(None, options.faults.split(",")))
+            if unknown := only - set(fault_names(service)):
+                known = ", ".join(fault_names(service))
+                parser.error(f"no fault of {options.service}: {', '.join(unknown)}. There are: {known}")
             for number in range(math.ceil(options.seconds / ROUND)):
                 notes = directory / f"notes-{number}"
                 notes.mkdir()
                 seconds = min(ROUND, options.seconds - number * ROUND)
-                with through_proxy(url) as proxy:
-                    soak = Soak(
-                        url,
-                        notes,
-                        seed + number,
-                        forgets=options.forget,
-                        plant=options.plant,
-                        proxy=proxy,
-                    )
-                    history, violations = soak.run(seconds)
+                soak = Soak(
+                    service,
+                    notes,
+                    seed + number,
+                    forgets=options.forget,
+                    only=only,
+                    plant=options.plant,
+                )
+                history, violations = soak.run(seconds)
                 counts = count(history, violations)
                 total += counts
                 print(f"{number * ROUND + seconds:5.0f} s: {sentence(counts)}", flush=True)
                 if bad := [one for one in violations if not one.admitted]:
+                    rules = Counter(one.rule for one in bad)
+                    print(f"Violations: {', '.join(f'{times} {rule}' for rule, times in rules.items())}")
                     show(history, bad[0], soak.began)
+                    for one in bad[1:AROUND]:
+                        print(f"Another ({one.rule}): {one.said}")
                     break
                 for one in notes.iterdir():
                     one.unlink()
     print(f"In all: {sentence(total)}")
     return 1 if total["violations"] else 0
-
-
-def through_proxy(url: str) -> AbstractContextManager[Proxy | None]:
-    """Return a proxy to *url*; None if the lock service has several addresses, or none."""
-    return Proxy(url) if url.partition(":")[0] in BEHIND_A_PROXY else nullcontext()
 
 
 def count(history: History, violations: list[Violation]) -> Counter[str]:

@@ -1,4 +1,4 @@
-"""The faults of a soak: what strikes the workers, and what strikes each lock service."""
+"""The faults of a soak that strike from outside: those of the workers, and the order in which all come."""
 
 from __future__ import annotations
 
@@ -7,57 +7,60 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
-
-import redis
+from pathlib import Path
 
 from tests.soak.notes import Fault
-
-Strike = Callable[[str, random.Random], None]
-
-
-def with_redis(command: Callable[[redis.Redis], object]) -> Strike:
-    def strike(url: str, choices: random.Random) -> None:
-        with redis.Redis.from_url(url) as client, suppress(redis.RedisError):
-            command(client)
-
-    return strike
+from tests.soak.services.service import TTL, Strike
 
 
-def kill_one_client(url: str, choices: random.Random) -> None:
-    with redis.Redis.from_url(url) as client, suppress(redis.RedisError):
-        others = [one["id"] for one in client.client_list() if one["cmd"] != "client|list"]
-        if others:
-            client.client_kill_filter(_id=choices.choice(others))
+class Deck:
+    """Draws each of *cards* equally often, in an order by chance."""
+
+    def __init__(self, cards: Sequence[str], choices: random.Random) -> None:
+        self._cards, self._choices = sorted(cards), choices
+        self._left: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._cards)
+
+    def draw(self) -> str:
+        if not self._left:
+            self._left = self._choices.sample(self._cards, len(self._cards))
+        return self._left.pop()
 
 
-#: What can be done to each lock service, by the scheme of its URL.
-STRIKES: dict[str, dict[str, Strike]] = {
-    "redis": {
-        "CLIENT KILL": kill_one_client,
-        "CLIENT KILL TYPE pubsub": with_redis(
-            lambda client: client.execute_command("CLIENT KILL TYPE pubsub")
-        ),
-        "SCRIPT FLUSH": with_redis(lambda client: client.script_flush()),
-        "CLIENT PAUSE": with_redis(lambda client: client.client_pause(300)),
-    },
-}
-#: What makes a lock service forget its locks, so that an overlap is admitted.
-FORGETFUL: dict[str, dict[str, Strike]] = {
-    "redis": {"FLUSHALL": with_redis(lambda client: client.flushall())},
-}
-
-
-#: For how many seconds a fault keeps everybody from a lock that is free. What is swallowed is noticed after
-#: the time-out of a call, 2 s, and a release that was swallowed is repeated then.
-LASTS = {"CLIENT PAUSE": 0.3, "bytes swallowed": 5.0}
-
-
-def kill(process: int) -> Fault:
+def kill(process: int) -> list[Fault]:
+    """End *process* and the children that it has forked."""
     began = time.monotonic()
-    os.kill(process, signal.SIGKILL)
-    return Fault("SIGKILL", began, time.monotonic(), process)
+    # A process that stands still forks no more.
+    os.kill(process, signal.SIGSTOP)
+    while not stands_still(process):
+        threading.Event().wait(0.001)
+    struck = [process, *children(process)]
+    for one in struck:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+    return [Fault("SIGKILL", began, time.monotonic(), one) for one in struck]
+
+
+def stands_still(process: int) -> bool:
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return all((task / "stat").read_text().rpartition(")")[2].split()[0] in "TZX" for task in tasks)
+
+
+def children(process: int) -> list[int]:
+    """Return the children that *process* has forked. It is stopped."""
+    found: list[int] = []
+    for task in Path(f"/proc/{process}/task").iterdir():
+        found += map(int, (task / "children").read_text().split())
+    return found
+
+
+#: The names of the faults that strike a worker from outside, and how long each stops it, seconds.
+STOPS = {"SIGSTOP": (0.2, 0.5), "SIGSTOP for a while": (1.3 * TTL,)}
+OF_WORKERS = ("SIGKILL", *STOPS)
 
 
 def stop(process: int, seconds: float) -> Fault:
@@ -69,8 +72,8 @@ def stop(process: int, seconds: float) -> Fault:
     return Fault("SIGSTOP", began, time.monotonic(), process)
 
 
-def strike_service(url: str, what: str, strike: Strike, choices: random.Random) -> Fault:
+def strike(one: Strike, choices: random.Random) -> Fault:
+    """Strike the lock service."""
     began = time.monotonic()
-    strike(url, choices)
-    forgets = any(what in strikes for strikes in FORGETFUL.values())
-    return Fault(what, began, time.monotonic() + LASTS.get(what, 0.0), forgets=forgets)
+    one.do(choices)
+    return Fault(one.what, began, time.monotonic() + one.lasts, forgets=one.forgets, skips=one.skips)

@@ -280,7 +280,7 @@ def _overtaken(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violati
         if ended is None or ended - attempt.asked < LONG or attempt.how not in {"", "timeout"}:
             continue
         if attempt.of_several or any(
-            (fault.process == attempt.process or fault.what == "bytes swallowed")
+            (fault.process == attempt.process or (fault.process is None and fault.skips))
             and fault.began < ended
             and attempt.asked < fault.ended
             for fault in faults

@@ -112,6 +112,8 @@ class Fault:
     process: int | None = None
     #: Whether locks that were held before its end may be lost, so that the pages admit an overlap.
     forgets: bool = False
+    #: Whether others may pass a waiter that it struck, because the waiter does not hear its turn.
+    skips: bool = False
 
 
 @dataclass(slots=True)

@@ -11,21 +11,22 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.soak import faults
+from tests.soak import faults, process_faults
 from tests.soak.judge import Violation, judge
 from tests.soak.leftovers import find_leftovers
 from tests.soak.notes import Fault, History, Kind, read
-from tests.soak.proxy import Proxy
+from tests.soak.services.service import TTL, Service
 from tests.soak.worker import Orders, second_service
 
-#: The lease of the locks, seconds.
-TTL = 3.0
 #: How long a lock may be free while somebody waits for it, seconds. On a busy machine it takes longer.
 PATIENCE = 2.5
 #: Seconds within which a worker ends that is told to.
 END = 60.0
 #: For how many seconds the last worker is alone, and how many more seconds than its lease a lock may remain.
 LAST, LEFTOVERS = 2.0, 10.0
+#: After so many faults of the lock service it is left alone for so many seconds. While it is struck, hardly
+#: any wait is too long.
+STRIKES, REST = 8, 12.0
 #: The kinds of locks of each lock service, by the scheme of its URL.
 ANYWHERE: tuple[Kind, ...] = ("lock", "rlock", "cart", "multi", "second")
 ALL: tuple[Kind, ...] = (*ANYWHERE, "push", "read", "write", "permit", "asked")
@@ -37,16 +38,23 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 }
 
 
+def fault_names(service: Service) -> list[str]:
+    """Return the names of all faults that can strike *service* or its workers."""
+    strikes = [one.what for one in service.strikes + service.losing]
+    return [*faults.OF_WORKERS, *process_faults.FAULTS, *strikes]
+
+
 @dataclass
 class Soak:
     """The workers on one lock service, and what was done to them.
 
     *pause*: the mean time between two faults, seconds. *patience*: how long a lock may be free while somebody
-    waits, seconds. *forgets*: whether the lock service may lose its data.
+    waits, seconds. *rest*: for how many seconds the lock service is left alone now and then.
+    *forgets*: whether the lock service may lose its data. *only*: the faults to draw; empty: all.
     *plant*: a bug to plant in each worker, one of `PLANTS`; "": none.
     """
 
-    url: str
+    service: Service
     directory: Path
     seed: int
     workers: int = 3
@@ -54,11 +62,11 @@ class Soak:
     tasks: int = 6
     names: int = 3
     pause: float = 1.0
+    rest: float = REST
     forgets: bool = False
+    only: frozenset[str] = frozenset()
     patience: float = PATIENCE
     plant: str = ""
-    #: The proxy that the workers connect to; None: they connect to the lock service.
-    proxy: Proxy | None = None
     faults: list[Fault] = field(default_factory=list, init=False)
     #: The moment at which the run began.
     began: float = field(default=0.0, init=False)
@@ -67,24 +75,32 @@ class Soak:
     #: Workers that ended by themselves, or did not end when they were told to.
     _errors: list[str] = field(default_factory=list, init=False)
 
+    def __post_init__(self) -> None:
+        service = self.service
+        strikes = service.strikes + (service.losing if self.forgets else ())
+        self._strikes = {one.what: one for one in strikes if self._draws(one.what)}
+        self._choices = random.Random(self.seed)
+        self._of_service = faults.Deck(tuple(self._strikes), self._choices)
+        self._of_workers = faults.Deck(tuple(filter(self._draws, faults.OF_WORKERS)), self._choices)
+
+    def _draws(self, what: str) -> bool:
+        return not self.only or what in self.only
+
     def run(self, seconds: float) -> tuple[History, list[Violation]]:
         """Soak for *seconds*, and return what was noted, and what was wrong in it."""
-        choices, never = random.Random(self.seed), threading.Event()
-        self.began = time.monotonic()
-        end = self.began + seconds
         try:
             for _ in range(self.workers):
                 self._start()
-            while (now := time.monotonic()) < end:
-                never.wait(min(choices.expovariate(1 / self.pause), end - now))
-                if time.monotonic() < end:
-                    self.faults.append(self._strike(choices))
+            for one in self._running:
+                self._wait_for(one)
+            self.began = time.monotonic()
+            self._strike_until(self.began + seconds)
         finally:
             self._end()
         self._tidy_up()
         history = read(self.directory, self.faults)
         history.errors += self._errors
-        for url in (self.url, second_service(self.directory)):
+        for url in (self.service.direct or self.service.url, second_service(self.directory)):
             history.leftovers += find_leftovers(url, TTL, LEFTOVERS)
         return history, judge(history, TTL, self.patience)
 
@@ -92,16 +108,48 @@ class Soak:
         """Let a last worker, which no fault strikes, meet what the others have left behind."""
         self._running.clear()
         try:
-            self._start()
+            self._start(struck=False)
+            self._wait_for(self._running[0])
             threading.Event().wait(LAST)
         finally:
             self._end()
 
-    def _start(self) -> None:
+    def _strike_until(self, end: float) -> None:
+        choices, never, strikes = self._choices, threading.Event(), 0
+        rests_until = 0.0
+        while (now := time.monotonic()) < end:
+            never.wait(min(choices.expovariate(1 / self.pause), end - now))
+            now = time.monotonic()
+            if now >= end:
+                break
+            if now > rests_until and self._strikes and (not self._of_workers or choices.random() < 0.7):
+                self.faults.append(faults.strike(self._strikes[self._of_service.draw()], choices))
+                if (strikes := strikes + 1) % STRIKES == 0:
+                    rests_until = self.faults[-1].ended + self.rest
+            elif self._of_workers:
+                self.faults += self._strike_worker(choices)
+
+    def _strike_worker(self, choices: random.Random) -> list[Fault]:
+        working = [one for one in self._running if self._works(one)]
+        if not working:
+            return []
+        what, victim = self._of_workers.draw(), choices.choice(working)
+        if what != "SIGKILL":
+            return [faults.stop(victim.pid, choices.choice(faults.STOPS[what]))]
+        killed = faults.kill(victim.pid)
+        if victim.wait() != -signal.SIGKILL:
+            self._errors.append(f"process {victim.pid} had ended with {victim.returncode}")
+        _close(victim)
+        self._running.remove(victim)
+        self._start()
+        return killed
+
+    def _start(self, struck: bool = True) -> None:
+        """Start a worker. *struck*: whether faults strike inside it."""
         self._started += 1
-        scheme = self.url.partition(":")[0]
+        scheme = self.service.scheme
         orders = Orders(
-            url=self.url if self.proxy is None else self.proxy.url,
+            url=self.service.url,
             prefix="soak",
             seed=self.seed * 1000 + self._started,
             directory=str(self.directory),
@@ -112,34 +160,20 @@ class Soak:
             ttl=TTL,
             kinds=KINDS.get(scheme, ALL),
             plant=self.plant,
+            faults=tuple(filter(self._draws, process_faults.FAULTS)) if struck else (),
         )
         command = [sys.executable, "-m", "tests.soak.worker", orders.as_argument()]
         self._running.append(subprocess.Popen(command, stdin=subprocess.PIPE))
 
-    def _strike(self, choices: random.Random) -> Fault:
-        scheme = self.url.partition(":")[0]
-        strikes = dict(faults.STRIKES.get(scheme, {}))
-        if (proxy := self.proxy) is not None:
-            strikes |= {
-                "one connection cut": lambda _, choices: proxy.cut_one(choices),
-                "all connections cut": lambda _, choices: proxy.cut_all(choices),
-                "bytes swallowed": lambda _, choices: proxy.swallow(choices),
-            }
-        if self.forgets:
-            strikes |= faults.FORGETFUL.get(scheme, {})
-        what = choices.choice(["SIGKILL", "SIGSTOP", "SIGSTOP for a while", *strikes])
-        victim = choices.choice(self._running)
-        if what == "SIGKILL":
-            fault = faults.kill(victim.pid)
-            if victim.wait() != -signal.SIGKILL:
-                self._errors.append(f"process {victim.pid} had ended with {victim.returncode}")
-            _close(victim)
-            self._running.remove(victim)
-            self._start()
-            return fault
-        if what.startswith("SIGSTOP"):
-            return faults.stop(victim.pid, choices.choice((0.2, 0.5)) if what == "SIGSTOP" else 1.3 * TTL)
-        return faults.strike_service(self.url, what, strikes[what], choices)
+    def _works(self, worker: subprocess.Popen[bytes]) -> bool:
+        """Return whether *worker* has noted anything yet. On a busy machine it takes seconds to start."""
+        notes = self.directory / f"{worker.pid}.notes"
+        return notes.exists() and notes.stat().st_size > 0
+
+    def _wait_for(self, worker: subprocess.Popen[bytes]) -> None:
+        deadline, pause = time.monotonic() + END, threading.Event()
+        while not self._works(worker) and worker.poll() is None and time.monotonic() < deadline:
+            pause.wait(0.05)
 
     def _end(self) -> None:
         for one in self._running:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from loadtest.servers.lock_services import open_lock_service
 from tests.soak.judge import Violation
 from tests.soak.run import Soak
+from tests.soak.services.known import open_service
+from tests.soak.services.service import Service
 
 #: Seconds of the short soak.
 SHORT = 15.0
@@ -20,8 +21,10 @@ def soaked(service: str, directory: Path, plant: str = "", seconds: float = SHOR
     own, notes = directory / "service", directory / "notes"
     own.mkdir()
     notes.mkdir()
-    with open_lock_service(service, own) as url:
-        history, violations = Soak(url, notes, seed=1, plant=plant, patience=BUSY).run(seconds)
+    with open_service(service, own) as running:
+        # Each service draws its faults in another order.
+        soak = Soak(running, notes, seed=len(service), pause=0.5, plant=plant, patience=BUSY)
+        history, violations = soak.run(seconds)
     assert any(attempt.released for attempt in history.attempts)
     return violations
 
@@ -40,5 +43,5 @@ def test_it_finds_a_planted_bug(plant: str, tmp_path: Path) -> None:
 
 def test_a_worker_that_ends_by_itself_is_an_error(tmp_path: Path) -> None:
     # It does not know the bug, and ends with the KeyError.
-    _, violations = Soak(tmp_path.as_uri(), tmp_path, seed=1, plant="unknown").run(0.5)
+    _, violations = Soak(Service(tmp_path.as_uri()), tmp_path, seed=1, plant="unknown").run(0.5)
     assert {one.rule for one in violations} == {"error"}

@@ -7,21 +7,25 @@ input ends.
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import json
 import logging
 import os
 import random
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import distlock
+from tests.soak import process_faults
 from tests.soak.attempts import AskedAttempt, Attempt, adrive, drive, request_release
 from tests.soak.latching import latch_steps
 from tests.soak.notes import Kind, Notebook
@@ -50,6 +54,8 @@ class Orders:
     kinds: tuple[Kind, ...]
     #: The bug that is planted before the work begins, one of `PLANTS`; "": none.
     plant: str = ""
+    #: What strikes inside the process, of `process_faults.FAULTS`.
+    faults: tuple[str, ...] = ()
 
     def as_argument(self) -> str:
         return json.dumps(asdict(self))
@@ -86,6 +92,7 @@ class Worker:
         crew = [threading.Thread(target=self._noting_errors, args=(job,)) for job in jobs]
         for thread in crew:
             thread.start()
+        process_faults.strike(self)
         for thread in crew:
             thread.join()
         self.locks.close()
@@ -99,15 +106,21 @@ class Worker:
             self.notes.note("error", what="".join(traceback.format_exception(error)[-3:]))
 
     def _left(self) -> Iterable[str]:
-        deadline = time.monotonic() + PATIENCE
-        pause = threading.Event()
-        while threads := [one.name for one in threading.enumerate() if ours(one)]:
+        deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+        while True:
+            # What refers to a client that was dropped goes in circles.
+            gc.collect()
+            threads = [one.name for one in threading.enumerate() if ours(one)]
+            more = descriptors() - self._before - 1  # the notebook is one
+            if not threads and more <= 0:
+                return
             if time.monotonic() > deadline:
-                yield f"threads: {', '.join(threads)}"
                 break
-            pause.wait(0.05)
-        if (more := descriptors() - self._before) > 1:  # the notebook is one
-            yield f"{more - 1} descriptors"
+            pause.wait(0.2)
+        if threads:
+            yield f"threads: {', '.join(threads)}"
+        if more > 0:
+            yield f"{more} descriptors, of {', '.join(map(shown, list_descriptors()))}"
 
     def _caller(self, caller: str) -> None:
         choices = random.Random(f"{self.orders.seed} {caller}")
@@ -161,8 +174,23 @@ def ours(thread: threading.Thread) -> bool:
     return thread.name.startswith("distlock") and not thread.name.startswith("distlock-io")
 
 
+def list_descriptors() -> list[int]:
+    return [int(number) for number in os.listdir("/proc/self/fd")]
+
+
 def descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list_descriptors())
+
+
+def shown(descriptor: int) -> str:
+    """Return what *descriptor* is, and which ports a connection has."""
+    what = ""
+    with suppress(OSError):
+        what = os.readlink(f"/proc/self/fd/{descriptor}")
+        if what.startswith("socket:"):
+            with socket.socket(fileno=os.dup(descriptor)) as connection:
+                what += f" {connection.getsockname()} {connection.getpeername()}"
+    return what
 
 
 def main() -> None:
@@ -170,7 +198,7 @@ def main() -> None:
     orders = json.loads(sys.argv[1])
     if orders["plant"]:
         PLANTS[orders["plant"]]()
-    worker = Worker(Orders(**{**orders, "kinds": tuple(orders["kinds"])}))
+    worker = Worker(Orders(**{**orders, "kinds": tuple(orders["kinds"]), "faults": tuple(orders["faults"])}))
 
     def wait_for_the_end() -> None:
         sys.stdin.buffer.read()
