@@ -105,6 +105,9 @@ def show(history: History, violation: Violation, began: float) -> None:
     same.sort(key=lambda attempt: abs((attempt.granted or attempt.asked) - violation.at))
     for attempt in sorted(same[:AROUND], key=lambda attempt: attempt.asked):
         print(f"  {attempt}")
+    for call in history.latches:
+        if call.name == name and call.began <= violation.at:
+            print(f"  {call}")
     for fault in history.faults:
         if abs(fault.began - violation.at) < 10:
             print(f"  {fault}")

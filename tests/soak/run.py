@@ -102,7 +102,7 @@ class Soak:
         history.errors += self._errors
         for url in (self.service.direct or self.service.url, second_service(self.directory)):
             history.leftovers += find_leftovers(url, TTL, LEFTOVERS)
-        return history, judge(history, TTL, self.patience)
+        return history, judge(history, TTL, self.patience, in_files=self.service.scheme == "file")
 
     def _tidy_up(self) -> None:
         """Let a last worker, which no fault strikes, meet what the others have left behind."""

@@ -18,8 +18,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,9 @@ from tests.soak.plants import PLANTS
 
 #: Seconds within which the threads of a closed client end.
 PATIENCE = 20.0
+#: For how many seconds a process begins, while all its callers make their first calls. Then it looks how late
+#: a thread is that waits for so many seconds.
+BEGINNING, BEAT, LATE = 4.0, 0.1, 0.6
 #: The mean time between two requests of a process to release a lock, seconds.
 REQUESTS = 1.5
 
@@ -90,6 +93,7 @@ class Worker:
         ):
             jobs += [partial(job, f"{os.getpid()}/{word} {number}") for number in range(count)]
         crew = [threading.Thread(target=self._noting_errors, args=(job,)) for job in jobs]
+        threading.Thread(target=self._watch_time, daemon=True).start()
         for thread in crew:
             thread.start()
         process_faults.strike(self)
@@ -98,6 +102,23 @@ class Worker:
         self.locks.close()
         self.second.close()
         self.notes.note("left", what=list(self._left()))
+
+    def _watch_time(self) -> None:
+        """Note when this process gets no time, because it begins or the machine is busy: calls may fail."""
+        with self._struck("beginning"):
+            self.over.wait(BEGINNING)
+        last = time.monotonic()
+        while not self.over.wait(BEAT):
+            if (now := time.monotonic()) - last > LATE:
+                self.notes.note_at(last, "struck", what="no time", forgets=False)
+                self.notes.note_at(now, "recovered", what="no time", more=0.0)
+            last = now
+
+    @contextmanager
+    def _struck(self, what: str) -> Iterator[None]:
+        self.notes.note("struck", what=what, forgets=False)
+        yield
+        self.notes.note("recovered", what=what, more=0.0)
 
     def _noting_errors(self, job: Callable[[], object]) -> None:
         try:
