@@ -1,6 +1,7 @@
 """The attempts of a soak: each takes one lock of one kind, and notes what it sees.
 
 An attempt is a generator of steps, which `drive` plays in a thread and `adrive` in a task.
+Batches are left out, because only the faces of the web frameworks make them.
 """
 
 from __future__ import annotations
