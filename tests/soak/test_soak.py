@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import distlock
 from tests.soak.judge import Violation
+from tests.soak.leftovers import find_leftovers
 from tests.soak.run import Soak
 from tests.soak.services.known import open_service
 from tests.soak.services.service import Service
@@ -22,11 +24,21 @@ def soaked(service: str, directory: Path, plant: str = "", seconds: float = SHOR
     own.mkdir()
     notes.mkdir()
     with open_service(service, own) as running:
+        refuse_what_is_held(running)
         # Each service draws its faults in another order.
         soak = Soak(running, notes, seed=len(service), pause=0.5, plant=plant, patience=BUSY)
         history, violations = soak.run(seconds)
     assert any(attempt.released for attempt in history.attempts)
-    return violations
+    return [one for one in violations if not one.admitted]
+
+
+def refuse_what_is_held(service: Service) -> None:
+    """Look for leftovers while a lock is held, which is one. The soak looks again when it has ended."""
+    url = service.direct or service.url
+    locks = distlock.connect(url, prefix="soak")
+    locks.lock("n0").acquire()
+    assert find_leftovers(url, ttl=0.0, patience=0.0)
+    locks.close()
 
 
 @pytest.mark.parametrize(
