@@ -65,7 +65,7 @@ def main() -> int:
                 if bad := [one for one in violations if not one.admitted]:
                     rules = Counter(one.rule for one in bad)
                     print(f"Violations: {', '.join(f'{times} {rule}' for rule, times in rules.items())}")
-                    show(history, bad[0], soak.began)
+                    show(history, bad[0], soak.began - number * ROUND)
                     for one in bad[1:AROUND]:
                         print(f"Another ({one.rule}): {one.said}")
                     break
@@ -97,7 +97,7 @@ def sentence(counts: Counter[str]) -> str:
 
 
 def show(history: History, violation: Violation, began: float) -> None:
-    """Print the first violation of a run that *began* then, with the attempts and the faults around it."""
+    """Print the first violation of a soak that *began* then, with the attempts and the faults around it."""
     when = "at the end" if violation.at == math.inf else f"after {violation.at - began:.1f} s"
     print(f"First violation ({violation.rule}) {when}: {violation.said}")
     name = violation.said.partition(":")[0]

@@ -26,7 +26,7 @@ TIMEOUTS, SHORT_TIMEOUTS = (0.0, 0.1, 1.0, 8.0, 8.0, 20.0), (0.0, 0.1, 1.0)
 #: How often an owner may enter its re-entrant lock.
 DEPTH = 3
 #: For how many seconds a lock is held whose release nobody requests, and the pause between two looks.
-UNASKED, GLANCE = 6.0, 0.05
+UNASKED, GLANCE = 12.0, 0.05
 #: Which share of the locks is held for so long that it has to be renewed, and how often such a holder looks.
 LONG_HOLDS, LONG_LOOKS = 0.004, 50
 #: For how many seconds a caller lets a lock service be that is not available.

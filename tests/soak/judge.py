@@ -24,6 +24,16 @@ CALL = 2.5
 AFTER, LOST_AFTER = 0.5, CALL
 #: Within how many seconds a holder learns that its release is requested. A file's does so within two.
 HEARD = 2.0
+#: The callers of a forked child, which is another process, and begins with the fault.
+CHILD = "child"
+#: The faults of a process that strike only callers of their own, and the first word of these.
+OF_ONE_CALLER = {
+    "cancelled tasks": "cancelled",
+    "client closed": "closed",
+    "client dropped": "dropped",
+    "fork": CHILD,
+    "interrupts": "interrupted",
+}
 #: The kinds of locks that a directory has, beside those of the lock service.
 TWO = frozenset({"second", "multi"})
 
@@ -79,16 +89,23 @@ class Excuses:
     in_files: bool
 
     def explain(
-        self, process: int, began: float, ended: float, in_files: bool = False, after: float = AFTER
+        self, caller: str, began: float, ended: float, in_files: bool = False, after: float = AFTER
     ) -> bool:
-        """Return whether a fault may be why *process* failed from *began* to *ended*, or *after* it."""
-        anybody_stops = in_files or self.in_files
+        """Return whether a fault may be why *caller* failed from *began* to *ended*, or *after* it."""
         return any(
-            (fault.process in {None, process} or (anybody_stops and fault.what == "SIGSTOP"))
+            self._may_strike(fault, caller, in_files)
             and fault.began <= ended
             and began <= fault.ended + after
             for fault in self.faults
         )
+
+    def _may_strike(self, fault: Fault, caller: str, in_files: bool) -> bool:
+        if fault.process is None or (fault.what == "SIGSTOP" and (in_files or self.in_files)):
+            return True
+        process, _, word = caller.partition("/")
+        if word == CHILD and fault.what == "fork":
+            return True
+        return process == str(fault.process) and word.startswith(OF_ONE_CALLER.get(fault.what, ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +225,7 @@ def _unavailable(attempts: list[Attempt], excuses: Excuses) -> Iterator[Violatio
         if attempt.how != "BackendUnavailable" or attempt.refused is None:
             continue
         called = max(attempt.asked, attempt.refused - CALL)
-        if not excuses.explain(attempt.process, called, attempt.refused, attempt.kind in TWO):
+        if not excuses.explain(attempt.caller, called, attempt.refused, attempt.kind in TWO):
             said = f"{attempt.name}: {attempt.caller} got BackendUnavailable, and no fault explains it"
             yield Violation("unavailable", said, attempt.refused)
 
@@ -219,7 +236,7 @@ def _lost(attempts: list[Attempt], excuses: Excuses) -> Iterator[Violation]:
         if attempt.lost and attempt.granted is not None and attempt.kind != "push":
             until = attempt.releasing if attempt.releasing is not None else attempt.sure
             in_files = attempt.kind in TWO
-            if not excuses.explain(attempt.process, attempt.granted, until, in_files, LOST_AFTER):
+            if not excuses.explain(attempt.caller, attempt.granted, until, in_files, LOST_AFTER):
                 said = f"{attempt.name}: {attempt.caller} lost its {attempt.kind}, and no fault explains it"
                 yield Violation("lost", said, until)
 
@@ -353,7 +370,7 @@ def _requests(history: History, patience: float, excuses: Excuses) -> Iterator[V
                 yield Violation("request", said, request.ended, forgot)
             until = request.ended + HEARD + patience
             unheard = until < attempt.sure if seen is None else until < seen
-            if unheard and not excuses.explain(attempt.process, request.began, until, after=LOST_AFTER):
+            if unheard and not excuses.explain(attempt.caller, request.began, until):
                 said = (
                     f"{attempt.name}: {attempt.caller} was not told within {HEARD + patience:g} s that its "
                     "release was requested"
@@ -365,7 +382,7 @@ def _latches(calls: list[LatchCall], excuses: Excuses) -> Iterator[Violation]:
     """There is an order of the calls of a latch in which each answer is right."""
 
     def is_disturbed(call: LatchCall) -> bool:
-        return excuses.explain(call.process, call.began, call.ended)
+        return excuses.explain(call.caller, call.began, call.ended)
 
     for wrong, explained in unexplained(calls, is_disturbed):
         about = {"make": f" {wrong.total}", "count": f" {wrong.by} for {wrong.part}"}.get(wrong.what, "")

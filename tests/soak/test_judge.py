@@ -164,7 +164,7 @@ def test_nobody_is_refused_a_lock_that_is_free() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        Attempt(1, "1", "n", "lock", 5.0, refused=5.1, how="BackendUnavailable"),
+        Attempt(1, "1/task", "n", "lock", 5.0, refused=5.1, how="BackendUnavailable"),
         held(5.0, 5.1, lost=True),
     ],
 )
@@ -173,6 +173,8 @@ def test_only_a_fault_makes_a_lock_service_unavailable_or_loses_a_lock(wrong: At
     assert rules(wrong, faults=[Fault("restart", 4.0, 4.5)]) == []
     assert rules(wrong, faults=[Fault("restart", 1.0, 1.5)]) != []
     # What strikes another process is no excuse, except where both write to files.
+    assert rules(wrong, faults=[Fault("fork", 4.0, 4.5, 1)]) != []
+    assert rules(wrong, faults=[Fault("EMFILE", 4.0, 4.5, 1)]) == []
     stopped = History([wrong], faults=[Fault("SIGSTOP", 4.0, 4.5, 2)])
     assert judge(stopped, TTL, PATIENCE) != []
     assert judge(stopped, TTL, PATIENCE, in_files=True) == []
