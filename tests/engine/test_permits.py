@@ -26,3 +26,16 @@ def test_a_lost_permit_is_told_without_a_fence(scene: Scene, caplog: pytest.LogC
     assert "The semaphore 'a' was lost: it was broken." in caplog.text
     assert grant.lost
     grant.release()
+
+
+def test_each_other_limit_of_another_process_is_logged_once(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    for limit in (2, 3, 3, 4):
+        one = scene.come(mode=PERMIT, limit=2)
+        other = scene.come(process=1, mode=PERMIT, limit=limit)
+        one.leave()
+        other.leave()
+    for limit in (3, 4):
+        assert caplog.text.count(f"'a' is asked for with limit={limit} here, and with limit=2 elsewhere") == 1
+    assert len(caplog.records) == 2
