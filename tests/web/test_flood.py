@@ -76,6 +76,7 @@ def test_a_rush_for_one_product_leaves_threads_for_the_others(framework: str, tm
 
 
 @pytest.mark.attack("A21", control=True)
+@pytest.mark.fault("F39", control=True)
 def test_the_control_without_a_cap_serves_nobody_else(framework: str, tmp_path: Path) -> None:
     server = Server(framework, tmp_path)
     with server.running():

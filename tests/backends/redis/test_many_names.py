@@ -1,4 +1,4 @@
-"""Fifty thousand names, as a shop has products, on a real server: all is as it was before."""
+"""A hundred thousand names, and ten thousand callers for one of them, on a real server."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import gc
 import itertools
 import os
+import statistics
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,11 +14,12 @@ from typing import Any
 import pytest
 
 import distlock
+from distlock import clock
 from distlock.testing.waits import engine_of
 from tests.core.test_interrupts import check
 from tests.redis_server import RedisServer, eventually
 
-NAMES = 50_000
+NAMES = 100_000
 #: So many fill what is kept of the latest names only.
 FIRST = 10_000
 #: Seconds. Only what hangs takes that long.
@@ -63,7 +65,7 @@ async def take(locks: distlock.Locks, names: itertools.count[int], until: int) -
 
 @pytest.mark.attack("A18")
 @pytest.mark.fault("F39")
-def test_fifty_thousand_names_leave_nothing_behind(own_server: RedisServer) -> None:
+def test_a_hundred_thousand_names_leave_nothing_behind(own_server: RedisServer) -> None:
     client = own_server.client
     locks = distlock.connect(own_server.url, prefix="shop", ttl=5.0, timeout=END, fence_ttl=0.05)
     asyncio.run(take(locks, itertools.count(), FIRST))
@@ -78,4 +80,61 @@ def test_fifty_thousand_names_leave_nothing_behind(own_server: RedisServer) -> N
     eventually(lambda: len(os.listdir("/proc/self/fd")) <= files + FEW, "few files are open")
     eventually(lambda: threading.active_count() <= threads + FEW, "few threads run")
     assert memory() < here + LITTLE
+    locks.close()
+
+
+#: How many ask for one name, and how many of them may wait.
+CROWD, CAP = 10_000, 9_000
+#: How often another name is locked for one median, and how many medians are taken. The least counts: it has
+#: nothing of what else the machine does.
+LOCKS, MEDIANS = 50, 10
+#: How much longer another name may take behind the crowd.
+FACTOR = 3.0
+
+
+async def time_another(locks: distlock.Locks) -> float:
+    """Return how many seconds it takes to lock another name."""
+    medians = []
+    for _ in range(MEDIANS):
+        took = []
+        for _ in range(LOCKS):
+            began = clock.now()
+            async with locks.lock("product_2"):
+                pass
+            took.append(clock.now() - began)
+        medians.append(statistics.median(took))
+    return min(medians)
+
+
+async def crowd(locks: distlock.Locks) -> tuple[list[BaseException | None], int, float, float]:
+    """Let the crowd ask for one name, which is held. Return its outcomes, how many of them came before it
+    was free, and how long another name took before and meanwhile.
+    """
+
+    async def come() -> None:
+        async with locks.lock("product_1"):
+            pass
+
+    before = await time_another(locks)
+    async with locks.lock("product_1"):
+        tasks = [asyncio.create_task(come()) for _ in range(CROWD)]
+        while engine_of(locks).queues.waiting < min(CAP, CROWD):
+            await asyncio.sleep(0)
+        meanwhile = await time_another(locks)
+        refused = sum(task.done() for task in tasks)
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    return outcomes, refused, before, meanwhile
+
+
+@pytest.mark.fault("F39")
+@pytest.mark.alone
+def test_ten_thousand_callers_for_one_name_do_not_delay_another(own_server: RedisServer) -> None:
+    locks = distlock.connect(own_server.url, prefix="shop", ttl=60.0, timeout=END, max_waiters=CAP)
+    outcomes, refused, before, meanwhile = asyncio.run(crowd(locks))
+    # Those above the cap are refused at once, and all others get the lock.
+    assert refused == CROWD - CAP
+    assert sum(isinstance(outcome, distlock.TooManyWaiters) for outcome in outcomes) == refused
+    assert outcomes.count(None) == CAP
+    assert meanwhile < FACTOR * before
+    check(engine_of(locks))
     locks.close()
