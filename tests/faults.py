@@ -160,7 +160,6 @@ FAULTS = (
         "F29",
         "Another client takes over a session with ZooKeeper and closes it.",
         "G1, G7: the lock counts as lost, and a waiter waits again in a new session.",
-        "The tests ask the backend. How a loss reaches the holder is tested in F28.",
     ),
     Case(
         "F30",
@@ -214,7 +213,6 @@ FAULTS = (
         "F39",
         "10,000 requests wait for one name, 100,000 names are used, or clients send slowly.",
         "G6: requests above the cap are refused at once, other names are served, and nothing stays behind.",
-        "The tests have 1,000 waiters and 50,000 names. They measure no delay of other names.",
     ),
     Case(
         "F40",

@@ -71,21 +71,25 @@ class Contender(ZooKeeperBackend):
 
     def expire(self, server_hosts: str, ttl: float = LONG) -> None:
         """Have the server end our session, as if we had not been heard of for too long."""
-        wire = self.line(ttl).session.client
-        before = wire.client_id
+        take_over(self.line(ttl).session.client, server_hosts)
 
-        def ended() -> bool:
-            # `client_id` is None while the connection is away, also where the session lives on.
-            if wire.session_id == before[0]:
-                # Ours may take the session back before this one has closed it, or even seen that it has it.
-                twin = KazooClient(server_hosts, client_id=before, connection_retry={"max_tries": -1})
-                with suppress(KazooTimeoutError):
-                    twin.start(SHORT)
-                twin.stop()
-                twin.close()
-            return bool(wire.session_id != before[0])
 
-        eventually(ended, "the session is over")
+def take_over(wire: Any, server_hosts: str) -> None:
+    """Take over the session of the client *wire*, and close it."""
+    before = wire.client_id
+
+    def ended() -> bool:
+        # `client_id` is None while the connection is away, also where the session lives on.
+        if wire.session_id == before[0]:
+            # Ours may take the session back before this one has closed it, or even seen that it has it.
+            twin = KazooClient(server_hosts, client_id=before, connection_retry={"max_tries": -1})
+            with suppress(KazooTimeoutError):
+                twin.start(SHORT)
+            twin.stop()
+            twin.close()
+        return bool(wire.session_id != before[0])
+
+    eventually(ended, "the session is over")
 
 
 MakeContender = Callable[..., Contender]

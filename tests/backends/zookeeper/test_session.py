@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 import distlock
 from distlock import clock
 from distlock.backends.base import Acquired
 from distlock.testing.waits import engine_of, wait_for_waiters
-from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key
+from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key, take_over
 from tests.backends.zookeeper.proxy import Proxy
 from tests.redis_server import eventually
 from tests.zookeeper_server import ZooKeeperServer
@@ -116,6 +119,67 @@ def test_a_holder_is_told_before_the_lock_is_anybody_elses(
     finally:
         ours.close()
         theirs.close()
+
+
+@pytest.mark.fault("F29")
+def test_a_holder_whose_session_another_client_closes_is_told_and_the_next_one_is_in(
+    zookeeper_server: ZooKeeperServer,
+) -> None:
+    lost = threading.Event()
+    ours = distlock.connect(
+        zookeeper_server.url, prefix="stolen", ttl=60.0, on_lost=lambda grant, why: lost.set()
+    )
+    theirs = distlock.connect(zookeeper_server.url, prefix="stolen", ttl=60.0, timeout=30)
+    with closing(ours), closing(theirs), ThreadPoolExecutor(1) as pool:
+        grant = ours.lock("product_1").acquire()
+        assert grant is not None
+        waits = pool.submit(theirs.lock("product_1").acquire)
+        wait_for_waiters(theirs, 1)
+        backend: Any = engine_of(ours).backend
+        take_over(backend._contenders(60.0).session.client, f"127.0.0.1:{zookeeper_server.port}")
+        # A renewal would be due in twenty seconds.
+        assert lost.wait(10)
+        with pytest.raises(distlock.LockLost):
+            grant.check()
+        second = waits.result(30)
+        assert second is not None
+        assert second.fence > grant.fence
+
+
+@pytest.mark.fault("F29", control=True)
+def test_the_lock_of_kazoo_counts_as_held_when_another_client_has_it(
+    zookeeper_server: ZooKeeperServer,
+) -> None:
+    hosts = f"127.0.0.1:{zookeeper_server.port}"
+    one, two = (KazooClient(hosts, timeout=10.0) for _ in range(2))
+    for client in (one, two):
+        client.start()
+    try:
+        first, second = (client.Lock("/kazoo_stolen/product_1") for client in (one, two))
+        assert first.acquire(timeout=30)
+        take_over(KazooSession(one), hosts)
+        eventually(lambda: one.connected, "it has a new session")
+        assert second.acquire(timeout=30)
+        assert first.is_acquired
+    finally:
+        for client in (one, two):
+            client.stop()
+            client.close()
+
+
+class KazooSession:
+    """The session of a client of kazoo, as `take_over` looks at it."""
+
+    def __init__(self, client: KazooClient) -> None:
+        self._client = client
+
+    @property
+    def client_id(self) -> tuple[int, bytes] | None:
+        return self._client.client_id
+
+    @property
+    def session_id(self) -> int:
+        return self._client.client_id[0] if self._client.client_id else 0
 
 
 def test_a_restart_of_the_server_takes_no_lock_away(own_zookeeper: ZooKeeperServer) -> None:
