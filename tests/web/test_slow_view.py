@@ -40,7 +40,6 @@ def share_in_vain(answers: Sequence[PurchaseAnswer]) -> float:
 
 
 @pytest.mark.attack("A21")
-@pytest.mark.fault("F39")
 # It is judged by how many come and go in its time.
 @pytest.mark.alone
 def test_behind_a_slow_view_who_would_wait_in_vain_is_refused_early(tmp_path: Path) -> None:
