@@ -184,8 +184,10 @@ class SessionPool:
                     session.exclusive(deadline),
                     main.exclusive(deadline),
                 ):
-                    self._dialect.cancel_wait(main.executing(deadline), session.waiting[1], session.number)
-                    session.connection.answer(deadline)
+                    # Another thread may have ended the wait meanwhile.
+                    if (waiting := session.waiting) is not None:
+                        self._dialect.cancel_wait(main.executing(deadline), waiting[1], session.number)
+                        session.connection.answer(deadline)
             # Wait for a call in progress, whose time is bounded.
             alone = session.mutex.acquire(timeout=max(self._patience, deadline - now()))
             session.closed = True

@@ -158,6 +158,31 @@ def test_a_wait_that_could_not_be_called_off_in_time_keeps_no_session(server: st
         each.backend.close()
 
 
+def test_a_wait_may_end_while_its_client_is_closed(server: str, pool: ThreadPoolExecutor) -> None:
+    one, two = Contender(new_backend(server)), Contender(new_backend(server))
+    one.held(ask("ended"))
+    two.queued(ask("ended"))
+    sessions = two.backend._pool
+    session = next(session for session in sessions._all if session.waiting is not None)
+    with session.exclusive(clock.now() + PATIENCE):
+        closing = pool.submit(sessions.close, clock.now() + PATIENCE)
+        wait_until(lambda: "close" in (names := running()) and "exclusive" in names, "it waits for us")
+        session.waiting = None
+    closing.result(2 * PATIENCE)
+    for each in (one, two):
+        each.backend.close()
+
+
+def running() -> set[str]:
+    """Return the names of the functions that other threads are in."""
+    names, mine = set(), threading.get_ident()
+    for thread, frame in sys._current_frames().items():
+        while frame is not None and thread != mine:
+            names.add(frame.f_code.co_name)
+            frame = frame.f_back  # type: ignore[assignment]
+    return names
+
+
 def test_a_backend_that_is_dropped_leaves_no_session_and_no_thread(server: str) -> None:
     before = opened()
     dropped = Contender(new_backend(server))
