@@ -16,7 +16,8 @@ class Rush:
 
     def __init__(self, instances: list[Instance]) -> None:
         self.sold: list[float] = []
-        self._answers: list[str] = []
+        #: What all requests were answered so far.
+        self.answers: list[str] = []
         self._pool = ThreadPoolExecutor(len(instances))
         for instance in instances:
             instance.tell("rush")
@@ -24,7 +25,7 @@ class Rush:
 
     def _hear(self, instance: Instance) -> None:
         for answer in iter(instance.says, "done"):
-            self._answers.append(answer)
+            self.answers.append(answer)
             if answer == "answered 200":
                 self.sold.append(clock.now())
 
@@ -35,7 +36,7 @@ class Rush:
         for heard in self._heard:
             heard.result()
         self._pool.shutdown()
-        return self._answers
+        return self.answers
 
     def longest_gap(self, since: float) -> float:
         """Seconds in which nobody sold anything, after *since*."""
