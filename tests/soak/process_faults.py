@@ -162,7 +162,7 @@ class ProcessFaults:
         try:
             yield
         finally:
-            self._notes.note("recovered", what=what, more=more)
+            self._notes.note("recovered", what=what, more=more + self._orders.slack)
 
     def _caller(self, name: str) -> Caller:
         return Caller(self._notes, self._orders.names, name, random.Random(self._choices.random()))

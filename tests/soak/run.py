@@ -83,6 +83,11 @@ class Soak:
         self._of_service = faults.Deck(tuple(self._strikes), self._choices)
         self._of_workers = faults.Deck(tuple(filter(self._draws, faults.OF_WORKERS)), self._choices)
 
+    @property
+    def _slack(self) -> float:
+        """For how many more seconds after a fault a busy machine feels it."""
+        return self.patience - PATIENCE
+
     def _draws(self, what: str) -> bool:
         return not self.only or what in self.only
 
@@ -123,7 +128,9 @@ class Soak:
             if now >= end:
                 break
             if now > rests_until and self._strikes and (not self._of_workers or choices.random() < 0.7):
-                self.faults.append(faults.strike(self._strikes[self._of_service.draw()], choices))
+                fault = faults.strike(self._strikes[self._of_service.draw()], choices)
+                fault.ended += self._slack
+                self.faults.append(fault)
                 if (strikes := strikes + 1) % STRIKES == 0:
                     rests_until = self.faults[-1].ended + self.rest
             elif self._of_workers:
@@ -135,7 +142,9 @@ class Soak:
             return []
         what, victim = self._of_workers.draw(), choices.choice(working)
         if what != "SIGKILL":
-            return [faults.stop(victim.pid, choices.choice(faults.STOPS[what]))]
+            stopped = faults.stop(victim.pid, choices.choice(faults.STOPS[what]))
+            stopped.ended += self._slack
+            return [stopped]
         killed = faults.kill(victim.pid)
         if victim.wait() != -signal.SIGKILL:
             self._errors.append(f"process {victim.pid} had ended with {victim.returncode}")
@@ -160,6 +169,7 @@ class Soak:
             ttl=TTL,
             kinds=KINDS.get(scheme, ALL),
             plant=self.plant,
+            slack=self._slack,
             faults=tuple(filter(self._draws, process_faults.FAULTS)) if struck else (),
         )
         command = [sys.executable, "-m", "tests.soak.worker", orders.as_argument()]

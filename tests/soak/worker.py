@@ -59,6 +59,8 @@ class Orders:
     plant: str = ""
     #: What strikes inside the process, of `process_faults.FAULTS`.
     faults: tuple[str, ...] = ()
+    #: For how many more seconds after a fault a busy machine feels it.
+    slack: float = 0.0
 
     def as_argument(self) -> str:
         return json.dumps(asdict(self))

@@ -15,6 +15,8 @@ Direction = Literal["requests", "replies"]
 DIRECTIONS: tuple[Direction, Direction] = ("requests", "replies")
 #: After so many more bytes a connection is cut: before the next message, in its head, or in its body.
 BYTES = (0, 1, 7, 40, 300)
+#: How many of the first bytes of a server are kept.
+GREETING = 64
 #: For how many seconds a cut waits for these bytes.
 SOON = 0.5
 #: close() sends RST with this option, and not FIN.
@@ -36,6 +38,8 @@ class _Connection:
     #: The directions whose bytes are thrown away, while both ends believe that they are connected.
     swallows: set[str] = field(default_factory=set)
     resets: bool = False
+    #: The first bytes that the server has sent.
+    greeting: bytes = b""
     over: threading.Event = field(default_factory=threading.Event)
 
     def cut(self) -> None:
@@ -54,6 +58,8 @@ class _Connection:
         with suppress(OSError):
             while chunk := source.recv(1 << 16):
                 self.flows.wait()
+                if direction == "replies" and not self.greeting:
+                    self.greeting = chunk[:GREETING]
                 if (left := self.left.get(direction)) is not None:
                     chunk, self.left[direction] = chunk[:left], left - len(chunk)
                 if chunk and direction not in self.swallows:
@@ -141,6 +147,10 @@ class Proxy:
         for connection in connections:
             connection.resets = resets
             connection.cut()
+
+    def greetings(self) -> list[bytes]:
+        """Return what the lock service said first on each open connection."""
+        return [connection.greeting for connection in self._open()]
 
     def cut_one(self, choices: random.Random, direction: Direction, resets: bool) -> None:
         """Cut a connection at a random byte of *direction*, by RST or FIN."""

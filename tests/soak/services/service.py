@@ -41,6 +41,8 @@ class Service:
     url: str
     strikes: tuple[Strike, ...] = ()
     losing: tuple[Strike, ...] = ()
+    #: What can be done to it by what a proxy has heard.
+    overheard: Callable[[Proxy], tuple[Strike, ...]] = lambda _: ()
     #: The URL of a server of it without a proxy; "": `url`.
     direct: str = ""
 
@@ -54,7 +56,7 @@ def behind(proxy: Proxy, service: Service) -> Service:
     return replace(
         service,
         url=proxy.url,
-        strikes=service.strikes + network(proxy, service.scheme),
+        strikes=service.strikes + network(proxy, service.scheme) + service.overheard(proxy),
         direct=service.direct or service.url,
     )
 

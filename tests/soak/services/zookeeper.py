@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import shutil
+import socket
+import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from loadtest.servers.processes import ChildProcess, free_port
@@ -16,6 +18,7 @@ from loadtest.servers.zookeeper import (
     zookeeper_answers,
     zookeeper_command,
 )
+from tests.soak.services.proxy import Proxy
 from tests.soak.services.service import IO_TIMEOUT, PAUSES, TTL, Service, Strike, pause
 
 #: A session lasts this much longer than the ttl, and the server ends it up to a tick later.
@@ -72,10 +75,44 @@ def outages(server: Callable[[random.Random], ZooKeeperServer], which: str) -> t
     )
 
 
+#: A reply to a client that connects: length, version, time-out, session and password. A request begins so,
+#: too, with the latest transaction that it knows in the second place.
+REPLY, REQUEST = struct.Struct(">iiiqi16s"), struct.Struct(">iiqiqi16s?")
+#: A request to close the session.
+CLOSE = struct.pack(">iii", 8, 1, -11)
+
+
+def ending_sessions(port: int) -> Callable[[Proxy], tuple[Strike, ...]]:
+    """Return what ends a session at the server with *port*, by the password that a proxy has overheard."""
+
+    def of(proxy: Proxy) -> tuple[Strike, ...]:
+        def end_one(choices: random.Random) -> None:
+            if found := [one for one in proxy.greetings() if len(one) >= REPLY.size]:
+                end_session(port, choices.choice(found))
+
+        return (Strike("session ended", end_one, lasts=IO_TIMEOUT, forgets=True),)
+
+    return of
+
+
+def end_session(port: int, greeting: bytes) -> None:
+    """Take over the session that *greeting* is about, and close it."""
+    _, _, timeout, session, length, password = REPLY.unpack_from(greeting)
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=IO_TIMEOUT) as connection:
+        body = REQUEST.pack(REQUEST.size - 4, 0, 0, timeout, session, length, password, False)
+        connection.sendall(body)
+        if connection.recv(REPLY.size):
+            connection.sendall(CLOSE)
+            # The server answers, and hangs up.
+            while connection.recv(1024):
+                pass
+
+
 @contextmanager
 def open_zookeeper(directory: Path) -> Iterator[Service]:
     port, data, settings = free_port(), directory / "data", directory / "zookeeper.cfg"
-    settings.write_text(ZOOKEEPER_SETTINGS.format(data=data, port=port))
+    # Each start writes a log and a snapshot. Those of some hours would fill the disk.
+    settings.write_text(ZOOKEEPER_SETTINGS.format(data=data, port=port) + "autopurge.purgeInterval=1\n")
     server = ZooKeeperServer(settings, data, port)
     server.start()
     try:
@@ -88,7 +125,12 @@ def open_zookeeper(directory: Path) -> Iterator[Service]:
             forgets=True,
             skips=True,
         )
-        yield Service(f"zookeeper://127.0.0.1:{port}/locks", outages(lambda _: server, "server"), (empty,))
+        yield Service(
+            f"zookeeper://127.0.0.1:{port}/locks",
+            outages(lambda _: server, "server"),
+            (empty,),
+            ending_sessions(port),
+        )
     finally:
         server.child.stop()
 
@@ -113,6 +155,7 @@ def open_ensemble_of_three(directory: Path) -> Iterator[Service]:
             yield Service(
                 ensemble.url,
                 outages(leader, "leader") + outages(follower, "follower"),
+                overheard=ending_sessions(servers[0].port),
                 direct=f"zookeeper://127.0.0.1:{servers[0].port}/locks",
             )
         finally:
