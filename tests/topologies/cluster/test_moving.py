@@ -13,6 +13,7 @@ from loadtest.servers.redis_cluster import ClusterNode, RedisCluster
 from tests.fence.instance import SHOPPERS
 from tests.fence.instances import Stock, database, started, stock
 from tests.redis_server import eventually
+from tests.stored import hold_key
 from tests.topologies.cluster.contender import MakeContender, ask, some_key
 from tests.topologies.rush import Rush, two_instances
 
@@ -160,6 +161,21 @@ def test_while_half_of_its_keys_are_there_a_call_waits(
             renewed.result(0.1)
     assert renewed.result(20) == [True]
     assert one.release(first)
+
+
+@pytest.mark.fault("F24", control=True)
+def test_a_lock_that_takes_no_key_for_a_free_lock_is_held_on_both_nodes(cluster: RedisCluster) -> None:
+    key = some_key()
+    plain, source = f"{hold_key(key)}:plain", cluster.node_of(key)
+    assert source.tell("SET", plain, "one", "NX")
+    with cluster.moving(key):
+        [target] = [node for node in cluster.nodes if node.says("CLUSTER NODES", "-<-")]
+        # As a client does that was sent on for another key of the slot.
+        target.tell("ASKING")
+        assert target.tell("SET", plain, "two", "NX")
+        assert source.tell("GET", plain) == "one"
+        target.tell("ASKING")
+        target.tell("DEL", plain)
 
 
 @pytest.mark.fault("F24")
