@@ -165,7 +165,6 @@ FAULTS = (
         "F30",
         "A disk of ZooKeeper is full, or its data is gone.",
         "G1: the server is used again. A fence that fell behind is refused, and `FENCE_EPOCH` is the remedy.",
-        "No test fills the disk.",
     ),
     # -- databases ---------------------------------------------------------------------------------
     Case(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,8 @@ from distlock.testing.waits import engine_of, wait_for_waiters
 from tests.backends.zookeeper.contender import Contender, MakeContender, ask, some_key, take_over
 from tests.backends.zookeeper.proxy import Proxy
 from tests.redis_server import eventually
-from tests.zookeeper_server import ZooKeeperServer
+from tests.small_disk import fill, small_disk
+from tests.zookeeper_server import ZooKeeperServer, running
 
 
 def end_session(server: ZooKeeperServer, one: Contender) -> None:
@@ -232,6 +234,32 @@ def test_a_server_that_lost_its_data_is_used_again(
     second = ask(ttl=3.0)
     eventually(served, "it serves us again")
     assert one.release(mine) is False
+
+
+@pytest.mark.fault("F30")
+def test_a_server_whose_disk_is_full_grants_nothing_and_has_kept_what_is_held(
+    tmp_path: Path, contender: MakeContender
+) -> None:
+    with small_disk(tmp_path) as disk, contextmanager(running)(dataLogDir=disk) as server:
+        one, mine = contender(server.url, io_timeout=2.0), ask()
+        fence = one.hold(mine).number
+        filler = fill(disk)
+
+        def refused() -> bool:
+            try:
+                return not one.request(ask())
+            except distlock.BackendUnavailable:
+                return True
+
+        # Until then its log has a little room.
+        eventually(refused, "nothing is granted any more")
+        assert refused()
+        filler.unlink()
+        server.restart()
+        eventually(lambda: not refused(), "it grants locks again")
+        assert one.renew([mine]) == [True]
+        assert one.release(mine)
+        assert one.hold(ask(mine.key)).number > fence
 
 
 def test_there_is_a_session_for_each_ttl_and_not_for_any_number_of_them(
