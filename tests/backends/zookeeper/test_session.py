@@ -216,7 +216,6 @@ def test_fences_grow_through_restarts(own_zookeeper: ZooKeeperServer, contender:
     assert all(later - earlier >= 64 for earlier, later in itertools.pairwise(fences))
 
 
-@pytest.mark.fault("F30")
 def test_a_server_that_lost_its_data_is_used_again(
     own_zookeeper: ZooKeeperServer, contender: MakeContender
 ) -> None:
