@@ -11,9 +11,9 @@ from distlock import signal_safety
 class CriticalSection:
     """The engine's mutex, and the pending cleanup after interrupted callers.
 
-    Only the owner of `mutex` changes wait queues, holds and grants, and it does no I/O. An exception may
-    interrupt a caller at any instruction: that of a signal handler, or a cancellation. The cleanup after the
-    interrupt is a function without I/O in `cleanups`, which the next owner of the mutex calls.
+    Only the owner of `mutex` changes wait queues, holds and grants, and it asks no lock service. An exception
+    may interrupt a caller at any instruction: that of a signal handler, or a cancellation. The cleanup after
+    the interrupt is a function in `cleanups`, which asks none either, and which the next owner calls.
     """
 
     def __init__(self) -> None:

@@ -81,7 +81,7 @@ class Engine:
         self.cancellations = Cancellations(section, backend, now, thread)
         self.replies = ReplyReader(section, backend, now, thread)
         self.callbacks = Callbacks(on_lost, on_lifted, on_release_requested, threads)
-        self.recovery = Recovery(section, backend, now, thread)
+        self.recovery = Recovery(section, backend, now, thread, lambda: self.queues.waiting > 0)
         self.hold_calls = HoldCalls(
             section, backend, now, self.cancellations, self.replies, self.callbacks, self.recovery
         )
@@ -222,7 +222,7 @@ class Engine:
                         raise refusal()
             waiter.waited = True
             if waiter.options.fenced:
-                # The process that has the lock may be a dead neighbour.
+                # A neighbour may have died that has the lock.
                 with self.section.mutex:
                     self.recovery.look()
         elif waiter.leads:

@@ -104,6 +104,7 @@ class HoldCallsProtocol(Protocol):
     def why_ended(self, hold: Hold) -> str: ...
     def note(self, grant: NameGrant) -> None: ...
     def erase(self, grant: NameGrant) -> None: ...
+    def keep_if_killed(self, grant: NameGrant) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -391,6 +392,9 @@ class NameGrant(Grant):
 
     def raise_fence(self, name: str, number: int) -> bool:
         return run(self._hold_calls.raise_fence(self, number))
+
+    def _keep_if_killed(self) -> None:
+        self._hold_calls.keep_if_killed(self)
 
     def _is_followed(self) -> bool:
         return self._hold_calls.is_followed(self)

@@ -230,12 +230,18 @@ class HoldCalls:
     # -- recovery --------------------------------------------------------------------------------
 
     def note(self, grant: NameGrant) -> None:
-        """Note, for the neighbours of this process, that a fenced guard has *grant*. No I/O elsewhere."""
+        """Note, for the neighbours of this process, that a fenced guard has *grant*."""
         self._recovery.note(grant, grant._hold.request.key, grant._hold.first_number)
 
     def erase(self, grant: NameGrant) -> None:
         """Erase the note of *grant*, before its hold is released or handed to another caller."""
         self._recovery.erase(grant)
+
+    def keep_if_killed(self, grant: NameGrant) -> None:
+        """Let the hold of *grant* last for its ttl if this process dies."""
+        if grant._options.fenced:
+            with self.section.mutex:
+                self._recovery.erase(grant)
 
     # -- downgrade -------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ A waiter leaves the queue when it is granted the lock, when its time is over (`g
 interrupted (`abandon`), when the lock service failed (`fail`), or when it asked once and the lock is taken
 (`refuse_nonblocking`). Each of these calls `leave`.
 
-Callers of this module own the engine's mutex. No method does I/O.
+Callers of this module own the engine's mutex. No method asks the lock service.
 """
 
 from __future__ import annotations
@@ -246,12 +246,12 @@ class WaitQueue:
         hold.used += 1
         hold.grant = waiter.grant = kind(self._all.hold_calls, hold, fence, now, waiter.options)
         self.leave(waiter)
-        if waiter.options.fenced:
-            self._all.hold_calls.note(waiter.grant)
         if waiter.waited or self.pace is not None:
             self._all.admission.granted(self, now, waiter.waited)
         else:
             self.since, self.granted = now, True
+        if waiter.options.fenced:
+            self._all.hold_calls.note(waiter.grant)
 
     # -- hand-off and release --------------------------------------------------------------------
 
@@ -545,7 +545,7 @@ class WaitQueue:
         waiter = hold.waiter_of(grant)
         if grant.released:
             hold.remove_reader(grant)
-        elif waiter is not None and (waiter in self.waiters or waiter.grant is not grant):
+        elif waiter is not None:
             waiter.grant = grant
             if waiter in self.waiters:
                 self.leave(waiter)

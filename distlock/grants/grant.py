@@ -171,6 +171,9 @@ class Grant(ABC):
     def _join(self, first: Grant) -> None:  # noqa: B027 - most grants need nothing of *first*
         """Note that this grant shares the lock of its batch's grant, *first*, which has passed the fence."""
 
+    def _keep_if_killed(self) -> None:  # noqa: B027 - most grants end with their process or with their ttl
+        """Let the lock last for its ttl if the process dies: see `distlock.engine.recovery`."""
+
     def _note_commit(self) -> None:  # noqa: B027 - most grants need not know
         """Note that the transaction of its guard was committed."""
 
@@ -297,6 +300,9 @@ class GrantWrapper(Grant):
 
     def _join(self, first: Grant) -> None:
         self._grant._join(first)
+
+    def _keep_if_killed(self) -> None:
+        self._grant._keep_if_killed()
 
     def _note_commit(self) -> None:
         self._grant._note_commit()

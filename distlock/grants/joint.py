@@ -80,6 +80,10 @@ class MultiGrant(Grant):
     def raise_fence(self, name: str, number: int) -> bool:
         return any(grant.raise_fence(name, number) for grant in self._grants if name in grant.names)
 
+    def _keep_if_killed(self) -> None:
+        for grant in self._grants:
+            grant._keep_if_killed()
+
     def _downgrade(self) -> Commands[None]:
         for grant in self._grants:
             yield from grant._downgrade()

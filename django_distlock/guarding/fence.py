@@ -396,6 +396,8 @@ class LaterTransactions:
         if not self._passed_again:
             with transaction.atomic(using=self._using):
                 self._passed_again = True
+        # The row is unlocked, so the lock must not be released while the statement is under way.
+        self._grant._keep_if_killed()
         try:
             self._grant.check()
         except LockError as error:

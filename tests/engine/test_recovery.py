@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 import distlock
+from distlock.engine import recovery
 from distlock.engine.sans_io import ThreadParker, run
 from distlock.grants.grant import Grant
-from tests.redis_server import RedisServer, redis_server
+from distlock.locks.engine_namespace import EngineNamespace
+from tests.redis_server import RedisServer, eventually, redis_server
 
 __all__ = ["redis_server"]
 
@@ -22,7 +24,7 @@ __all__ = ["redis_server"]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the files of this user's processes, which is missing."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(recovery, "IN_MEMORY", str(tmp_path))
     return tmp_path / f"distlock-{os.geteuid()}"
 
 
@@ -33,10 +35,10 @@ def locks(redis_server: RedisServer, folder: Path) -> Iterator[distlock.Locks]:
     locks.close()
 
 
-def fenced(locks: distlock.Locks, name: str) -> Grant:
+def fenced(locks: distlock.Locks, name: str, timeout: float = 5.0) -> Grant:
     """Acquire *name* as a fenced guard does."""
     terms = replace(locks.namespace.terms, fenced=True)
-    grant = run(locks.acquirer.acquire((name,), ThreadParker(), 5.0, terms))
+    grant = run(locks.acquirer.acquire((name,), ThreadParker(), timeout, terms))
     assert grant is not None
     return grant
 
@@ -83,21 +85,21 @@ def test_a_process_that_has_closed_all_descriptors_writes_into_no_other_file(
 ) -> None:
     fenced(locks, "one").release()
     (file,) = folder.iterdir()
-    (descriptor,) = (int(one.name) for one in Path("/proc/self/fd").iterdir() if leads_to(one, file))
-    os.close(descriptor)
+    os.close(descriptor := descriptor_of(file))
     other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
     assert other == descriptor
     second = fenced(locks, "two")
-    # The former file is no longer locked, and neighbours delete it.
-    assert f"{second.fence.number} recovery:two" in noted(folder)
-    assert len([*folder.iterdir()]) == 2
+    assert noted(folder) == [f"{second.fence.number} recovery:two"]
     second.release()
     assert (tmp_path / "other").read_bytes() == b""
     os.close(other)
 
 
-def leads_to(link: Path, file: Path) -> bool:
-    return link.is_symlink() and os.path.realpath(link) == str(file)
+def descriptor_of(file: Path) -> int:
+    """Return the descriptor by which this process has *file* open."""
+    links = Path("/proc/self/fd").iterdir()
+    (found,) = (int(link.name) for link in links if os.path.realpath(link) == str(file))
+    return found
 
 
 def test_in_a_folder_where_others_may_write_nothing_is_noted(
@@ -109,3 +111,67 @@ def test_in_a_folder_where_others_may_write_nothing_is_noted(
     fenced(locks, "one").release()
     assert [*folder.iterdir()] == []
     assert f"others may write in {folder}" in caplog.text
+
+
+def test_a_file_that_cannot_be_read_keeps_no_other_from_being_read(
+    locks: distlock.Locks, folder: Path, redis_server: RedisServer
+) -> None:
+    fenced(locks, "one").release()
+    beginning = next(folder.iterdir()).name.partition(".")[0]
+    (folder / f"{beginning}.0").write_bytes(b"\xff 1\n")
+    (folder / f"{beginning}.1").mkdir()
+    os.mkfifo(folder / f"{beginning}.2")
+    (folder / f"{beginning}.3").symlink_to("/dev/zero")
+    # The lock of a process that lives, and a note in a file that no process has locked.
+    other = distlock.connect(redis_server.url, prefix="recovery")
+    held = other.lock("product").acquire()
+    assert held is not None
+    (folder / f"{beginning}.4").write_text(f"{held.fence.number} recovery:product\n", "utf-8")
+    fenced(locks, "product", timeout=60.0).release()
+    assert not (folder / f"{beginning}.4").exists()
+    other.close()
+
+
+def test_one_process_has_no_neighbours(folder: Path) -> None:
+    locks = distlock.connect("memory://recovery")
+    fenced(locks, "one").release()
+    assert not folder.exists()
+    locks.close()
+
+
+def test_a_closed_descriptor_takes_the_notes_along(locks: distlock.Locks, folder: Path) -> None:
+    grant = fenced(locks, "one")
+    (file,) = folder.iterdir()
+    os.close(descriptor_of(file))
+    grant.release()
+    assert [*folder.iterdir()] == []
+
+
+def test_an_interrupted_hand_off_wakes_the_next_caller(
+    locks: distlock.Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, granted = fenced(locks, "one"), threading.Event()
+
+    def next_caller() -> None:
+        fenced(locks, "one", timeout=60.0).release()
+        granted.set()
+
+    thread = threading.Thread(target=next_caller)
+    thread.start()
+    namespace = locks.namespace
+    assert isinstance(namespace, EngineNamespace)
+    eventually(lambda: namespace.engine.queues.waiting, "another caller waits")
+    pwrite = os.pwrite
+
+    def interrupted(descriptor: int, line: bytes, place: int) -> int:
+        written = pwrite(descriptor, line, place)
+        if line != b"\n":
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        return written
+
+    monkeypatch.setattr(os, "pwrite", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        first.release()
+    assert granted.wait(30.0)
+    thread.join()

@@ -29,7 +29,7 @@ SLOW_COMMIT = (
     'BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END'
     """,
     """
-    CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON sale DEFERRABLE INITIALLY DEFERRED
+    CREATE CONSTRAINT TRIGGER slow AFTER UPDATE ON product DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION wait()
     """,
 )
@@ -160,6 +160,19 @@ def test_a_commit_that_reaches_the_database_after_the_death_counts(
             waiting(2)
         assert other.says() == "answered 409"
         assert (stock.sellers(), stock.left()) == ("django", 0)
+
+
+def test_a_statement_of_a_hook_outside_of_a_transaction_keeps_the_lock(
+    database: str, redis_server: RedisServer
+) -> None:
+    shop = two(database, redis_server.url, fence=True, timeout=IMPATIENT)
+    with shop as (one, other, _), slow_commit(database) as waiting:
+        one.tell("autocommit")
+        waiting(1)
+        one.kill()
+        other.tell("sell")
+        # The row of the fence was unlocked by the COMMIT before the hook.
+        assert other.says() == "answered 423 lock_contended"
 
 
 @pytest.mark.fault("F01", control=True)
