@@ -1,0 +1,61 @@
+"""Every history of a few callers is as promised, and a planted bug shows in its shortest history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.histories import automaton, keys, scenes
+from tests.histories.plants import PLANTS
+from tests.histories.process import Scene, quiet
+from tests.histories.search import Search
+from tests.histories.services import FAMILIES, REDIS
+
+#: How many states a search may have. The largest one has a fifth of that.
+MOST = 100_000
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_logged() -> Iterator[None]:
+    """It would be for each of many thousand events."""
+    with quiet():
+        yield
+
+
+@pytest.mark.parametrize(("family", "mode"), scenes.all_modes())
+def test_whatever_the_history_nothing_is_wrong(family: str, mode: str) -> None:
+    """One fault anywhere. Each call and its answer are one step."""
+    found = [
+        Search(FAMILIES[family], scene, scenes.kinds(FAMILIES[family]), most=MOST, whole=True).run()
+        for scene in scenes.of(FAMILIES[family], mode)
+    ]
+    assert [(one.wrong, one.history) for one in found if one.wrong] == []
+    assert all(one.proved and not one.cut for one in found)
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_bug_shows_in_its_shortest_history(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = PLANTS[name]
+    search = Search(one.family, one.scene, one.kinds, whole=one.whole)
+    one.plant(monkeypatch)
+    found = search.run()
+    assert found.wrong
+    assert not found.wrong.startswith("the key")
+    assert found.history
+
+
+FORGETTING = {
+    "the local variables": lambda patch: patch.setattr(keys, "still_read", lambda code, last: frozenset()),
+    "where a generator stands": lambda patch: patch.setattr(keys.Description, "_frames", lambda *_: None),
+    "when something ends": lambda patch: patch.setattr(keys.Description, "_end", lambda *_: 0.0),
+    "when something was": lambda patch: patch.setattr(keys.Description, "_moment", lambda *_: 0.0),
+}
+
+
+@pytest.mark.parametrize("forgotten", FORGETTING)
+def test_a_key_that_forgets_something_is_found(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    FORGETTING[forgotten](monkeypatch)
+    monkeypatch.setattr(automaton, "SAMPLE", 1)
+    search = Search(REDIS, Scene(("WW",)), ("turn", "lost answer"), whole=True)
+    assert search.run().wrong.startswith("the key is wrong")
