@@ -12,12 +12,15 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from tests.soak.linear import unexplained
 from tests.soak.notes import Attempt, Fault, History, LatchCall, Request
 
 #: A wait of this many seconds is looked at, and how many who came later may have the lock before it ends.
 LONG, MOST_BEFORE = 1.0, 300
+#: How many grants of one process in a row are too late, if another process had waited for long before them.
+MOST_LATE = 3
 #: The time-out of a call to the lock service, and a bit, seconds.
 CALL = 2.5
 #: For how many seconds after a fault a new call may still fail, and a lock be lost.
@@ -48,11 +51,13 @@ class Violation:
     admitted: bool = False
 
 
-def judge(history: History, ttl: float, patience: float, in_files: bool = False) -> list[Violation]:
+def judge(
+    history: History, ttl: float, patience: float, in_files: bool = False, in_turns: bool = True
+) -> list[Violation]:
     """Return the violations of *history*, the earliest first.
 
     *ttl*: the lease of each lock, seconds. *patience*: how long a lock may be free while somebody waits.
-    *in_files*: see `Excuses`.
+    *in_files*: see `Excuses`. *in_turns*: whether processes have the lock in turns.
     """
     faults = history.faults
     excuses = Excuses(faults, in_files)
@@ -66,6 +71,8 @@ def judge(history: History, ttl: float, patience: float, in_files: bool = False)
         found += _reentries(attempts)
         found += _forgotten(attempts, faults, ttl, patience)
         found += _overtaken(attempts, faults)
+        if in_turns and attempts[0].kind != "permit":
+            found += _turns(attempts, excuses, patience)
         found += _unavailable(attempts, excuses)
         found += _lost(attempts, excuses)
     found += _requests(history, patience, excuses)
@@ -272,6 +279,31 @@ def _forgotten(
                     f"{ended - attempt.asked:.2f} s, when nobody had had it for {ended - began:.2f} s",
                     ended,
                 )
+
+
+def _turns(attempts: list[Attempt], excuses: Excuses, patience: float) -> Iterator[Violation]:
+    """A process passes the lock on among its own callers for a moment only while another process waits."""
+    grants = [one for one in attempts if one.granted is not None and not one.depth]
+    grants.sort(key=lambda one: one.granted or 0.0)
+    waits = [one for one in attempts if not one.of_several and _ended(one) - one.asked > patience]
+    for process, turn in groupby(grants, key=lambda one: one.process):
+        first, *others = turn
+        for one in waits if others else ():
+            # Until then it may have been the turn of requests that came earlier.
+            since = max(first.granted or 0.0, one.asked) + patience
+            late = [grant for grant in others if since < (grant.granted or 0.0) < _ended(one)]
+            late = [grant for grant in late if grant.asked > one.asked]
+            if one.process == process or len(late) < MOST_LATE:
+                continue
+            at = late[-1].granted or 0.0
+            if at - since > LONG and not excuses.explain(one.caller, since - patience - CALL, at):
+                yield Violation(
+                    "turn",
+                    f"{one.name}: {one.caller} waited for its {one.kind} while process {process} passed the "
+                    f"lock on among its own callers for {at - since + patience:.2f} s",
+                    at,
+                )
+                break
 
 
 def _ended(attempt: Attempt) -> float:

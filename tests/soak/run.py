@@ -107,7 +107,11 @@ class Soak:
         history.errors += self._errors
         for url in (self.service.direct or self.service.url, second_service(self.directory)):
             history.leftovers += find_leftovers(url, TTL, LEFTOVERS)
-        return history, judge(history, TTL, self.patience, in_files=self.service.scheme == "file")
+        scheme = self.service.scheme
+        violations = judge(
+            history, TTL, self.patience, in_files=scheme == "file", in_turns=scheme != "redlock"
+        )
+        return history, violations
 
     def _tidy_up(self) -> None:
         """Let a last worker, which no fault strikes, meet what the others have left behind."""
