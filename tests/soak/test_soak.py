@@ -48,7 +48,7 @@ def test_it_finds_nothing(service: str, tmp_path: Path) -> None:
     assert soaked(service, tmp_path) == []
 
 
-@pytest.mark.parametrize("plant", ["a_reader_enters_beside_a_writer", "a_connection_is_leaked"])
+@pytest.mark.parametrize("plant", ["a_reader_enters_beside_a_writer", "a_deleted_latch_counts_as_open"])
 def test_it_finds_a_planted_bug(plant: str, tmp_path: Path) -> None:
     assert soaked("redis", tmp_path, plant)
 
