@@ -13,15 +13,18 @@ from django.db import connections
 from django.http import HttpRequest, HttpResponse
 from django.test import Client
 
+from distlock.testing.waits import wait_for_waiters
 from django_distlock import distributed_lock, locks
 from django_distlock.clients.idle_connections import _waits
 from django_distlock.models import FenceRow
-from tests.django_distlock.clients.pool import ALIAS, database, pool, read
+from tests.django_distlock.clients.pool import ALIAS, CONNECTIONS, database, pool, read
 from tests.redis_server import eventually
 
 __all__ = ["database", "pool"]
 
 CALLERS = 12
+#: The test itself has used the other connection.
+FREE = CONNECTIONS - 1
 
 _numbers = itertools.count()
 
@@ -69,6 +72,33 @@ def test_who_waits_leaves_the_connections_to_who_holds_the_lock(
         )
         go.set()
         assert [one.result() for one in calls] == [200] * CALLERS
+
+
+@pytest.mark.fault("F34", control=True)
+def test_who_holds_the_lock_finds_no_connection_where_those_who_wait_keep_theirs(
+    pool: Any, serve: Callable[..., Client], settings: Any
+) -> None:
+    limits = {"TIMEOUT": 60, "MAX_WAITERS": 64}
+    settings.DISTLOCK = {"default": {"LOCATION": f"memory://pool{next(_numbers)}", **limits}}
+    settings.DISTLOCK_KEEP_CONNECTIONS = True
+    held, go = threading.Event(), threading.Event()
+
+    @distributed_lock("product_<id>")
+    def view(request: HttpRequest, id: int) -> HttpResponse:
+        held.set()
+        assert go.wait(60)
+        read()
+        return HttpResponse()
+
+    serve(view)
+    with ThreadPoolExecutor(CALLERS) as callers:
+        holder = callers.submit(call, "")
+        assert held.wait(60)
+        others = [callers.submit(call, "?session=1") for _ in range(FREE)]
+        wait_for_waiters(locks["default"], FREE)
+        go.set()
+        assert holder.result() == 500
+        assert [other.result() for other in others] == [200] * FREE
 
 
 def kept_over_a_wait(before: Callable[[], object]) -> bool:
