@@ -368,10 +368,15 @@ class ClusterNodes:
     def _close_others(self) -> None:
         """Remove the nodes that are no primaries any more, and close them."""
         with self._mutex:
-            gone = [self._nodes.pop(place) for place in self._nodes.keys() - self._slots.values()]
-        for node in gone:
+            gone = {place: self._nodes.pop(place) for place in self._nodes.keys() - self._slots.values()}
+        for place, node in gone.items():
             # In a thread, because the node may not answer, and no caller has to wait for that.
-            backend_thread("distlock-redis-closing", self._close_removed, node).start()
+            try:
+                backend_thread("distlock-redis-closing", self._close_removed, node).start()
+            except RuntimeError:
+                # This process can start no more threads. The next map of slots is another occasion.
+                with self._mutex:
+                    self._nodes.setdefault(place, node)
 
     def _close_removed(self, node: ClusterNode) -> None:
         """Close *node*. Repeat its lost releases at the nodes that have the keys now."""

@@ -73,6 +73,26 @@ def test_who_is_no_primary_any_more_and_breaks_off_is_not_listened_to(
         take_over(cluster, former, heir)
 
 
+def test_who_finds_another_primary_where_no_thread_can_be_started_goes_on(
+    cluster: RedisCluster, contender: MakeContender
+) -> None:
+    key, one = some_key(), contender(cluster.url)
+    mine = ask(key)
+    one.hold(mine)
+    former = cluster.node_of(key)
+    heir = cluster.replicas[cluster.primaries.index(former)]
+    # No address space has room for such a stack.
+    before = threading.stack_size(1 << 46)
+    try:
+        take_over(cluster, heir, former)
+        one._nodes.outdated.set()
+        assert one.renew([mine]) == [True]
+    finally:
+        threading.stack_size(before)
+        take_over(cluster, former, heir)
+    assert one.release(mine)
+
+
 @pytest.fixture(params=["hostname", "unknown-endpoint"])
 def nameless(cluster: RedisCluster, request: pytest.FixtureRequest) -> Iterator[RedisCluster]:
     """A cluster that calls none of its nodes by an address."""
