@@ -27,6 +27,8 @@ PARTS = {
     "guard": ("distlock/web/guard*.py", ["web", "fence"]),
 }
 RESULTS = KEPT / "results.jsonl"
+EXPLAINED, NOT_PLAYED = "explained", "not played"
+STATES = (KILLED, TIMED_OUT, EXPLAINED, SURVIVED, UNTESTED, NOT_PLAYED)
 
 
 def main() -> int:
@@ -141,29 +143,23 @@ def told(mutant: Mutant) -> str:
 
 
 def summarize(mutants: list[Mutant]) -> int:
-    """Print a row for each file, and what was explained of a mutant that is not there or was killed."""
+    """Print a row for each file and each part, and what was explained although it was killed."""
     known, explained = results(), explanations()
     rows: dict[str, Counter[str]] = {}
-    left: list[Mutant] = []
+    left = 0
     for mutant in mutants:
-        state = known[mutant.key]["state"] if mutant.key in known else "not played"
-        entry = any(one.fits(mutant) for one in explained)
-        if entry and state in (SURVIVED, UNTESTED):
-            state = "explained"
-        elif entry and state in (KILLED, TIMED_OUT):
-            print(f"Explained in survivors.toml, but {state}: {told(mutant)}")
-        elif state in (SURVIVED, UNTESTED):
-            left.append(mutant)
-        rows.setdefault(mutant.path, Counter())[state] += 1
-    states = [KILLED, TIMED_OUT, "explained", SURVIVED, UNTESTED, "not played"]
-    print(f"\n{'':42}{'mutants':>11}" + "".join(f"{state:>11}" for state in states))
-    total: Counter[str] = Counter()
-    for path, row in rows.items():
-        total += row
-        print(
-            f"{Path(path).as_posix()[-42:]:42}{row.total():11}" + "".join(f"{row[one]:11}" for one in states)
-        )
-    print(f"{'in all':42}{total.total():11}" + "".join(f"{total[one]:11}" for one in states))
+        state = known[mutant.key]["state"] if mutant.key in known else NOT_PLAYED
+        if any(one.fits(mutant) for one in explained):
+            if state in (KILLED, TIMED_OUT):
+                print(f"Explained in survivors.toml, but {state}: {told(mutant)}")
+            elif state != NOT_PLAYED:
+                state = EXPLAINED
+        left += state in (SURVIVED, UNTESTED)
+        for row in (mutant.path, f"in all, {part_of(mutant.path)}"):
+            rows.setdefault(row, Counter())[state] += 1
+    print(f"\n{'':42}{'mutants':>11}" + "".join(f"{state:>11}" for state in STATES))
+    for name, row in sorted(rows.items()):
+        print(f"{name[-42:]:42}{row.total():11}" + "".join(f"{row[state]:11}" for state in STATES))
     return 1 if left else 0
 
 

@@ -6,9 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
+from difflib import SequenceMatcher
 from pathlib import Path
-
-from coverage import CoverageData
 
 from tests.mutation.lua_mutants import begin_of_statement, with_marks
 from tests.mutation.recording import LOGS, NOTES, TEST, lines_of_lua, seconds_of_tests
@@ -42,6 +41,7 @@ def record(group: str) -> None:
     logs.mkdir(parents=True)
     tree = Tree(KEPT / "tree")
     tree.update()
+    shutil.copytree(tree.place / "distlock", place / "distlock")
     environment = {**tree.environment(), NOTES: str(place / "notes.jsonl")}
     command = [str(ROOT / ".venv/bin/python")]
     if group == "lua":
@@ -81,7 +81,9 @@ class Recorded:
     """What `record` has kept."""
 
     def __init__(self) -> None:
-        self._data = {}
+        from coverage import CoverageData
+
+        self._data: dict[str, CoverageData] = {}
         self._lua: dict[str, list[str]] = {}
         self.seconds: dict[str, float] = {}
         for group in GROUPS:
@@ -107,17 +109,31 @@ class Recorded:
     def _lines(self, path: str) -> dict[int, set[str]]:
         if path in self._by_file:
             return self._by_file[path]
-        lines: dict[int, set[str]] = {}
+        lines = self._by_file[path] = {}
+        now = (ROOT / path).read_text("utf-8")
         if path.endswith(".lua"):
+            moved = moved_lines(KEPT / "lua" / path, now)
             for place, tests in self._lua.items():
                 script, _, line = place.partition(":")
-                if path == f"{LUA}/{script}":
-                    lines[int(line)] = set(tests)
-        for data in self._data.values():
+                if path == f"{LUA}/{script}" and int(line) in moved:
+                    lines[moved[int(line)]] = set(tests)
+        for group, data in self._data.items():
+            moved = moved_lines(KEPT / group / path, now)
             for file in data.measured_files():
                 if file.endswith(f"/{path}"):
                     for number, contexts in data.contexts_by_lineno(file).items():
                         names = {part for context in contexts for part in context.split("|")}
-                        lines.setdefault(number, set()).update(names - {""})
-        self._by_file[path] = lines
+                        if number in moved:
+                            lines.setdefault(moved[number], set()).update(names - {""})
         return lines
+
+
+def moved_lines(before: Path, now: str) -> dict[int, int]:
+    """Return which line of the text *now* each line of the file *before* has become, if it is unchanged."""
+    lines = before.read_text("utf-8").splitlines() if before.exists() else []
+    matcher = SequenceMatcher(None, lines, now.splitlines(), autojunk=False)
+    return {
+        block.a + number + 1: block.b + number + 1
+        for block in matcher.get_matching_blocks()
+        for number in range(block.size)
+    }

@@ -13,6 +13,7 @@ import pytest
 from tests.mutation import lua_mutants, python_mutants
 from tests.mutation.explained import explanations
 from tests.mutation.mutant import Mutant
+from tests.mutation.record import moved_lines
 from tests.mutation.recording import lines_of_lua
 from tests.mutation.tree import ROOT, Tree
 from tests.mutation.trial import KILLED, SURVIVED, TIMED_OUT, UNTESTED, Trials
@@ -113,6 +114,12 @@ def test_the_time_in_the_log_says_which_test_has_run_a_statement(tmp_path: Path)
     )
     found = lines_of_lua(tmp_path / "notes", tmp_path / "logs")
     assert found == {"keep.lua:3": ["first", "second"], "keep.lua:4": ["second"]}
+
+
+def test_lines_that_have_moved_since_they_were_recorded_are_found(tmp_path: Path) -> None:
+    (tmp_path / "before.py").write_text("a()\nb()\nc()\n")
+    assert moved_lines(tmp_path / "before.py", "new()\na()\nc()\n") == {1: 2, 3: 3}
+    assert moved_lines(tmp_path / "unknown.py", "a()\n") == {}
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,8 @@ class Tree:
     def __init__(self, place: Path) -> None:
         self.place = place
         self._mtime = 0
+        # What was replaced, as it was in the copy: the working tree may have changed since then.
+        self._texts: dict[str, str] = {}
 
     def update(self) -> None:
         """Make the copy equal to the working tree."""
@@ -42,12 +44,17 @@ class Tree:
     def write(self, name: str, text: str) -> None:
         """Replace the file *name*. Python has to notice even if size and second are the same as before."""
         path = self.place / name
+        self._texts.setdefault(name, path.read_text("utf-8"))
         self._mtime = max(self._mtime, int(path.stat().st_mtime)) + 1
         path.write_text(text, "utf-8")
         os.utime(path, (self._mtime, self._mtime))
 
+    def original(self, name: str) -> str:
+        """Return the text of *name* before `write`."""
+        return self._texts.get(name) or (self.place / name).read_text("utf-8")
+
     def restore(self, name: str) -> None:
-        self.write(name, (ROOT / name).read_text("utf-8"))
+        self.write(name, self.original(name))
 
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": str(self.place)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.mutation.mutant import Mutant
 from tests.mutation.server import Server
-from tests.mutation.tree import ROOT, Tree
+from tests.mutation.tree import Tree
 from tests.mutation.warm import is_importing_code
 
 KILLED, TIMED_OUT, SURVIVED, UNTESTED = "killed", "timed out", "survived", "untested"
@@ -138,8 +138,7 @@ class Trials:
             self._tree.restore(path)
         return self._tree
 
-    @staticmethod
-    def _is_importing(mutant: Mutant) -> bool:
+    def _is_importing(self, mutant: Mutant) -> bool:
         if mutant.path.endswith(".lua"):
             return False
-        return is_importing_code((ROOT / mutant.path).read_text("utf-8"), mutant.text)
+        return is_importing_code(self._tree.original(mutant.path), mutant.text)
