@@ -105,7 +105,7 @@ def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
     open_states = {SURVIVED, UNTESTED} if options.again else set()
     tree = Tree(KEPT / "tree")
     tree.update()
-    recorded = Recorded()
+    recorded = Recorded(tree.place)
     for part, (_, groups) in PARTS.items():
         todo = [
             mutant

@@ -78,11 +78,12 @@ def _wrapper(place: Path) -> Path:
 
 
 class Recorded:
-    """What `record` has kept."""
+    """What `record` has kept, for the lines that *code* has now."""
 
-    def __init__(self) -> None:
+    def __init__(self, code: Path = ROOT) -> None:
         from coverage import CoverageData
 
+        self._code = code
         self._data: dict[str, CoverageData] = {}
         self._lua: dict[str, list[str]] = {}
         self.seconds: dict[str, float] = {}
@@ -102,7 +103,7 @@ class Recorded:
         lines = self._lines(path)
         tests = set().union(*(lines.get(number, set()) for number in range(first, last + 1)))
         if not tests and path.endswith(".lua"):
-            tests = lines.get(begin_of_statement((ROOT / path).read_text("utf-8"), first), set())
+            tests = lines.get(begin_of_statement((self._code / path).read_text("utf-8"), first), set())
         known = [test for test in tests if test in self.seconds]
         return sorted(known, key=lambda test: self.seconds[test])
 
@@ -110,7 +111,7 @@ class Recorded:
         if path in self._by_file:
             return self._by_file[path]
         lines = self._by_file[path] = {}
-        now = (ROOT / path).read_text("utf-8")
+        now = (self._code / path).read_text("utf-8")
         if path.endswith(".lua"):
             moved = moved_lines(KEPT / "lua" / path, now)
             for place, tests in self._lua.items():
