@@ -58,6 +58,12 @@ def fill_until_it_refuses(server: RedisServer, disk: Path) -> Path:
     return filler
 
 
+def free(server: RedisServer, filler: Path) -> None:
+    """Take away *filler*. Returns when *server* has tried again, which it does once a second."""
+    filler.unlink()
+    eventually(lambda: not _refuses_to_write(server), "it saves what it is told")
+
+
 def _refuses_to_write(server: RedisServer) -> bool:
     try:
         server.client.set("cache", "value")

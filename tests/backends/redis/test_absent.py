@@ -145,7 +145,7 @@ def test_the_next_in_line_asks_soon_although_it_was_far_behind_before(
     one, two, three, four = (contender(redis_server.url, ack_window=0.3) for _ in range(4))
     first, second, third, fourth = (ask(key) for _ in range(4))
     one.hold(first)
-    queue, others = f"{hold_key(key)}:queue", [f"other {number}" for number in range(400)]
+    queue, others = f"{hold_key(key)}:queue", [f"other {number}" for number in range(5000)]
     redis_server.client.rpush(queue, *others)
     hangs = start_process(redis_server.url, key)
     assert two.queue(second).poll > 5.0
@@ -187,7 +187,7 @@ def test_two_neighbours_that_hang_in_a_long_and_fast_line_cost_a_window_each(
     key, crowd = some_key(), 10
     one, mine = contender(redis_server.url, ack_window=0.3), ask(key)
     one.hold(mine)
-    queue, others = f"{hold_key(key)}:queue", [f"other {number}" for number in range(400)]
+    queue, others = f"{hold_key(key)}:queue", [f"other {number}" for number in range(5000)]
     redis_server.client.rpush(queue, *others)
     hang = [start_process(redis_server.url, key) for _ in range(2)]
     behind = [(contender(redis_server.url, ack_window=0.3), ask(key)) for _ in range(crowd)]

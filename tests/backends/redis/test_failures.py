@@ -20,7 +20,7 @@ from loadtest.servers.processes import free_port
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.backends.redis.planted import plant
 from tests.redis_server import RedisServer, eventually, running
-from tests.small_disk import fill_until_it_refuses, on_disk, small_disk
+from tests.small_disk import fill_until_it_refuses, free, on_disk, small_disk
 from tests.stored import hold_key
 
 SECRET = "s3cr3t-Pa55"
@@ -222,7 +222,7 @@ def test_a_server_whose_disk_is_full_refuses_locks_and_holders_are_told(tmp_path
             given_back.release()
             # Nothing renews the other one, and its holder knows.
             eventually(lambda: held.lost, "the hold is lost")
-            filler.unlink()
+            free(server, filler)
             for name in ("product_1", "product_2", "product_3"):
                 with two.lock(name, timeout=30):
                     pass
