@@ -12,7 +12,7 @@ from loadtest.servers.processes import workspace
 from tests.soak.judge import Violation
 from tests.soak.notes import History
 from tests.soak.plants import PLANTS
-from tests.soak.run import Soak, fault_names
+from tests.soak.run import PATIENCE, Soak, fault_names
 from tests.soak.services.known import SERVICES, open_service
 
 #: Seconds after which the processes are replaced and their notes are judged.
@@ -33,6 +33,12 @@ def main() -> int:
     parser.add_argument("--faults", default="", help="draw only these, with commas between them")
     parser.add_argument(
         "--plant", default="", choices=sorted(PLANTS), help="plant a bug, which has to be found"
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=PATIENCE,
+        help=f"seconds that a lock may be free while callers wait, default {PATIENCE:g}; more if it is busy",
     )
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
@@ -56,6 +62,7 @@ def main() -> int:
                     seed + number,
                     forgets=options.forget,
                     only=only,
+                    patience=options.patience,
                     plant=options.plant,
                 )
                 history, violations = soak.run(seconds)
