@@ -19,6 +19,8 @@ __all__ = ["database", "redis_server", "stock"]
 
 #: Seconds. The holder that is killed costs them.
 TTL = 2.0
+#: What the next holder waits at most, seconds.
+PATIENCE = 30.0
 
 
 @pytest.mark.fault("F01")
@@ -33,7 +35,7 @@ def test_a_holder_that_is_killed_while_its_commit_is_on_the_way_has_sold_one_pie
     way = Proxy(url.port)
     beside = url.set(port=way.port).render_as_string(hide_password=False)
     orders = [
-        Order(face, place, redis_server.url, name, True, TTL)
+        Order(face, place, redis_server.url, name, True, TTL, PATIENCE)
         for place, name in ((beside, "a"), (database, "b"))
     ]
     try:
@@ -63,7 +65,7 @@ def test_a_holder_that_the_kernel_kills_for_its_memory_has_sold_nothing(
     database: str, stock: Stock, redis_server: RedisServer, fence: bool
 ) -> None:
     stock.put(1)
-    orders = [Order("django", database, redis_server.url, name, fence, TTL) for name in "ab"]
+    orders = [Order("django", database, redis_server.url, name, fence, TTL, PATIENCE) for name in "ab"]
     with started(*orders) as (a, b):
         with short_of_memory(a.pid, GIGABYTE // 8) as kills:
             a.tell("sell after the read")
