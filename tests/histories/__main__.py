@@ -72,7 +72,7 @@ def main() -> int:
 
 def write_docs(rows: list[Row]) -> None:
     page.write("faults", ("fault", "states", "histories"), page.by_fault(rows[0].found))
-    head = "model", "mode", "states", "histories", "states of one process", "seconds"
+    head = "model", "mode", "states", "histories", "keys proved", "seconds"
     page.write("modes", head, [cells(row) for row in rows])
     page.write("bugs", ("bug", "with the fault", "steps", "states", "seconds"), page.planted())
 
@@ -80,7 +80,7 @@ def write_docs(rows: list[Row]) -> None:
 def cells(row: Row) -> page.Cells:
     found = row.found
     histories = short(found.histories.total())
-    states = f"{found.states.total():,}", histories, f"{found.nodes:,}"
+    states = f"{found.states.total():,}", histories, f"{found.proved:,}"
     return row.job.family, row.job.mode, *states, f"{row.seconds:.0f}"
 
 

@@ -47,6 +47,7 @@ _FIELDS: dict[str, dict[str, str]] = {
         "removed_by_others": VALUE,
     },
     "Hold": {
+        "queue": OBJECT,
         "request": OBJECT,
         "first_number": NAMED,
         "used": VALUE,
@@ -92,7 +93,7 @@ _FIELDS: dict[str, dict[str, str]] = {
 }
 
 #: The local variables of generators that are moments or numbers. All that the code may still read count.
-_LOCALS = {"until": END, "sent": MOMENT, "now": MOMENT, "number": NAMED}
+_LOCALS = {"until": END, "sent": MOMENT, "now": MOMENT, "number": NAMED, "numbers": NAMED}
 #: Local variables that are written down elsewhere.
 _ELSEWHERE = {"self", "task"}
 
@@ -117,6 +118,12 @@ class Description:
         renewer = engine.renewer
         parts.append((renewer._all_due, renewer.failed_call_took and self._moment(renewer._failed_at)))
         parts.append([self._any(one) for one in engine.cancellations._pending])
+        # Holds that are due at the same moment are renewed in the order in which their checks were planned.
+        checks = sorted(renewer._planned_checks, key=lambda check: check[:2])
+        parts.append(
+            [self._any(hold) for due, _, hold in checks if hold.due == due and hold in renewer.holds]
+        )
+        parts.append(self._end(engine._refusals._due))
         replies = engine.replies
         parts.append((self._end(replies._due), replies._reading))
         parts.append(self._end(engine.maintenance.wakes_at))
@@ -180,6 +187,8 @@ class Description:
             return self._moment(value)
         if how == END:
             return self._end(value)
+        if how == NAMED and isinstance(value, list):
+            return [self._by(how, one) for one in value]
         if how == NAMED:
             return self._named(self._live.name_of(value))
         return value if how == VALUE else self._any(value)

@@ -7,13 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 from tests.histories import automaton, keys, scenes
+from tests.histories.page import rows_of
 from tests.histories.plants import PLANTS
 from tests.histories.process import Scene, quiet
+from tests.histories.rules import FAULTS
 from tests.histories.search import Search
 from tests.histories.services import FAMILIES, REDIS
 
 #: How many states a search may have. The largest one has a fifth of that.
 MOST = 100_000
+#: These have two holds in one process, and sessions that end: `scripts/histories` plays them, by hand.
+BY_HAND = {("zookeeper", "read and write"), ("zookeeper", "permits")}
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +27,7 @@ def nothing_is_logged() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(("family", "mode"), scenes.all_modes())
+@pytest.mark.parametrize(("family", "mode"), [one for one in scenes.all_modes() if one not in BY_HAND])
 def test_whatever_the_history_nothing_is_wrong(family: str, mode: str) -> None:
     """One fault anywhere. Each call and its answer are one step."""
     found = [
@@ -42,7 +46,8 @@ def test_a_planted_bug_shows_in_its_shortest_history(name: str, monkeypatch: pyt
     found = search.run()
     assert found.wrong
     assert not found.wrong.startswith("the key")
-    assert found.history
+    said = {row[0]: row[2] for row in rows_of("bugs")}
+    assert said[name.replace("_", " ")] == str(len(found.history))
 
 
 FORGETTING = {
@@ -59,3 +64,9 @@ def test_a_key_that_forgets_something_is_found(forgotten: str, monkeypatch: pyte
     monkeypatch.setattr(automaton, "SAMPLE", 1)
     search = Search(REDIS, Scene(("WW",)), ("turn", "lost answer"), whole=True)
     assert search.run().wrong.startswith("the key is wrong")
+
+
+def test_the_page_names_each_planted_bug() -> None:
+    assert {row[0] for row in rows_of("bugs")} == {name.replace("_", " ") for name in PLANTS}
+    assert {(row[0], row[1]) for row in rows_of("modes")} <= {*scenes.all_modes()}
+    assert {row[0] for row in rows_of("faults")} <= {"none", *FAULTS}
