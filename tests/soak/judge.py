@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tests.soak.linear import unexplained
-from tests.soak.notes import Attempt, Fault, History, LatchCall, Request
+from tests.soak.notes import BEGINS, Attempt, Fault, History, LatchCall, Request
 
 #: A wait of this many seconds is looked at, and how many who came later may have the lock before it ends.
 LONG, MOST_BEFORE = 1.0, 300
@@ -231,7 +231,8 @@ def _unavailable(attempts: list[Attempt], excuses: Excuses) -> Iterator[Violatio
     for attempt in attempts:
         if attempt.how != "BackendUnavailable" or attempt.refused is None:
             continue
-        called = max(attempt.asked, attempt.refused - CALL)
+        # The call that failed may have begun before: all callers that wait get its error.
+        called = attempt.refused - CALL
         if not excuses.explain(attempt.caller, called, attempt.refused, attempt.kind in TWO):
             said = f"{attempt.name}: {attempt.caller} got BackendUnavailable, and no fault explains it"
             yield Violation("unavailable", said, attempt.refused)
@@ -285,7 +286,8 @@ def _turns(attempts: list[Attempt], excuses: Excuses, patience: float) -> Iterat
     """A process passes the lock on among its own callers for a moment only while another process waits."""
     grants = [one for one in attempts if one.granted is not None and not one.depth]
     grants.sort(key=lambda one: one.granted or 0.0)
-    waits = [one for one in attempts if not one.of_several and _ended(one) - one.asked > patience]
+    # Those that have no answer are of processes that were killed.
+    waits = [one for one in attempts if not one.of_several and patience < _ended(one) - one.asked < math.inf]
     for process, turn in groupby(grants, key=lambda one: one.process):
         first, *others = turn
         for one in waits if others else ():
@@ -369,14 +371,15 @@ def _taken(attempts: list[Attempt], faults: list[Fault], ttl: float) -> Iterator
     for fault in faults:
         if fault.process is None:
             yield fault.began, fault.ended
-        elif any(_is_open(attempt, fault) for attempt in of_process[fault.process]):
+        elif any(_is_open(attempt, fault) for attempt in of_process[fault.process]) and fault.what != BEGINS:
             yield fault.began, fault.ended + (1.5 * ttl if fault.what == "SIGKILL" else 0.0)
 
 
 def _is_open(attempt: Attempt, fault: Fault) -> bool:
-    """Return whether *attempt*, of the process that *fault* struck, had no answer by then."""
-    answered = attempt.granted if attempt.granted is not None else attempt.refused
-    return attempt.asked <= fault.ended and (answered is None or answered >= fault.began)
+    """Return whether *attempt*, of the process that *fault* struck, had no answer by then, and was struck."""
+    word = attempt.caller.partition("/")[2]
+    is_struck = word.startswith(OF_ONE_CALLER.get(fault.what, ""))
+    return is_struck and attempt.asked <= fault.ended and _ended(attempt) >= fault.began
 
 
 def _requests(history: History, patience: float, excuses: Excuses) -> Iterator[Violation]:

@@ -17,6 +17,8 @@ from typing import Any, Literal
 Kind = Literal["lock", "push", "rlock", "read", "write", "permit", "cart", "multi", "second", "asked"]
 #: What a call of a latch returned, or the word for its error; None: nobody knows whether it was carried out.
 Answer = int | bool | str | None
+#: What a process notes while it begins. Calls may fail then, but it keeps no lock.
+BEGINS = "beginning"
 #: How long a latch lives after it was made or counted, seconds.
 LATCH_TTL = 20.0
 

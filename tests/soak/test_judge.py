@@ -106,6 +106,9 @@ def test_a_killed_process_may_have_had_the_lock_that_it_waited_for() -> None:
     dead, kill = Attempt(3, "3/1", "n", "lock", 1.0), [Fault("SIGKILL", 2.0, 2.0, 3)]
     assert rules(held(1.0, 1.5), dead, waited(1.2, 6.0), faults=kill) == []
     assert rules(held(1.0, 1.5), waited(1.2, 6.0), faults=kill) == ["forgotten"]
+    # What strikes other callers of a process keeps no lock.
+    forked = [Fault("fork", 2.0, 5.0, 2)]
+    assert rules(held(1.0, 1.5), waited(1.2, 6.0), faults=forked) == ["forgotten"]
 
 
 def crowd() -> Iterator[Attempt]:
@@ -143,7 +146,8 @@ def test_a_process_passes_the_lock_on_for_a_moment_only_while_others_wait() -> N
     assert rules(*turn, held(4.92, 4.95, process=2), waited(1.5, 8.9)) == []
     assert rules(*turn, waited(1.5, 5.9)) == []
     assert rules(*turn, waited(1.5, 8.9), faults=[Fault("all cut by RST", 2.0, 2.1)]) == []
-    # These came earlier.
+    # It was killed, or these came earlier.
+    assert rules(*turn, Attempt(2, "2/1", "n", "lock", 1.5)) == []
     assert rules(*(replace(one, asked=1.0) for one in turn), waited(1.5, 8.9)) == []
 
 

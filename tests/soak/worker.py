@@ -28,7 +28,7 @@ import distlock
 from tests.soak import process_faults
 from tests.soak.attempts import AskedAttempt, Attempt, adrive, drive, request_release
 from tests.soak.latching import latch_steps
-from tests.soak.notes import Kind, Notebook
+from tests.soak.notes import BEGINS, Kind, Notebook
 from tests.soak.plants import PLANTS
 
 #: Seconds within which the threads of a closed client end.
@@ -107,7 +107,7 @@ class Worker:
 
     def _watch_time(self) -> None:
         """Note when this process gets no time, because it begins or the machine is busy: calls may fail."""
-        with self._struck("beginning"):
+        with self._struck(BEGINS):
             self.over.wait(BEGINNING)
         last = time.monotonic()
         while not self.over.wait(BEAT):
