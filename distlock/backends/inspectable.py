@@ -9,15 +9,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from distlock.backends.base import EXCLUSIVE, Backend, Mode
+from distlock.errors import BackendUnavailable, LockError
 
 #: Seconds after which a hold or a wait is published.
 MOMENT = 1.0
 #: The most processes of a queue that are shown.
 MOST_SHOWN = 100
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Raise `BackendUnavailable` if the block can't parse *what* the lock service has or answers.
+
+    Another program may have written it, or something on the way may have changed it.
+    """
+    try:
+        yield
+    except LockError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        raise BackendUnavailable(f"{what} can't be read: {error!a:.200}.") from error
 
 
 @dataclass(frozen=True, slots=True)

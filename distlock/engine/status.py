@@ -27,6 +27,7 @@ from distlock.backends.inspectable import (
     SeenProcess,
     StatusRow,
     inspectable,
+    reading,
 )
 from distlock.backends.protocols import Notifies
 from distlock.engine.critical_section import CriticalSection
@@ -66,12 +67,12 @@ class Inspection:
 
     def inspect(self, key: str) -> KeyState:
         """Return the holders and waiters of *key*. Asks the lock service."""
-        state: KeyState = signal_safety.call(self._inspectable().inspect, key)
+        state: KeyState = signal_safety.call(partial(_inspect, self._inspectable()), key)
         return state
 
     def announced(self, before: str) -> Iterator[SeenProcess]:
         """Return the status that all processes publish for the keys that begin with *before*."""
-        return self._inspectable().announced(before)
+        return _read(self._inspectable().announced(before))
 
     def break_hold(self, key: str, number: int) -> bool:
         """See `distlock.backends.inspectable.Breaks`."""
@@ -99,6 +100,16 @@ class Inspection:
         refuse_lacking(backend, backend.capabilities, "inspect", "A look at the locks")
         assert isinstance(backend, Inspectable)
         return backend
+
+
+def _inspect(backend: Inspectable, key: str, deadline: float = math.inf) -> KeyState:
+    with reading("What the lock service has of the lock"):
+        return backend.inspect(key, deadline)
+
+
+def _read(announced: Iterator[SeenProcess]) -> Iterator[SeenProcess]:
+    with reading("The status that a process published"):
+        yield from announced
 
 
 class StatusPublisher:
@@ -241,7 +252,7 @@ class StatusPublisher:
             if self._now() >= until:
                 break
             try:
-                states[row.key] = yield Call(backend.inspect, row.key, until=until)
+                states[row.key] = yield Call(partial(_inspect, backend), row.key, until=until)
             except Exception as error:
                 # Catch any error: no lock depends on this look, and renewals must go on.
                 if not isinstance(error, LockError):

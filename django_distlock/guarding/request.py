@@ -98,6 +98,7 @@ class DjangoRequest:
         return text.encode("latin-1" if hasattr(self._request, "environ") else "utf-8")
 
     def body(self) -> bytes:
+        self._refuse_odd_length()
         try:
             return self._request.body
         except RawPostDataException:
@@ -110,10 +111,18 @@ class DjangoRequest:
         return self._request.GET.getlist(name)
 
     def form(self, name: str) -> Sequence[str]:
+        self._refuse_odd_length()
         try:
             return self._request.POST.getlist(name)
         except (MultiPartParserError, BadRequest):
             raise Malformed("is missing: the form can't be read") from None
+
+    def _refuse_odd_length(self) -> None:
+        """Raise `Malformed` if the length of the body is no number, which Django answers with 500."""
+        try:
+            int(self._request.META.get("CONTENT_LENGTH") or 0)
+        except ValueError:
+            raise Malformed("is missing: the Content-Length is no number") from None
 
     def header(self, name: str) -> str | None:
         return self._request.headers.get(name)

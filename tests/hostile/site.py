@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any, NamedTuple, Self
 
 from django.core.handlers.wsgi import WSGIHandler
@@ -51,8 +51,8 @@ class Answer(NamedTuple):
 
     @property
     def code(self) -> str | None:
-        """The code of a refusal of ours."""
-        if self.headers.get("Content-Type") != "application/problem+json":
+        """The code of a refusal of ours, or None. An answer to HEAD has no body."""
+        if self.headers.get("Content-Type") != "application/problem+json" or not self.body:
             return None
         return str(json.loads(self.body)["code"])
 
@@ -94,7 +94,8 @@ class Site:
         self._open.close()
 
     def _view(self, *_: object, **__: object) -> Any:
-        self.held.append(distlock.current_grant().names)
+        with suppress(distlock.NotHeld):  # a rule does not lock what only reads
+            self.held.append(distlock.current_grant().names)
         return self.work()
 
     def _urls(self) -> type:
@@ -118,6 +119,8 @@ class Site:
             return str(self._view())
 
         app = self.app
+        # Werkzeug answers two slashes with a redirection, and some bytes in it with 500, before any guard.
+        app.url_map.merge_slashes = False
         app.config.from_mapping(DISTLOCK=self._settings, PROPAGATE_EXCEPTIONS=False)
         app.config["DISTLOCK_RULES"] = [
             {"route": f"rule{n}", "lock": lock} for n, lock in enumerate(RULES.values())

@@ -192,6 +192,16 @@ def test_a_search_is_no_pattern(
         assert not {"cmdstat_keys", "cmdstat_scan"} & commands.keys()
 
 
+def test_what_another_program_wrote_is_an_error_that_says_so(redis_server: RedisServer) -> None:
+    locks = distlock.connect(redis_server.url, prefix="odd")
+    with locks.semaphore("gate", limit=2):
+        (holders,) = redis_server.client.scan_iter("dl:*gate}:holders")
+        redis_server.client.zadd(holders, {b"many \xff": 1e15})
+        with pytest.raises(distlock.BackendUnavailable, match="can't be read: ValueError"):
+            locks.inspect("gate", "semaphore")
+    locks.close()
+
+
 def test_another_shop_is_not_listed(clients: Callable[[], distlock.Locks], url: str) -> None:
     other = distlock.connect(url, prefix="other")
     mine, look = clients(), clients()

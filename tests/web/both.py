@@ -36,6 +36,8 @@ class Sent:
     content_type: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     method: str = "POST"
+    #: What else the server has put into the environment, or in the place of what it usually does.
+    more: dict[str, str] = field(default_factory=dict)
 
     def environ(self) -> dict[str, Any]:
         return {
@@ -56,6 +58,7 @@ class Sent:
             "wsgi.multiprocess": False,
             "wsgi.run_once": False,
             **{f"HTTP_{name.upper().replace('-', '_')}": value for name, value in self.headers.items()},
+            **self.more,
         }
 
 

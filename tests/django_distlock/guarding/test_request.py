@@ -242,3 +242,15 @@ def test_a_client_that_hangs_up_is_djangos_error(serve: Serve, locked: bool) -> 
     client = serve(distributed_lock("shop")(view) if locked else view, "")
     with pytest.raises(UnreadablePostError, match="reset by peer"):
         client.generic("POST", "/", b"a body", **{"wsgi.input": Broken()})
+
+
+@pytest.mark.parametrize(
+    ("place", "sent"), [("json", "application/json"), ("form", "application/x-www-form-urlencoded")]
+)
+def test_a_length_that_is_no_number_is_a_400(serve: Serve, place: str, sent: str) -> None:
+    @distributed_lock(f"product_<int:{place}.id>")
+    def view(request: HttpRequest) -> HttpResponse:
+        raise AssertionError
+
+    answer = serve(view, "").post("/", b"id=1", content_type=sent, CONTENT_LENGTH="x")
+    assert (answer.status_code, answer.json()["code"]) == (400, "lock_name_invalid")
