@@ -47,9 +47,9 @@ def latch(locks: distlock.Locks, name: str) -> None:
 
 def latch_again(locks: distlock.Locks, name: str) -> None:
     try:
-        locks.latch(name).count()
+        locks.latch(name, timeout=TIMEOUT).count()
     finally:
-        locks.latch(name).delete()
+        locks.latch(name, timeout=TIMEOUT).delete()
 
 
 def locked(locks: distlock.Locks, name: str) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import select
+import struct
 from contextlib import suppress
 from typing import Protocol
 
 #: The rows of one statement.
 Rows = list[list[str | None]]
+#: What the libraries, or we, raise for an answer of another shape than that of the statements.
+UNREADABLE = (struct.error, ValueError, LookupError, TypeError, AssertionError)
+#: No answer to our statements has more bytes, even if hundred thousands of names are listed.
+LONGEST_ANSWER = 1 << 24
 #: The poll event of a socket whose peer has closed its side; 0 on systems without it, such as macOS. There,
 #: only a reset is noticed at once; the next renewal notices any other end.
 PEER_CLOSED = getattr(select, "POLLRDHUP", 0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from distlock.backends.inspectable import Finding
-from distlock.backends.sql.connection import Rows, ServerConnection, ServerError, SessionLost
+from distlock.backends.sql.connection import UNREADABLE, Rows, ServerConnection, ServerError, SessionLost
 from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 
 #: A function that executes statements in one session, and returns the rows of each.
@@ -174,6 +174,12 @@ class Dialect(Protocol):
         """Turn exceptions of the block into the errors that callers get. `RowMissing` clears cached locks."""
         try:
             yield
+        except LockError:
+            raise
+        except UNREADABLE as error:
+            raise self.unavailable(
+                f"an answer can't be read: {error!a:.200}", "See the server's log."
+            ) from error
         except (ServerError, SessionLost, TimeoutError, self.library_errors) as error:
             if isinstance(error, RowMissing):
                 self.forget()
@@ -186,6 +192,8 @@ class Dialect(Protocol):
         # Leave out libpq's line that asks whether the server runs: the remedy says that.
         lines = [line for line in str(error).splitlines() if not line.endswith("?")]
         text = " ".join(" ".join(lines).split()).rstrip(".") or type(error).__name__
+        # A server that is none, or something on the way, may say anything.
+        text = "".join(one if one.isprintable() else "?" for one in text)
         if code in self.lacking:
             what, remedy = self.lacking[code]
             return self.unfit(f"lacks {what}: {text}. {remedy}")

@@ -13,7 +13,9 @@ from pymysql.constants import CLIENT, COMMAND
 from pymysql.err import InterfaceError, MySQLError
 
 from distlock.backends.sql.connection import (
+    LONGEST_ANSWER,
     PEER_CLOSED,
+    UNREADABLE,
     Rows,
     ServerConnection,
     ServerError,
@@ -111,6 +113,21 @@ def _context(tls: dict[str, Any]) -> ssl.SSLContext:
     return context
 
 
+class _BoundedConnection(Connection):  # type: ignore[misc]
+    """A connection that is closed in the middle of an answer that is too long."""
+
+    #: The bytes of the answer to the last statements.
+    received = 0
+
+    def _read_bytes(self, num_bytes: int) -> bytes:
+        self.received += num_bytes
+        if self.received > LONGEST_ANSWER:
+            self._force_close()
+            raise InterfaceError(0, "an answer is too long")
+        data: bytes = super()._read_bytes(num_bytes)
+        return data
+
+
 class MySQLConnection(ServerConnection):
     """One connection of PyMySQL.
 
@@ -122,7 +139,7 @@ class MySQLConnection(ServerConnection):
         left = deadline - now()
         if left <= 0:
             raise TimeoutError
-        connection = Connection(
+        connection = _BoundedConnection(
             **address.arguments,
             charset="utf8mb4",
             autocommit=True,
@@ -141,8 +158,8 @@ class MySQLConnection(ServerConnection):
             except BaseException:
                 opened.close()
                 raise
-        except (OSError, RuntimeError) as error:
-            # The server can't be reached, or its kind of password needs a package that is missing.
+        except (OSError, RuntimeError, *UNREADABLE) as error:
+            # The server can't be reached, is none, or its kind of password needs a package that is missing.
             raise SessionLost(str(error)) from error
         except MySQLError as error:
             if now() >= deadline:
@@ -162,6 +179,7 @@ class MySQLConnection(ServerConnection):
 
     def send(self, statements: str) -> None:
         self.sent_at = now()
+        self._connection.received = 0
         try:
             self._connection._execute_command(COMMAND.COM_QUERY, statements)
         except MySQLError as error:

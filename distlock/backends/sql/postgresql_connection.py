@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import difflib
+import fcntl
 import os
 import select
 import socket
+import termios
 from urllib.parse import parse_qsl
 
 from psycopg import OperationalError, ProgrammingError, pq
@@ -13,7 +16,14 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, PGconn, PollingStatus
 from psycopg.pq.abc import PGresult
 
-from distlock.backends.sql.connection import Rows, ServerConnection, ServerError, SessionLost, poll
+from distlock.backends.sql.connection import (
+    LONGEST_ANSWER,
+    Rows,
+    ServerConnection,
+    ServerError,
+    SessionLost,
+    poll,
+)
 from distlock.clock import now
 from distlock.errors import ConfigurationError
 
@@ -25,6 +35,8 @@ _DEFAULTS = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
 }
+#: The states in which the server wants to copy data, which no statement of ours asks for.
+_COPIES = (ExecStatus.COPY_IN, ExecStatus.COPY_OUT, ExecStatus.COPY_BOTH)
 
 
 class PostgreSQLAddress:
@@ -138,14 +150,21 @@ class PostgreSQLConnection(ServerConnection):
         while connection.flush():
             self._sleep(select.POLLIN | select.POLLOUT, deadline)
             connection.consume_input()
+        received = 0
         while True:
             while connection.is_busy():
                 self._sleep(select.POLLIN, deadline)
+                received += _readable_bytes(connection.socket)
+                if received > LONGEST_ANSWER:
+                    raise SessionLost("an answer is too long")
                 connection.consume_input()
             result = connection.get_result()
             if result is None:
                 self.sent_at = None
                 return found
+            if result.status in _COPIES:
+                # libpq would return the same result again and again.
+                raise SessionLost("an answer to what was not asked")
             found.append(result)
 
     def _sleep(self, events: int, deadline: float) -> None:
@@ -158,6 +177,13 @@ class PostgreSQLConnection(ServerConnection):
     def forget(self) -> None:
         # finish() would end the parent's session. psycopg does not call it in a forked child, either.
         os.close(self.fileno)
+
+
+def _readable_bytes(fileno: int) -> int:
+    """Return how many bytes libpq can read from the socket. It keeps all of them until an answer is whole."""
+    count = array.array("i", [0])
+    fcntl.ioctl(fileno, termios.FIONREAD, count)
+    return count[0]
 
 
 def _rows(result: PGresult) -> Rows:

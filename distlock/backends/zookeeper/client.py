@@ -25,6 +25,7 @@ from distlock import clock
 from distlock.backends.tls import Tls
 from distlock.backends.zookeeper.address import ZooKeeperAddress
 from distlock.backends.zookeeper.connection import TlsSocket, ZooKeeperConnection
+from distlock.backends.zookeeper.failures import UNREADABLE
 from distlock.backends.zookeeper.sans_io import Notify, ZooKeeperReply
 from distlock.signal_safety import Flag, call
 
@@ -74,6 +75,11 @@ class _Memo:
     warn = warning
 
     def exception(self, message: str, *args: object) -> None:
+        error = sys.exc_info()[1]
+        if isinstance(error, UNREADABLE):
+            # Something on the way has changed an answer. The connection says so to those that wait for it.
+            self.warning("an answer that can't be read: %a", error)
+            return
         logger.error(message, *args, exc_info=sys.exc_info())
 
 

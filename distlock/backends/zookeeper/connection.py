@@ -15,12 +15,13 @@ from contextlib import suppress
 from typing import Any
 
 from kazoo.exceptions import AuthFailedError, ConnectionDropped, KazooException, SessionExpiredError
-from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.connection import AUTH_XID, ConnectionHandler
 from kazoo.protocol.serialization import SASL, Close, Connect, int_int_struct, int_struct
 from kazoo.protocol.states import KeeperState
 from kazoo.retry import ForceRetryError
 
 from distlock import clock
+from distlock.backends.zookeeper.failures import UNREADABLE
 
 #: The most bytes that one read takes.
 _PIECE = 65536
@@ -28,6 +29,8 @@ _PIECE = 65536
 _MOMENT = 0.05
 #: The largest number of a request. The next request has the number 1.
 _MOST_REQUESTS = 2**31 - 1
+#: The most bytes of an answer: the names of a queue of some hundred thousand.
+_LONGEST_ANSWER = 1 << 24
 #: A login by SASL has fewer steps than this.
 _STEPS = 8
 
@@ -91,6 +94,8 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
         self._open = False
         #: The number of the last request.
         self._xid = 0
+        #: Whether the session has begun, and no answer to a login can come any more.
+        self._greeted = False
         #: Bytes that the socket has not taken yet.
         self._unsent = b""
 
@@ -193,11 +198,14 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
 
     def _connect(self, *args: Any) -> Any:
         self._received.clear()
+        self._greeted = False
         timeouts = super()._connect(*args)
-        self._open = True
+        self._open = self._greeted = True
         return timeouts
 
     def _read(self, length: int, timeout: float) -> bytes:
+        if not 0 <= length <= _LONGEST_ANSWER:
+            raise ConnectionDropped(f"an answer of {length} bytes")
         received = self._received
         while len(received) < length:
             try:
@@ -219,7 +227,10 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
         # Wait for another reply here: a round of kazoo's loop takes longer than the rest of a reply's work.
         until = clock.now() + _MOMENT
         while True:
-            answer = super()._read_socket(read_timeout)
+            try:
+                answer = super()._read_socket(read_timeout)
+            except UNREADABLE as error:
+                raise SessionExpiredError("an answer that can't be read") from error
             if answer == Close.type:
                 return answer
             if not self._received:
@@ -232,13 +243,24 @@ class ZooKeeperConnection(ConnectionHandler):  # type: ignore[misc]
         found: list[Any] = self.handler.select([self._socket, self._read_sock], [], [], seconds)[0]
         return found
 
+    def _read_header(self, timeout: float) -> Any:
+        header, buffer, offset = super()._read_header(timeout)
+        if header.xid == AUTH_XID and self._greeted:
+            # kazoo would give the caller True.
+            raise SessionExpiredError("an answer to what was not asked")
+        return header, buffer, offset
+
     def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
         pending = self.client._pending
         if not pending or header.xid != pending[0][2]:
             # This reply answers no request of ours, so another process uses our session. kazoo would give the
             # caller a RuntimeError, and stop.
             raise SessionExpiredError("an answer to what was not asked")
-        return super()._read_response(header, buffer, offset)
+        reply = pending[0][1]
+        response = super()._read_response(header, buffer, offset)
+        if getattr(reply, "unreadable", False):
+            raise SessionExpiredError("an answer that can't be read")
+        return response
 
     def _connect_loop(self, retry: Any) -> Any:
         try:

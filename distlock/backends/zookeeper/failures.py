@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 from kazoo import exceptions
 from kazoo.handlers.threading import KazooTimeoutError
 
@@ -57,6 +59,10 @@ LOSSES = (
     exceptions.SessionMovedError,
     exceptions.OperationTimeoutError,
 )
+
+
+#: What kazoo raises for an answer that it can't parse.
+UNREADABLE = (struct.error, ValueError, LookupError, RuntimeError)
 
 
 @shown_as(BackendUnavailable)

@@ -13,10 +13,11 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from kazoo.exceptions import OperationTimeoutError
+from kazoo.exceptions import OperationTimeoutError, SessionExpiredError
 
 from distlock import clock, signal_safety
 from distlock.backends.protocols import REPEAT, Begun
+from distlock.backends.zookeeper.failures import UNREADABLE
 from distlock.errors import BackendUnavailable
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class ZooKeeperReply:
     *notify* must not block. This class replaces kazoo's result, whose condition variable is slow.
     """
 
-    __slots__ = ("_arrived", "_notify", "_ready", "_value", "error")
+    __slots__ = ("_arrived", "_notify", "_ready", "_value", "error", "unreadable")
 
     def __init__(self, notify: Notify | None = None) -> None:
         self._arrived = threading.Lock()
@@ -76,6 +77,8 @@ class ZooKeeperReply:
         self._value: Any = None
         #: The error of the server or the connection.
         self.error: BaseException | None = None
+        #: Whether kazoo could not parse the reply. The connection ends the session then.
+        self.unreadable = False
         self._notify = notify
 
     def ready(self) -> bool:
@@ -109,6 +112,9 @@ class ZooKeeperReply:
         self._arrive(value, None)
 
     def set_exception(self, error: BaseException) -> None:
+        if isinstance(error, UNREADABLE):
+            self.unreadable = True
+            error = SessionExpiredError("an answer that can't be read")
         self._arrive(None, error)
 
     def _arrive(self, value: Any, error: BaseException | None) -> None:

@@ -1,0 +1,232 @@
+"""Answers that are cut, doubled, reordered, or made up, between a client and each real server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+import distlock
+from distlock.testing.waits import PATIENCE
+from loadtest.servers.databases import own_mariadb, own_postgresql
+from tests.hostile.calls import ALL_CALLS, CALLS, MORE_CALLS, made, no_traceback
+from tests.hostile.fuzz import examples
+from tests.hostile.wire import KINDS, ODD, Meddler, Trick
+from tests.redis_server import redis_server
+from tests.zookeeper_server import zookeeper_server
+
+__all__ = ["redis_server", "zookeeper_server"]
+
+IO_TIMEOUT = 0.5
+#: How long a lock lives without renewal, seconds. MariaDB counts whole ones.
+TTL = 2.0
+#: By how much a process may grow for an answer, bytes.
+LITTLE = 128 << 20
+numbers = itertools.count()
+
+
+class Wire(NamedTuple):
+    meddler: Meddler
+    #: Through the meddler, and beside it.
+    locks: distlock.Locks
+    direct: distlock.Locks
+    is_whole: bool
+
+
+@pytest.fixture(scope="module", params=ODD)
+def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
+    with ExitStack() as running:
+        if request.param in ("redis", "zookeeper"):
+            url = request.getfixturevalue(f"{request.param}_server").url
+        else:
+            own = own_postgresql if request.param == "postgresql" else own_mariadb
+            url = running.enter_context(own()).url
+        meddler = running.enter_context(Meddler(url, ODD[request.param]))
+        words = {"prefix": "wire", "ttl": TTL, "timeout": PATIENCE, "io_timeout": IO_TIMEOUT}
+        direct = distlock.connect(url, **{**words, "io_timeout": 5.0})
+        running.callback(direct.close)
+        if request.param in ("postgresql", "mysql"):
+            direct.namespace.prepare()
+        locks = distlock.connect(meddler.url, **words)
+        running.callback(locks.close)
+        yield Wire(meddler, locks, direct, is_whole=request.param in ("redis", "zookeeper"))
+
+
+def renewed(locks: distlock.Locks, name: str) -> None:
+    """Hold the lock until it is renewed or lost."""
+    pause = threading.Event()
+    with locks.lock(name, timeout=1) as grant:
+        left, until = grant.remaining(), time.monotonic() + TTL + IO_TIMEOUT
+        while not grant.lost and grant.remaining() <= left and time.monotonic() < until:
+            left = min(left, grant.remaining())
+            pause.wait(0.05)
+
+
+def handed_over(locks: distlock.Locks, direct: distlock.Locks, name: str) -> None:
+    """Wait for the lock, which another client gives back meanwhile."""
+    grant = direct.lock(name).acquire()
+    assert grant is not None
+    giving = threading.Timer(0.2, grant.release)
+    giving.start()
+    try:
+        with locks.lock(name, timeout=1) as ours:
+            ours.check()
+    finally:
+        giving.join()
+
+
+def no_false_grant(wire: Wire, name: str, as_task: bool) -> None:
+    """Whoever is granted the lock has it on the server, as another client sees it."""
+    lock = wire.locks.lock(name, timeout=1)
+    grant = asyncio.run(lock.aacquire()) if as_task else lock.acquire()
+    if grant is None:
+        return
+    is_known = wire.direct.lock(name).locked()
+    assert is_known or grant.lost or not grant.remaining(), f"{grant}: the server does not know it"
+    grant.release()
+
+
+tricks = st.builds(
+    Trick,
+    st.sampled_from([*KINDS, "other type", "giant"]),
+    after=st.integers(0, 6),
+    at=st.floats(0, 1),
+    seed=st.integers(0, 1000),
+    lasts=st.booleans(),
+)
+
+
+@pytest.mark.attack("A43")
+@examples(15, shrinks=False)
+@given(
+    trick=tricks,
+    call=st.sampled_from([*CALLS, *MORE_CALLS, "renewed", "handed over", "granted", "granted task"]),
+    is_fresh=st.booleans(),
+)
+def test_changed_answers_are_an_error_in_time(wire: Wire, trick: Trick, call: str, is_fresh: bool) -> None:
+    meddler, locks, direct, is_whole = wire
+    name = f"name{next(numbers)}"
+    if call in MORE_CALLS and not is_whole:
+        call = "lock"
+    more: dict[str, Callable[[distlock.Locks, str], None]] = {
+        "renewed": renewed,
+        "handed over": lambda locks, name: handed_over(locks, direct, name),
+        "granted": lambda locks, name: no_false_grant(wire, name, as_task=False),
+        "granted task": lambda locks, name: no_false_grant(wire, name, as_task=True),
+    }
+    ALL_CALLS.update(more)
+    if is_fresh:
+        # Connections are made through the trick, with their greetings and logins.
+        meddler.stop()
+    else:
+        recovered(locks, f"{name} before")
+    reset_peak()
+    before = peak()
+    with no_traceback():
+        meddler.play(trick)
+        try:
+            ends = made(locks, name, [call], IO_TIMEOUT)
+        finally:
+            meddler.stop()
+        note(f"{ends}, played: {meddler.played}")
+    assert peak() - before < LITTLE
+    # Nothing stays held: whatever the client believes, it is over with the ttl.
+    with direct.lock(name, timeout=TTL + PATIENCE):
+        pass
+    recovered(locks, name)
+
+
+def recovered(locks: distlock.Locks, name: str) -> None:
+    """The client works again as soon as its answers do. The first calls may meet a broken connection."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with suppress(distlock.BackendUnavailable, distlock.LockLost), locks.lock(name, timeout=PATIENCE):
+            return
+    with locks.lock(name, timeout=PATIENCE):
+        pass
+
+
+def reset_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak() -> int:
+    """Return how much memory the process has had at once since `reset_peak`, bytes."""
+    (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(kilobytes) << 10
+
+
+@pytest.mark.parametrize("wire", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("kind", [b"G", b"H", b"W"])
+def test_a_copy_that_nobody_asked_for_ends_the_session(wire: Wire, kind: bytes) -> None:
+    """The answer begins one, and libpq goes on to say so as long as it is asked for results."""
+    name = f"name{next(numbers)}"
+    recovered(wire.locks, name)
+    copies = [one for one in ODD["postgresql"].others if one[:1] == kind]
+    wire.meddler.play(
+        Trick("other type", 0, at=0, seed=ODD["postgresql"].others.index(copies[0]), lasts=True)
+    )
+    try:
+        with no_traceback():
+            assert made(wire.locks, name, ["lock"], IO_TIMEOUT) == ["lock: BackendUnavailable"]
+    finally:
+        wire.meddler.stop()
+    recovered(wire.locks, name)
+
+
+@pytest.mark.attack("A43")
+@pytest.mark.parametrize("kind", ["double", "reorder"])
+def test_an_answer_that_belongs_to_another_call_grants_nothing(wire: Wire, kind: str) -> None:
+    for after in range(6):
+        names = [f"name{next(numbers)}" for _ in range(3)]
+        for name in names:
+            recovered(wire.locks, name)
+        # What is answered for the first name, which is free, is not for the others.
+        taken = [wire.direct.lock(name).acquire() for name in names[1:]]
+        wire.meddler.play(Trick(kind, after, at=0, seed=0))
+        ours: list[distlock.Grant] = []
+        try:
+            for name in names:
+                with suppress(distlock.BackendUnavailable, distlock.LockLost):
+                    grant = wire.locks.lock(name, timeout=0).acquire()
+                    assert grant is None or name == names[0], f"{kind} after {after}: {grant}"
+                    ours += [grant] if grant is not None else []
+        finally:
+            wire.meddler.stop()
+            for one in [*taken, *ours]:
+                assert one is not None
+                with suppress(distlock.LockError):
+                    one.release()
+
+
+@pytest.mark.attack("A43")
+@pytest.mark.parametrize("seed", range(4))
+def test_an_answer_without_end_is_not_kept(wire: Wire, seed: int) -> None:
+    """A giant answer is announced, and comes as quickly as the client reads."""
+    meddler, locks, direct, _ = wire
+    name = f"name{next(numbers)}"
+    recovered(locks, name)
+    reset_peak()
+    before = peak()
+    meddler.play(Trick("giant", after=0, at=0, seed=seed, lasts=True))
+    meddler.floods = True
+    try:
+        with no_traceback():
+            ends = made(locks, name, ["lock"], IO_TIMEOUT)
+    finally:
+        meddler.stop()
+    assert ends != ["lock: well"]
+    assert peak() - before < LITTLE
+    with direct.lock(name, timeout=TTL + PATIENCE):
+        pass
+    recovered(locks, name)
