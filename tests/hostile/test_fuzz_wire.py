@@ -86,7 +86,7 @@ def handed_over(locks: distlock.Locks, direct: distlock.Locks, name: str) -> Non
 
 
 def no_false_grant(wire: Wire, name: str, as_task: bool) -> None:
-    """Whoever is granted the lock has it on the server, as another client sees it."""
+    """A caller that is granted the lock has it on the server, as another client sees it."""
     lock = wire.locks.lock(name, timeout=1)
     grant = asyncio.run(lock.aacquire()) if as_task else lock.acquire()
     if grant is None:
