@@ -137,7 +137,8 @@ def _holds(attempts: list[Attempt]) -> list[Hold]:
     """Return the holds of *attempts*, the earliest first. A downgrade splits a hold into two."""
     holds: list[Hold] = []
     for attempt in attempts:
-        if attempt.granted is None:
+        if attempt.granted is None or (attempt.lost and attempt.sure == attempt.granted):
+            # It was lost already when its process, which may have stood still, could note it.
             continue
         reads, began = attempt.kind == "read", attempt.granted
         if attempt.downgraded is not None and attempt.downgraded < attempt.sure:

@@ -73,6 +73,12 @@ def test_a_hold_lasts_as_long_as_its_holder_saw_it() -> None:
     assert rules(replace(lost, sure=9.0, lost=False), held(5.0, 6.0), faults=stopped) == ["two at once"]
 
 
+def test_what_was_lost_when_it_was_granted_is_no_hold() -> None:
+    late = held(1.5, 1.5, process=2, fence=1, releasing=1.6)
+    assert "two at once" in rules(held(1.0, 2.0), late)
+    assert "two at once" not in rules(held(1.0, 2.0), replace(late, lost=True))
+
+
 def test_an_overlap_after_lost_data_is_admitted() -> None:
     both = held(1.0, 2.0), held(1.5, 2.5)
     assert rules(*both, faults=[FLUSH]) == []
