@@ -22,9 +22,9 @@ LONG, MOST_BEFORE = 1.0, 300
 #: How many grants of one process in a row are too late, if another process had waited for long before them.
 MOST_LATE = 3
 #: The time-out of a call to the lock service, and a bit, seconds.
-CALL = 2.5
+CALL = 3.0
 #: For how many seconds after a fault a new call may still fail, and a lock be lost.
-AFTER, LOST_AFTER = 0.5, CALL
+AFTER, LOST_AFTER = 1.0, CALL
 #: Within how many seconds a holder learns that its release is requested. A file's does so within two.
 HEARD = 2.0
 #: The callers of a forked child, which is another process, and begins with the fault.
