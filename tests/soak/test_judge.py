@@ -193,7 +193,7 @@ def test_nobody_is_refused_a_lock_that_is_free() -> None:
 def test_only_a_fault_makes_a_lock_service_unavailable_or_loses_a_lock(wrong: Attempt) -> None:
     assert rules(wrong) == ["lost" if wrong.lost else "unavailable"]
     assert rules(wrong, faults=[Fault("restart", 4.0, 4.5)]) == []
-    assert rules(wrong, faults=[Fault("restart", 1.0, 1.5)]) != []
+    assert rules(wrong, faults=[Fault("restart", 0.1, 0.5)]) != []
     # What strikes another process is no excuse, except where both write to files.
     assert rules(wrong, faults=[Fault("fork", 4.0, 4.5, 1)]) != []
     assert rules(wrong, faults=[Fault("EMFILE", 4.0, 4.5, 1)]) == []
