@@ -103,6 +103,7 @@ def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
         sys.exit("Another run is playing mutants in var/mutate.")
     known = results()
     open_states = {SURVIVED, UNTESTED} if options.again else set()
+    explained = explanations()
     tree = Tree(KEPT / "tree")
     tree.update()
     recorded = Recorded(tree.place)
@@ -112,6 +113,7 @@ def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
             for mutant in mutants
             if part_of(mutant.path) == part
             and (mutant.key not in known or known[mutant.key]["state"] in open_states)
+            and not (mutant.key in known and any(one.fits(mutant) for one in explained))
         ]
         for group in groups if todo else []:
             if not (KEPT / group).exists():

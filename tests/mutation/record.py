@@ -20,7 +20,7 @@ GROUPS = {
     "lua": ["tests/backends/redis", "--ignore=tests/backends/redis/test_many_names.py"],
     "engine": ["tests/engine", "tests/core"],
     "fence": ["tests/fence"],
-    "web": ["tests/web"],
+    "web": ["tests/web", "tests/django_distlock/guarding", "tests/flask_distlock/guarding"],
 }
 _SETTINGS = f"""
 [run]
