@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from loadtest.servers.databases import MariaDBServer, PostgreSQLServer, own_mariadb, own_postgresql
+from loadtest.servers.databases import (
+    MARIADB_OPTIONS,
+    MariaDBServer,
+    PostgreSQLServer,
+    own_mariadb,
+    own_postgresql,
+)
 from loadtest.servers.lock_services import prepare
 from tests.soak.services.service import IO_TIMEOUT, Service, Strike
 
@@ -78,7 +84,9 @@ def open_postgresql(directory: Path) -> Iterator[Service]:
 
 @contextmanager
 def open_mysql(directory: Path) -> Iterator[Service]:
-    with own_mariadb() as server:
+    # Fences grow through a crash only if each transaction is written, as by default.
+    options = [one for one in MARIADB_OPTIONS if "flush-log" not in one]
+    with own_mariadb(options) as server:
         prepare(server.url)
         ends = ending(lambda statement: asked_mysql(server.url, statement), MYSQL_SESSIONS, "KILL {}")
         yield Service(server.url, (*ends, restarting(server)))
