@@ -112,6 +112,34 @@ class Cancellations:
             self._pending = [one for one in self._pending if one.next_try < one.give_up]
 
 
+class LateClose:
+    """Closes the backend once more after a close during which the lock service did not answer.
+
+    To cancel what was left then, the maintenance thread opens the backend again.
+    """
+
+    def __init__(self, section: CriticalSection, backend: Backend, cancellations: Cancellations) -> None:
+        self._section = section
+        self._backend = backend
+        self._cancellations = cancellations
+        #: Whether the client was closed, has requests left, and was not used since.
+        self.wanted = False
+
+    def due(self, now: float) -> float:
+        return now if self.wanted and self._cancellations.due(now) == math.inf else math.inf
+
+    def is_idle(self) -> bool:
+        return not self.wanted
+
+    def tick(self, until: Callable[[], float]) -> Commands[None]:
+        """Close the backend if all requests are cancelled."""
+        with self._section.mutex:
+            if self.due(0.0) == math.inf:
+                return
+            self.wanted = False
+        yield Call(self._backend.close)
+
+
 class ReplyReader:
     """Has the backend read the replies to releases for which no caller waits.
 

@@ -24,7 +24,7 @@ from distlock.backends.inspectable import StatusRow, inspectable
 from distlock.backends.protocols import Hears, Posts, SeesEnd
 from distlock.engine.admission import Admission, DifferingLimits, Refusals, log_refusals
 from distlock.engine.critical_section import CriticalSection
-from distlock.engine.deferred_work import SOON, Cancellations, ReplyReader
+from distlock.engine.deferred_work import SOON, Cancellations, LateClose, ReplyReader
 from distlock.engine.events import Callbacks, EngineSink, OnLifted, OnLost
 from distlock.engine.hold import SPAN, Hold, NameGrant, Waiter
 from distlock.engine.hold_calls import HoldCalls
@@ -79,6 +79,7 @@ class Engine:
         self.maintenance = thread = MaintenanceThread(section, now, partial(end_at_exit, self), threads)
         section.wake = thread.wake
         self.cancellations = Cancellations(section, backend, now, thread)
+        self.late_close = LateClose(section, backend, self.cancellations)
         self.replies = ReplyReader(section, backend, now, thread)
         self.callbacks = Callbacks(on_lost, on_lifted, on_release_requested, threads)
         self.recovery = Recovery(section, backend, now, thread, lambda: self.queues.waiting > 0)
@@ -105,6 +106,7 @@ class Engine:
             self.renewer,
             self.replies,
             self.cancellations,
+            self.late_close,
             self.status,
             self._refusals,
             self.recovery,
@@ -195,6 +197,7 @@ class Engine:
                 section.catch_up()
             if self._closed is not None:
                 raise BackendUnavailable(self._closed)
+            self.late_close.wanted = False
             if options.mode == READ and (queue := self.queues.by_key.get(key)) is not None:
                 reader = queue.join_readers(parker, timeout, options, now)
                 if reader is not None:
@@ -512,6 +515,7 @@ class Engine:
             self.recovery.stop()
             self.maintenance.start_anew()
             if self.renewer.holds or self.cancellations:
+                self.late_close.wanted = True
                 self.maintenance.wake_before(self.now())
         log_refusals(refusals)
 
@@ -555,6 +559,7 @@ class Engine:
         self._stalled.forget()
         self.renewer.forget()
         self.cancellations.forget()
+        self.late_close.wanted = False
         self._refusals.forget()
         self.replies.forget()
         self.status.forget()

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import distlock
-from distlock.backends.redis import RedisBackend
 from loadtest.servers.processes import free_port
+from tests.backend_class import new_backend
 from tests.cli.conftest import Run
 from tests.redis_server import RedisServer, eventually, running
 from tests.zookeeper_server import ZooKeeperServer
@@ -100,7 +100,7 @@ def test_a_node_of_a_cluster_is_no_server_of_its_own(
     node: RedisServer,
 ) -> None:
     """The doctor's own lock may be one of those that this node serves."""
-    with closing(RedisBackend(node.url)) as backend:
+    with closing(new_backend(node.url)) as backend:
         (told,) = (finding for finding in backend.examine() if finding.about == "cluster")
     assert (told.level, "redis+cluster://" in str(told.remedy)) == ("error", True)
 

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 
 import distlock
 from demo_shop.ledger import database_url
-from distlock.operate.looking import break_lock
+from distlock.operate import break_lock
 from tests.databases import Databases
 from tests.fence.instance import POINTS, Order
 from tests.fence.instances import WAITING, Instance, Stock, started

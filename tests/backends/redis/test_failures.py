@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ import pytest
 import distlock
 from distlock.backends.base import Acquired
 from distlock.errors import BackendUnavailable
+from distlock.testing.waits import engine_of
 from loadtest.servers.processes import free_port
 from tests.backends.redis.contender import MakeContender, ask, some_key
 from tests.backends.redis.planted import plant
@@ -294,3 +296,22 @@ def test_a_server_that_does_not_know_a_command_may_be_a_sentinel(
 ) -> None:
     with pytest.raises(BackendUnavailable, match=r"unknown command 'EVALSHA'\. If it is a sentinel.*forbids"):
         contender(strict_server.url).request(ask())
+
+
+def test_a_client_that_was_closed_while_the_server_hung_leaves_no_connection(own_server: RedisServer) -> None:
+    def connections() -> list[str]:
+        return [one["id"] for one in own_server.client.client_list() if one["name"] == "closed"]
+
+    key = some_key()
+    locks = distlock.connect(own_server.url, io_timeout=0.5, client_name="closed")
+    with distlock.connect(own_server.url).lock(key):
+        assert locks.lock(key).acquire(timeout=0) is None
+        own_server.pause()
+        with pytest.raises(BackendUnavailable):
+            locks.lock(key).acquire(timeout=5)
+        locks.close()
+        engine = engine_of(locks)
+        # The server gets the request with the next packets, and then what cancels it.
+        own_server.resume()
+        eventually(lambda: engine.cancellations.due(0.0) == math.inf, "the request is cancelled")
+        eventually(lambda: not connections(), "no connection is left")

@@ -8,7 +8,7 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 import distlock
-from distlock.operate.looking import break_lock
+from distlock.operate import break_lock
 from tests.zookeeper_server import ZooKeeperServer
 
 
