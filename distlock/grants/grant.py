@@ -97,7 +97,10 @@ class Grant(ABC):
 
     @property
     def committed(self) -> bool:
-        """Whether a fenced transaction was committed under it, which stands even if the lock is lost."""
+        """Whether ``atomic(grant)`` or ``transaction(grant, …)`` has committed under this grant.
+
+        What was committed stands even if the lock is lost. A guard's own transaction does not count.
+        """
         return getattr(self, "_vouched", False)
 
     @abstractmethod

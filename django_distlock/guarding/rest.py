@@ -48,7 +48,8 @@ BEFORE_HANDLERS = (
     "check_throttles",
 )
 
-#: The attribute of a view with the guards on its dispatch() that have another one below, the outermost first.
+#: The attribute of a view with the stacked guards on its dispatch() that were entered so far, the outermost
+#: first. The lowest guard of the stack puts all of them around the handler, and empties the list.
 _ABOVE = "_distlock_above"
 
 #: Marks a view whose handler is guarded.

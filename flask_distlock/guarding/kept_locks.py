@@ -202,7 +202,10 @@ class ServedRequest(KeepingRequest):
         return self._write
 
     def started(self) -> Callable[[bytes], object] | None:
-        """Call the server's ``start_response`` if `start` has waited. Return its ``write``."""
+        """Make the call of the server's ``start_response`` that `start` has put off.
+
+        Return the server's ``write``; None: no call was put off.
+        """
         waiting, self._waiting = self._waiting, None
         self.successful = False
         if waiting is None:

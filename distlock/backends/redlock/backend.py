@@ -153,7 +153,8 @@ class RedlockBackend(RedlockInspection):
             self._servers.append(Server(one, address.shown))
         self._quorum = len(self._servers) // 2 + 1
         self._start_anew()
-        # Ends the threads of a backend that is dropped without close(): they don't refer to the backend.
+        # The threads don't refer to the backend, so a backend that is dropped without close() is collected
+        # while they run. This finalizer ends them then.
         weakref.finalize(self, _dismiss, self._servers).atexit = False
 
     def __repr__(self) -> str:

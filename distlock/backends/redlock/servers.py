@@ -277,7 +277,10 @@ class Answers:
 
     @property
     def is_decided(self) -> bool:
-        """Whether pending answers can change neither `verdict` nor `has_quorum`."""
+        """Whether pending answers can change neither `has_quorum` nor whether `verdict` is True.
+
+        They may still turn a `verdict` of None into False.
+        """
         replies, agreed = len(self.replies), len(self.agreed)
         pending = len(self.servers) - replies - len(self.failed)
         if agreed >= self.quorum or replies + pending < self.quorum:

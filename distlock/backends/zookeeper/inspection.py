@@ -86,7 +86,8 @@ class QueueInspector:
         downgraded = names[0] if not isinstance(first, KazooException) and says_that_it_reads(first) else ""
         if mine not in names[: nodes.entered(names, downgraded)]:
             return False
-        # A node of our own session that we don't know was given up, and is about to be deleted.
+        # `Contenders.nodes` does not have this node. So if our own session has made it, its request was given
+        # up, and the node is about to be deleted.
         return self._session.checked(stat) is not None and stat.ephemeralOwner != self._session.id
 
     def queue_state(self, key: str, deadline: Deadline) -> QueueState | None:
