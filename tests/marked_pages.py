@@ -62,7 +62,10 @@ class MarkedPage(NamedTuple):
         tests = dict(_decorated(tree.body, path))
         for call in ast.walk(tree):
             if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(f"mark.{self.mark}"):
-                control = any(keyword.arg == "control" for keyword in call.keywords)
+                control = any(
+                    keyword.arg == "control" and ast.unparse(keyword.value) == "True"
+                    for keyword in call.keywords
+                )
                 for number in call.args:
                     written = number.value if isinstance(number, ast.Constant) else ast.unparse(number)
                     yield Mark(str(written), tests.get(call, ""), control)

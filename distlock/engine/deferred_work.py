@@ -79,7 +79,7 @@ class Cancellations:
             now = self._now()
             if last:
                 self._pending = [one for one in self._pending if not one.again]
-            # What was left would open the backend again, and nobody would close it.
+            # At a close cancel what is not due, too: what is left costs another thread and another close.
             due = [one for one in self._pending if last or one.next_try <= now]
         for one in due:
             with self._section.mutex:
@@ -118,11 +118,19 @@ class LateClose:
     To cancel what was left then, the maintenance thread opens the backend again.
     """
 
-    def __init__(self, section: CriticalSection, backend: Backend, cancellations: Cancellations) -> None:
+    def __init__(
+        self,
+        section: CriticalSection,
+        backend: Backend,
+        cancellations: Cancellations,
+        refuse: Callable[[bool], None],
+    ) -> None:
+        """*refuse*: has callers refused from now on, or not any more. Its caller owns the mutex."""
         self._section = section
         self._backend = backend
         self._cancellations = cancellations
-        #: Whether the client was closed, has requests left, and was not used since.
+        self._refuse = refuse
+        #: Whether the client was closed with requests left, and no caller has asked for a lock since.
         self.wanted = False
 
     def due(self, now: float) -> float:
@@ -137,7 +145,13 @@ class LateClose:
             if self.due(0.0) == math.inf:
                 return
             self.wanted = False
-        yield Call(self._backend.close)
+            # A caller that came now would lose its connection.
+            self._refuse(True)
+        try:
+            yield Call(self._backend.close)
+        finally:
+            with self._section.mutex:
+                self._refuse(False)
 
 
 class ReplyReader:

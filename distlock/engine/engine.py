@@ -79,7 +79,7 @@ class Engine:
         self.maintenance = thread = MaintenanceThread(section, now, partial(end_at_exit, self), threads)
         section.wake = thread.wake
         self.cancellations = Cancellations(section, backend, now, thread)
-        self.late_close = LateClose(section, backend, self.cancellations)
+        self.late_close = LateClose(section, backend, self.cancellations, self._refuse_callers)
         self.replies = ReplyReader(section, backend, now, thread)
         self.callbacks = Callbacks(on_lost, on_lifted, on_release_requested, threads)
         self.recovery = Recovery(section, backend, now, thread, lambda: self.queues.waiting > 0)
@@ -499,6 +499,9 @@ class Engine:
             signal_safety.call(self.backend.close)
         finally:
             self._closed = None
+
+    def _refuse_callers(self, refuse: bool) -> None:
+        self._closed = CLOSED if refuse else None
 
     def _stop_maintenance(self) -> None:
         """Stop the maintenance thread, and finish its work: cancel requests once more, log the refusals.

@@ -1,9 +1,10 @@
 """Recovery: the neighbours of a dead process release what it held for fenced guards.
 
-*Neighbours* are the processes of one user on one host that use one lock service. Each of them notes in a file
-of its own which locks it holds for fenced guards, and keeps the file locked by `flock`. The kernel ends that
-lock when the process ends, and not before. So a neighbour that gets the lock has a proof, which no connection
-to the lock service can give, and breaks the noted holds. Without a neighbour they last for their ttl.
+*Neighbours* are the processes of one user on one host that use one lock service. Each client of such a
+process notes in a file of its own what it holds for fenced guards, and keeps the file locked by `flock`. The
+kernel ends that lock when the process ends, and not before. So a neighbour that gets the lock has a proof,
+which no connection to the lock service can give, and breaks the noted holds. Without a neighbour they last
+for their ttl.
 
 Only a fence makes this safe: the last statement of a dead process may reach the database after its end.
 """
@@ -32,9 +33,11 @@ from distlock.errors import BackendUnavailable, LockError
 
 logger = logging.getLogger("distlock")
 
-#: Seconds from one look for dead neighbours to the next; after a look at which the lock service did not
-#: answer; and for which no file is made after it could not be.
-LOOK, AGAIN, LATER = 0.2, 1.0, 60.0
+#: Seconds from one look for dead neighbours to the next, and to the next one if the lock service does not
+#: answer.
+LOOK, LOOK_AGAIN = 0.2, 1.0
+#: Seconds without notes after the file could not be made or written.
+WITHOUT_NOTES = 60.0
 #: Bytes for each noted hold, of which the longest key needs 1,100, and the most notes of a file.
 _SLOT, _MOST = 2048, 10_000
 #: Seconds after which a file that no process has locked is of no use to anybody.
@@ -103,7 +106,7 @@ class HoldsFile:
         os.pwrite(self._descriptor, line, slot * _SLOT)
 
     def close(self) -> None:
-        """Close the file in a forked child. It stays locked by the parent."""
+        """Close the descriptor. If this is a forked child, the parent's descriptor keeps the file locked."""
         descriptor, self._descriptor = self._descriptor, None
         with suppress(OSError):
             if descriptor is not None and _identity(os.fstat(descriptor)) == self._file:
@@ -158,7 +161,7 @@ class Recovery:
     # -- under the mutex -------------------------------------------------------------------------
 
     def note(self, grant: object, key: str, number: int) -> None:
-        """Note that *grant*, of a fenced guard, has the hold of *key* whose block begins with *number*."""
+        """Note that *grant*, of a fenced guard, has *key*. *number*: the first fence number of the hold."""
         if not self._beginning or (now := self._now()) < self._not_before:
             return
         try:
@@ -170,7 +173,7 @@ class Recovery:
                 self._own = HoldsFile(directory, f"{self._beginning}{secrets.token_hex(8)}")
             self._own.note(grant, key, number)
         except OSError as error:
-            self._not_before = now + LATER
+            self._not_before = now + WITHOUT_NOTES
             logger.warning("If this process is killed, its fenced locks will last for their ttl: %s", error)
 
     def erase(self, grant: object) -> None:
@@ -244,7 +247,7 @@ class Recovery:
                 broken = yield Call(self._backend.break_hold, key, number)
             except BackendUnavailable:
                 with self._section.mutex:
-                    self._next_look = self._now() + AGAIN
+                    self._next_look = self._now() + LOOK_AGAIN
                 return False
             except LockError as error:
                 logger.warning("The lock %r of a dead process lasts for its ttl: %s", key, error)
@@ -271,7 +274,7 @@ def _directory() -> str:
         os.mkdir(path, 0o700)
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise OSError(f"others may write in {path}")
+        raise OSError(f"{path} is no directory of this user alone")
     return path
 
 

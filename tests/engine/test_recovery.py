@@ -110,7 +110,7 @@ def test_in_a_folder_where_others_may_write_nothing_is_noted(
     caplog.set_level(logging.INFO, "distlock")
     fenced(locks, "one").release()
     assert [*folder.iterdir()] == []
-    assert f"others may write in {folder}" in caplog.text
+    assert f"{folder} is no directory of this user alone" in caplog.text
 
 
 def test_a_file_that_cannot_be_read_keeps_no_other_from_being_read(

@@ -309,8 +309,9 @@ def _all_read(code: CodeType) -> dict[int, frozenset[str]]:
             into = out
             if one.opname in ("STORE_FAST", "DELETE_FAST"):
                 into = out - {one.argval}
-            elif one.opname == "LOAD_FAST":
-                into = out | {one.argval}
+            elif one.opcode in dis.haslocal:
+                # LOAD_FAST, and what later versions of Python have beside it.
+                into = out.union(one.argval if isinstance(one.argval, tuple) else (one.argval,))
             if (into, out) != (before[place], after[place]):
                 before[place], after[place], changed = into, out, True
     return {one.offset: after[place] for place, one in enumerate(instructions)}

@@ -92,7 +92,10 @@ def results() -> dict[str, dict[str, str]]:
 
 
 def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
-    """Play those of *mutants* of which nothing is known; with --again, or which have survived."""
+    """Play the mutants without a result; with --again, those that survived or had no test, too.
+
+    Survivors that `survivors.toml` explains are not played again.
+    """
     # A background job of a shell ignores Ctrl-C otherwise.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     KEPT.mkdir(parents=True, exist_ok=True)

@@ -62,7 +62,7 @@ class Trials:
         self._killers.setdefault(path, Counter())[test] += 1
 
     def play(self, mutant: Mutant, tests: list[str]) -> Outcome:
-        """Run *tests*, the quickest first, with *mutant*."""
+        """Play *mutant* against some of *tests*: see `_choose`."""
         began = time.monotonic()
         chosen = self._choose(mutant.path, tests)
         if not chosen:
@@ -79,6 +79,7 @@ class Trials:
                     break
                 # It fails without the mutant, too, so that it says nothing.
                 state, some = SURVIVED, [test for test in some if test != by] if by else []
+                by = ""
         if by:
             self.note_killer(mutant.path, by)
         return Outcome(state, by, round(time.monotonic() - began, 1))
@@ -105,7 +106,7 @@ class Trials:
         return chosen
 
     def _is_steady(self, test: str, some: list[str]) -> bool:
-        """Return whether *test*, or without a name all of *some*, pass without a mutant."""
+        """Return whether *test* passes without a mutant; if *test* is empty, whether all of *some* do."""
         if not test:
             return self._run(some)[0] == SURVIVED
         if test not in self._steady:

@@ -38,7 +38,7 @@ def main() -> int:
         "--patience",
         type=float,
         default=PATIENCE,
-        help=f"seconds that a lock may be free while callers wait, default {PATIENCE:g}; more if it is busy",
+        help=f"seconds that a lock may be free while callers wait ({PATIENCE:g}); more if it is busy",
     )
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed

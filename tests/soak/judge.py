@@ -17,10 +17,10 @@ from itertools import groupby
 from tests.soak.linear import unexplained
 from tests.soak.notes import BEGINS, Attempt, Fault, History, LatchCall, Request
 
-#: A wait of this many seconds is looked at, and how many who came later may have the lock before it ends.
+#: `_overtaken` looks at waits of at least LONG seconds, and lets at most MOST_BEFORE later callers be first.
 LONG, MOST_BEFORE = 1.0, 300
-#: How many grants of one process in a row are too late, if another process had waited for long before them.
-MOST_LATE = 3
+#: From so many grants of one process in a row on, another process has waited for too long.
+TOO_MANY_LATE = 3
 #: The time-out of a call to the lock service, and a bit, seconds.
 CALL = 3.0
 #: For how many seconds after a fault a new call may still fail, and a lock be lost.
@@ -29,7 +29,7 @@ AFTER, LOST_AFTER = 1.0, CALL
 HEARD = 2.0
 #: The callers of a forked child, which is another process, and begins with the fault.
 CHILD = "child"
-#: The faults of a process that strike only callers of their own, and the first word of these.
+#: The faults that strike only some callers of a process, and the word with which these callers' names begin.
 OF_ONE_CALLER = {
     "cancelled tasks": "cancelled",
     "client closed": "closed",
@@ -43,7 +43,7 @@ TWO = frozenset({"second", "multi"})
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that was broken. *admitted*: the pages say that the fault before it does this."""
+    """A promise that was broken. *admitted*: the documentation says that a loss of data may do this."""
 
     rule: str
     said: str
@@ -156,8 +156,8 @@ def _overlaps(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violatio
         if attempt.kind == "permit":
             inside = [one.attempt for one in [*current, hold]]
             out = sum(one.permits for one in inside)
-            # Each of them may have come last, unless another one asked when it was in already. Its own limit
-            # allowed all of them.
+            # Nobody knows which grant came last. It came after all others here had been asked for, and its
+            # own limit must have allowed the sum.
             latest = max(one.asked for one in inside)
             limit = max(one.limit for one in inside if (one.granted or 0.0) >= latest)
             if out > limit:
@@ -187,7 +187,7 @@ def _forgot(faults: list[Fault], since: float, until: float) -> bool:
 
 
 def _fences(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violation]:
-    """A writer's fence is larger than each that was out when it asked; a reader's at least a writer's."""
+    """A writer's fence is above all that were granted before it asked; a reader's is not below a writer's."""
     fenced = [one for one in attempts if one.granted is not None and one.fence and not one.depth]
     by_grant = sorted(fenced, key=lambda one: one.granted or 0.0)
     seen = 0
@@ -216,7 +216,7 @@ def _fences(attempts: list[Attempt], faults: list[Fault]) -> Iterator[Violation]
 
 
 def _reentries(attempts: list[Attempt]) -> Iterator[Violation]:
-    """An owner enters again without waiting what it has."""
+    """An owner may enter again the lock that it holds: a time-out there is a violation."""
     around: dict[tuple[str, int], Attempt] = {}
     for attempt in attempts:
         around[attempt.caller, attempt.depth] = attempt
@@ -284,10 +284,10 @@ def _forgotten(
 
 
 def _turns(attempts: list[Attempt], excuses: Excuses, patience: float) -> Iterator[Violation]:
-    """A process passes the lock on among its own callers for a moment only while another process waits."""
+    """While another process waits, a process hands the lock to its own callers only briefly."""
     grants = [one for one in attempts if one.granted is not None and not one.depth]
     grants.sort(key=lambda one: one.granted or 0.0)
-    # Those that have no answer are of processes that were killed.
+    # A wait without an end is that of a process that was killed.
     waits = [one for one in attempts if not one.of_several and patience < _ended(one) - one.asked < math.inf]
     for process, turn in groupby(grants, key=lambda one: one.process):
         first, *others = turn
@@ -296,7 +296,7 @@ def _turns(attempts: list[Attempt], excuses: Excuses, patience: float) -> Iterat
             since = max(first.granted or 0.0, one.asked) + patience
             late = [grant for grant in others if since < (grant.granted or 0.0) < _ended(one)]
             late = [grant for grant in late if grant.asked > one.asked]
-            if one.process == process or len(late) < MOST_LATE:
+            if one.process == process or len(late) < TOO_MANY_LATE:
                 continue
             at = late[-1].granted or 0.0
             if at - since > LONG and not excuses.explain(one.caller, since - patience - CALL, at):
@@ -384,7 +384,10 @@ def _is_open(attempt: Attempt, fault: Fault) -> bool:
 
 
 def _requests(history: History, patience: float, excuses: Excuses) -> Iterator[Violation]:
-    """A holder learns of requests to release its lock, and of nothing else; who requests, whether one is."""
+    """A holder sees each release request in time, and none that nobody made.
+
+    A caller that requests the release of a held lock never hears that it is free.
+    """
     by_name: dict[str, list[Request]] = defaultdict(list)
     for request in history.requests:
         by_name[request.name].append(request)

@@ -22,10 +22,10 @@ from tests.soak.worker import Orders, second_service
 PATIENCE = 2.5
 #: Seconds within which a worker ends that is told to.
 END = 60.0
-#: For how many seconds the last worker is alone, and how many more seconds than its lease a lock may remain.
+#: For how many seconds the last worker runs alone; and how many seconds beyond two leases a lock may remain.
 LAST, LEFTOVERS = 2.0, 10.0
-#: After so many faults of the lock service it is left alone for so many seconds. While it is struck, hardly
-#: any wait is too long.
+#: After STRIKES faults, the lock service is not struck for REST seconds: right after a fault, the judge
+#: excuses almost any wait.
 STRIKES, REST = 8, 12.0
 #: The kinds of locks of each lock service, by the scheme of its URL.
 ANYWHERE: tuple[Kind, ...] = ("lock", "rlock", "cart", "multi", "second")
@@ -86,7 +86,7 @@ class Soak:
     @property
     def _slack(self) -> float:
         """For how many more seconds after a fault a busy machine feels it."""
-        return self.patience - PATIENCE
+        return max(0.0, self.patience - PATIENCE)
 
     def _draws(self, what: str) -> bool:
         return not self.only or what in self.only
