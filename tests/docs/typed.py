@@ -25,6 +25,7 @@ from loadtest.open_shop import invitation
 from loadtest.options import parse
 from loadtest.scenario import BUY, VISITS, BuyerCrowd, story
 from tests.docs.blocks import DOCS, ROOT, Block
+from tests.histories.__main__ import options as options_of_histories
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 #: What a shell does by itself, and programs of every system.
@@ -182,6 +183,7 @@ PROGRAMS: dict[str, Callable[[list[str]], object]] = {
     "scripts/test": script("test"),
     "scripts/docs": script("docs"),
     "scripts/bench": of_bench,
+    "scripts/histories": lambda arguments: options_of_histories().parse_args(arguments),
     "locust": locust,
     "sudo": lambda arguments: install(arguments[1:]),
     # These are run: the first two in test_blocks.py, curl in tests/readme.

@@ -36,7 +36,7 @@ class Row(NamedTuple):
     seconds: float
 
 
-def main() -> int:
+def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/histories",
         description="Play every history of a few callers of one lock, with one fault anywhere.",
@@ -49,7 +49,11 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=sys.maxsize, help="how many states of a scene at most")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes search")
     parser.add_argument("--write-docs", action="store_true", help="write the tables of the page about them")
-    given = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    given = options().parse_args()
     if given.write_docs:
         given.whole, given.family, given.mode = True, None, None
     jobs = [
