@@ -24,6 +24,9 @@ from tests.hostile.storages import FileStorage, RedisStorage, Storage, TableStor
 from tests.redis_server import redis_server
 from tests.zookeeper_server import CHROOT, zookeeper_server
 
+# Other threads of the process draw numbers while hypothesis does. It warns of that with a long text.
+pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
+
 __all__ = ["redis_server", "zookeeper_server"]
 
 IO_TIMEOUT = 5.0

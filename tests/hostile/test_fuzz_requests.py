@@ -13,6 +13,9 @@ from tests.hostile.fuzz import examples
 from tests.hostile.site import FACES, GUARDS, RULES, Site
 from tests.web.both import Sent
 
+# Other threads of the process draw numbers while hypothesis does. It warns of that with a long text.
+pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
+
 ROUTES = [route.removesuffix("<path:id>") for route in (*GUARDS, *RULES)]
 FIELDS = ["id", "id[]", "lines", "sku", "lines[].sku", "user", "pk", "csrfmiddlewaretoken", "_method", ""]
 #: Bytes that mean something to some parser on the way.

@@ -25,6 +25,9 @@ from tests.hostile.wire import KINDS, ODD, Meddler, Trick
 from tests.redis_server import redis_server
 from tests.zookeeper_server import zookeeper_server
 
+# Other threads of the process draw numbers while hypothesis does. It warns of that with a long text.
+pytestmark = pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
+
 __all__ = ["redis_server", "zookeeper_server"]
 
 IO_TIMEOUT = 0.5

@@ -67,7 +67,7 @@ def test_a_worker_that_is_killed_leaves_its_lock_to_the_lease() -> None:
     with Stack(("django", "flask"), shop, "redis") as stack:
         crowd = Crowd(stack.front.port)
         assert eventually(lambda: sold(stack) >= 10, 30)
-        freeze_while_it_holds(stack, stack.instances[0])
+        freeze_while_it_holds(stack, stack.instances[0], patience=3.0)
         for worker in workers_of(stack.instances[0]):
             os.kill(worker, signal.SIGKILL)
         assert not is_free(stack, 1)

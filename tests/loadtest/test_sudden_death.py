@@ -66,14 +66,14 @@ def sold(stack: Stack) -> int:
     return len(stack.ledger().orders)
 
 
-def freeze_while_it_holds(stack: Stack, victim: ChildProcess) -> None:
-    """Stop *victim* in a moment in which the others can't buy: then it is the holder."""
+def freeze_while_it_holds(stack: Stack, victim: ChildProcess, patience: float = 10 * PAUSE) -> None:
+    """Stop *victim* in a moment in which the others can't buy for *patience* seconds: it is the holder."""
 
     def frozen_as_holder() -> bool:
         os.killpg(victim.process.pid, signal.SIGSTOP)
         # Whatever was under way in the other instance may still end; after that nothing moves.
         before = sold(stack)
-        if not eventually(lambda: sold(stack) > before + 1, 10 * PAUSE):
+        if not eventually(lambda: sold(stack) > before + 1, patience):
             return True
         os.killpg(victim.process.pid, signal.SIGCONT)
         return False

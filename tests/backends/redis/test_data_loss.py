@@ -170,6 +170,8 @@ def test_numbers_grow_where_the_end_of_the_file_was_lost(
 ) -> None:
     key, one, two = some_key(), contender(keeping_server.url), contender(keeping_server.url)
     before = play_and_cut(keeping_server, one, two, key, play)
+    # The file may end before a release. What it has of a hold ends by itself at some time.
+    keeping_server.client.delete(hold_key(key), f"{hold_key(key)}:holders")
     assert one.hold(ask(key)).number > before
 
 

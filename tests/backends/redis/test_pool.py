@@ -263,8 +263,8 @@ def next_probe(server: RedisServer, name: str) -> float:
     """Return the seconds until the kernel probes the connection of the client *name*, as that has set it."""
     (client,) = (client for client in server.client.client_list() if client["name"] == name)
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    port = f":{int(client['addr'].rpartition(':')[2]):04X}"
-    (timer,) = (row[5] for row in rows if row[1].endswith(port))
+    ends = [f":{int(client['addr'].rpartition(':')[2]):04X}", f":{server.port:04X}"]
+    (timer,) = (row[5] for row in rows if [end[-5:] for end in row[1:3]] == ends)
     assert timer.startswith("02:")  # The timer that runs is that of keepalive.
     return int(timer[3:], 16) / 100
 
