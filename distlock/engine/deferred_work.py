@@ -118,20 +118,14 @@ class LateClose:
     To cancel what was left then, the maintenance thread opens the backend again.
     """
 
-    def __init__(
-        self,
-        section: CriticalSection,
-        backend: Backend,
-        cancellations: Cancellations,
-        refuse: Callable[[bool], None],
-    ) -> None:
-        """*refuse*: has callers refused from now on, or not any more. Its caller owns the mutex."""
+    def __init__(self, section: CriticalSection, backend: Backend, cancellations: Cancellations) -> None:
         self._section = section
         self._backend = backend
         self._cancellations = cancellations
-        self._refuse = refuse
         #: Whether the client was closed with requests left, and no caller has asked for a lock since.
         self.wanted = False
+        #: Whether the backend is being closed. A caller that came now would lose its connection.
+        self.closing = False
 
     def due(self, now: float) -> float:
         return now if self.wanted and self._cancellations.due(now) == math.inf else math.inf
@@ -144,14 +138,11 @@ class LateClose:
         with self._section.mutex:
             if self.due(0.0) == math.inf:
                 return
-            self.wanted = False
-            # A caller that came now would lose its connection.
-            self._refuse(True)
+            self.wanted, self.closing = False, True
         try:
             yield Call(self._backend.close)
         finally:
-            with self._section.mutex:
-                self._refuse(False)
+            self.closing = False
 
 
 class ReplyReader:

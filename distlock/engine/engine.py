@@ -79,7 +79,7 @@ class Engine:
         self.maintenance = thread = MaintenanceThread(section, now, partial(end_at_exit, self), threads)
         section.wake = thread.wake
         self.cancellations = Cancellations(section, backend, now, thread)
-        self.late_close = LateClose(section, backend, self.cancellations, self._refuse_callers)
+        self.late_close = LateClose(section, backend, self.cancellations)
         self.replies = ReplyReader(section, backend, now, thread)
         self.callbacks = Callbacks(on_lost, on_lifted, on_release_requested, threads)
         self.recovery = Recovery(section, backend, now, thread, lambda: self.queues.waiting > 0)
@@ -195,8 +195,8 @@ class Engine:
         with section.mutex:
             if section.cleanups:
                 section.catch_up()
-            if self._closed is not None:
-                raise BackendUnavailable(self._closed)
+            if self._closed is not None or self.late_close.closing:
+                raise BackendUnavailable(CLOSED)
             self.late_close.wanted = False
             if options.mode == READ and (queue := self.queues.by_key.get(key)) is not None:
                 reader = queue.join_readers(parker, timeout, options, now)
@@ -500,9 +500,6 @@ class Engine:
         finally:
             self._closed = None
 
-    def _refuse_callers(self, refuse: bool) -> None:
-        self._closed = CLOSED if refuse else None
-
     def _stop_maintenance(self) -> None:
         """Stop the maintenance thread, and finish its work: cancel requests once more, log the refusals.
 
@@ -562,7 +559,7 @@ class Engine:
         self._stalled.forget()
         self.renewer.forget()
         self.cancellations.forget()
-        self.late_close.wanted = False
+        self.late_close.wanted = self.late_close.closing = False
         self._refusals.forget()
         self.replies.forget()
         self.status.forget()
