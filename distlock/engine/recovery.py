@@ -145,7 +145,7 @@ class Recovery:
         self._now = now
         self._thread = thread
         self._waits = waits
-        #: What the names of the neighbours' files begin with; "": there is no recovery.
+        #: The beginning of the names of the neighbours' files; "": there is no recovery.
         self._beginning = ""
         self._own: HoldsFile | None = None
         #: Before this moment no file is made.

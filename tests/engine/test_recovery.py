@@ -1,4 +1,4 @@
-"""What a process notes about the locks of its fenced guards: see also tests/fence/test_dead_neighbour.py."""
+"""A process notes the locks of its fenced guards: see also tests/fence/test_dead_neighbour.py."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 #: The rows of one statement.
 Rows = list[list[str | None]]
-#: What the libraries, or we, raise for an answer of another shape than that of the statements.
+#: The exceptions for an answer that does not have the shape of the statements. Libraries raise them, or we.
 UNREADABLE = (struct.error, ValueError, LookupError, TypeError, AssertionError)
 #: No answer to our statements has more bytes, even if hundred thousands of names are listed.
 LONGEST_ANSWER = 1 << 24

@@ -61,7 +61,7 @@ LOSSES = (
 )
 
 
-#: What kazoo raises for an answer that it can't parse.
+#: The exceptions that kazoo raises for an answer that it can't parse.
 UNREADABLE = (struct.error, ValueError, LookupError, RuntimeError)
 
 
