@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import select
 import shutil
 import signal
 import socket
@@ -10,10 +11,12 @@ import subprocess
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from kazoo.handlers.threading import SequentialThreadingHandler
 
 from loadtest.servers.processes import free_port
 from tests.redis_server import PATIENCE, eventually, stand_still
@@ -41,6 +44,13 @@ CHROOT = "/tests"
 SILENT = logging.getLogger("tests.zookeeper_server")
 SILENT.propagate = False
 SILENT.addHandler(logging.NullHandler())
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's handler opens a descriptor for each `select`, and the tests count the open descriptors."""
+
+    def select(self, *args: Any, **more: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        return select.select(*args, **more)
 
 
 class ZooKeeperServer:
@@ -162,6 +172,7 @@ class ZooKeeperServer:
             timeout=60.0,
             connection_retry={"max_tries": -1, "delay": 0.02, "backoff": 2, "max_delay": 0.5},
             auth_data=self.admin_login,
+            handler=_Handler(),
             logger=SILENT,
         )
 
