@@ -40,6 +40,8 @@ def site(databases: Databases) -> Site:
         command = [sys.executable, "-m", "tests.django_distlock.fresh.site", url, *arguments]
         done = subprocess.run(command, cwd=HERE.parents[2], capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, done.stderr
+        # The requests that failed: pytest shows it with a test that fails.
+        sys.stderr.write(done.stderr)
         return done.stdout.splitlines()
 
     return run
