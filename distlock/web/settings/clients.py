@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Unpack
+from typing import Any, Unpack
 from weakref import WeakKeyDictionary
 
 from distlock import metrics
@@ -33,6 +34,15 @@ from distlock.web.settings.dummy import DummyLocks
 from distlock.web.settings.problems import DEFAULT_ALIAS
 
 logger = logging.getLogger("distlock")
+
+#: Arguments of `connect` whose settings have another name.
+_SETTINGS = {"url": "LOCATION", "epoch": "FENCE_EPOCH", "listener": "METRICS"}
+#: Arguments of `connect` for which both faces have a signal.
+_SIGNALS = {
+    "on_lost": "lock_lost",
+    "on_lifted": "fence_lifted",
+    "on_release_requested": "lock_release_requested",
+}
 
 
 class Clients:
@@ -173,6 +183,7 @@ def make_client(
         return make_rows(settings, look)
     listener = _listener(settings)
     try:
+        _refuse_arguments_of_connect(settings.options)
         client = connect(
             settings.location,
             backend=settings.backend,
@@ -193,9 +204,20 @@ def make_client(
         if settings.fence:
             refuse_lacking(settings.scheme, settings.capabilities, "fence", "FENCE")
     except (ConfigurationError, TypeError) as error:
-        # TypeError: an option has the name of an argument of connect(), or of another library.
+        # TypeError: an option has the name of an argument of another library.
         raise ConfigurationError(f"DISTLOCK[{settings.alias!r}]: {error}") from error
     return client
+
+
+def _refuse_arguments_of_connect(options: Mapping[str, Any]) -> None:
+    for word in options:
+        if word not in inspect.signature(connect).parameters:
+            continue
+        if word in _SIGNALS:
+            remedy = f"Connect to the signal {_SIGNALS[word]} instead."
+        else:
+            remedy = f"Write it as {_SETTINGS.get(word, word.upper())!r} beside OPTIONS."
+        raise ConfigurationError(f"{word!r} in OPTIONS is no option of a backend. {remedy}")
 
 
 def make_rows(settings: AliasSettings, look: Look | None = None) -> Locks:

@@ -61,6 +61,24 @@ def test_a_wrong_option_names_the_alias(option: dict[str, int]) -> None:
         clients_of({"default": {"LOCATION": "memory://x", "OPTIONS": option}})["default"]
 
 
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ({"ttl": 3}, "Write it as 'TTL' beside OPTIONS."),
+        ({"listener": object()}, "Write it as 'METRICS' beside OPTIONS."),
+        ({"epoch": 2}, "Write it as 'FENCE_EPOCH' beside OPTIONS."),
+        ({"on_lost": print}, "Connect to the signal lock_lost instead."),
+    ],
+)
+def test_an_option_that_is_a_setting_names_the_setting(option: dict[str, object], remedy: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        clients_of({"default": {"LOCATION": "memory://x", "OPTIONS": option}})["default"]
+    (word,) = option
+    assert (
+        str(raised.value) == f"DISTLOCK['default']: {word!r} in OPTIONS is no option of a backend. {remedy}"
+    )
+
+
 def test_an_unknown_scheme_names_the_alias() -> None:
     with pytest.raises(ConfigurationError, match=r"DISTLOCK\['default'\]: No lock service .* 'etcd'"):
         clients_of("etcd://host")["default"]
