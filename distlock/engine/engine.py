@@ -227,7 +227,7 @@ class Engine:
             if waiter.options.fenced:
                 # A neighbour may have died that has the lock.
                 with self.section.mutex:
-                    self.recovery.look()
+                    self.recovery.begin_looking()
         elif waiter.leads:
             self.publish_soon()
 

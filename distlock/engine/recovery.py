@@ -33,9 +33,8 @@ from distlock.errors import BackendUnavailable, LockError
 
 logger = logging.getLogger("distlock")
 
-#: Seconds from one look for dead neighbours to the next, and to the next one if the lock service does not
-#: answer.
-LOOK, LOOK_AGAIN = 0.2, 1.0
+#: Seconds between two looks for dead neighbours, and after a look in which the lock service did not answer.
+LOOK_INTERVAL, RETRY_INTERVAL = 0.2, 1.0
 #: Seconds without notes after the file could not be made or written.
 WITHOUT_NOTES = 60.0
 #: Bytes for each noted hold, of which the longest key needs 1,100, and the most notes of a file.
@@ -190,10 +189,10 @@ class Recovery:
         self._own.delete()
         self._own = None
 
-    def look(self) -> None:
+    def begin_looking(self) -> None:
         """Look for dead neighbours for as long as callers wait."""
         if self._beginning and self._next_look == math.inf:
-            self._next_look = self._now() + LOOK
+            self._next_look = self._now() + LOOK_INTERVAL
             self._thread.wake_before(self._next_look)
 
     def due(self, now: float) -> float:
@@ -222,7 +221,7 @@ class Recovery:
             now = self._now()
             if now < self._next_look:
                 return
-            self._next_look = now + LOOK if self._waits() else math.inf
+            self._next_look = now + LOOK_INTERVAL if self._waits() else math.inf
         try:
             directory = _directory()
             names = [name for name in os.listdir(directory) if name.startswith(self._beginning)]
@@ -247,7 +246,7 @@ class Recovery:
                 broken = yield Call(self._backend.break_hold, key, number)
             except BackendUnavailable:
                 with self._section.mutex:
-                    self._next_look = self._now() + LOOK_AGAIN
+                    self._next_look = self._now() + RETRY_INTERVAL
                 return False
             except LockError as error:
                 logger.warning("The lock %r of a dead process lasts for its ttl: %s", key, error)

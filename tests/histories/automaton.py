@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from tests.histories.keys import describe
-from tests.histories.process import Call, Event, Family, LiveProcess, Name, Scene, Task
+from tests.histories.process import Call, Event, Family, LiveProcess, Ordinal, Scene, Task
 
 __all__ = ["Automaton", "Node", "TaskView", "Transition"]
 
@@ -48,7 +48,7 @@ class Node:
     """A state of a process. *names*: the tokens and numbers that it remembers."""
 
     history: tuple[Event, ...]
-    names: list[Name]
+    names: list[Ordinal]
     order: tuple[int, ...]
     #: How many names the history has met.
     met: int
@@ -78,7 +78,7 @@ class Alternative(NamedTuple):
 
     node: int
     history: tuple[Event, ...]
-    names: list[Name]
+    names: list[Ordinal]
     order: tuple[int, ...]
     met: int
 
@@ -154,7 +154,9 @@ class Automaton:
         self.played += len(history)
         return live
 
-    def _note(self, live: LiveProcess, history: tuple[Event, ...]) -> tuple[int, list[Name], tuple[int, ...]]:
+    def _note(
+        self, live: LiveProcess, history: tuple[Event, ...]
+    ) -> tuple[int, list[Ordinal], tuple[int, ...]]:
         key, names, order = describe(live)
         digest = _digest(key)
         number = self._by_key.get(digest)
@@ -172,10 +174,10 @@ class Automaton:
 
     # -- names -----------------------------------------------------------------------------------
 
-    def _translated(self, event: Event, names: list[Name], order: tuple[int, ...], met: int) -> Event:
+    def _translated(self, event: Event, names: list[Ordinal], order: tuple[int, ...], met: int) -> Event:
         """Return *event* with the names and the task of a process instead of places."""
 
-        def name(place: int) -> Name:
+        def name(place: int) -> Ordinal:
             return names[place] if place >= 0 else met - 1 - place
 
         what, *rest = event
@@ -194,7 +196,7 @@ class Automaton:
             more = [(kind, name(number), ttl, followed)]
         return (what, order[task], *more)
 
-    def _origin(self, name: Name, names: list[Name], met: int, event: Event) -> int | None:
+    def _origin(self, name: Ordinal, names: list[Ordinal], met: int, event: Event) -> int | None:
         if name in names:
             return names.index(name)
         brought = -(name - met) - 1
@@ -202,11 +204,11 @@ class Automaton:
 
     # -- views -----------------------------------------------------------------------------------
 
-    def _views(self, live: LiveProcess, names: list[Name], order: tuple[int, ...]) -> tuple[TaskView, ...]:
+    def _views(self, live: LiveProcess, names: list[Ordinal], order: tuple[int, ...]) -> tuple[TaskView, ...]:
         places = {name: place for place, name in enumerate(names)}
         return tuple(self._view(live, live.tasks[number], places) for number in order)
 
-    def _view(self, live: LiveProcess, task: Task, places: dict[Name, int]) -> TaskView:
+    def _view(self, live: LiveProcess, task: Task, places: dict[Ordinal, int]) -> TaskView:
         inside = None
         grant = task.grant
         if task.inside and grant is not None and not grant.lost:

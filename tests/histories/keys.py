@@ -20,8 +20,8 @@ from tests.histories.process import (
     Call,
     HandedOff,
     LiveProcess,
-    Name,
     NameGrant,
+    Ordinal,
     Parker,
     Task,
     Waiter,
@@ -106,8 +106,8 @@ class Description:
         self._live = live
         self._seen: dict[int, int] = {}
         self._kept: list[object] = []
-        self.names: list[Name] = []
-        self._met: dict[Name, int] = {}
+        self.names: list[Ordinal] = []
+        self._met: dict[Ordinal, int] = {}
         engine = live.engine
         self._parkers = {id(live.tasks[number].parker): place for place, number in enumerate(order)}
         parts: list[object] = [self._task(live.tasks[number]) for number in order]
@@ -199,7 +199,7 @@ class Description:
     def _end(self, value: float) -> float:
         return value if math.isinf(value) else max(0.0, round(value - self._now, 6))
 
-    def _named(self, name: Name) -> int:
+    def _named(self, name: Ordinal) -> int:
         if name not in self._met:
             self._met[name] = len(self.names)
             self.names.append(name)
@@ -335,9 +335,9 @@ def orders(live: LiveProcess) -> list[tuple[int, ...]]:
     return [(*one, len(whats)) for one in found]
 
 
-def describe(live: LiveProcess) -> tuple[str, list[Name], tuple[int, ...]]:
+def describe(live: LiveProcess) -> tuple[str, list[Ordinal], tuple[int, ...]]:
     """Return the key of *live*, its names, and the order of its tasks for which the key is the least."""
-    best: tuple[str, list[Name], tuple[int, ...]] | None = None
+    best: tuple[str, list[Ordinal], tuple[int, ...]] | None = None
     for order in orders(live):
         one = Description(live, order)
         if best is None or one.key < best[0]:

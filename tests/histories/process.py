@@ -71,8 +71,8 @@ MODES: dict[str, Mode] = {
 }
 LIMIT = 2
 
-#: The name of a token or of a fence number, in the order in which the process has met them.
-Name = int
+#: What a token or a fence number is called here: how many the process had met before it.
+Ordinal = int
 Event = tuple[Any, ...]
 Steps = Generator[Any, Any, Any]
 
@@ -237,12 +237,12 @@ class LiveProcess:
         self.family = family
         self.scene = scene
         self.now = 0.0
-        self.names: dict[str | int, Name] = {}
+        self.names: dict[str | int, Ordinal] = {}
         self._values: list[str | int] = []
         self._numbers = itertools.count(1000, 1000)
         self._owners = itertools.count()
         #: What is told of the answer to each release that was posted, by the name of its token.
-        self.posted: dict[Name, Callable[[bool | None], None]] = {}
+        self.posted: dict[Ordinal, Callable[[bool | None], None]] = {}
         self.backend = backend_class(family)(family)
         self.engine = Engine(
             typing.cast(Any, self.backend),
@@ -332,7 +332,7 @@ class LiveProcess:
         else:
             self._resume(self.tasks[rest[0]], what, rest[1:])
 
-    def _hear(self, kind: str, token: Name, number: Name, sent: float) -> None:
+    def _hear(self, kind: str, token: Ordinal, number: Ordinal, sent: float) -> None:
         sink = self.backend.sink
         if kind == "handed_off":
             sink.handed_off(KEY, self._token(token), self._number(number), self.now + sent)
@@ -397,22 +397,22 @@ class LiveProcess:
 
     # -- names -----------------------------------------------------------------------------------
 
-    def name_of(self, value: str | int) -> Name:
+    def name_of(self, value: str | int) -> Ordinal:
         """Return the name of a token or a number."""
         if value not in self.names:
             self.names[value] = len(self._values)
             self._values.append(value)
         return self.names[value]
 
-    def is_token(self, name: Name) -> bool:
+    def is_token(self, name: Ordinal) -> bool:
         return isinstance(self._values[name], str)
 
-    def _token(self, name: Name) -> str:
+    def _token(self, name: Ordinal) -> str:
         while name >= len(self._values):
             self.name_of(f"of another {len(self._values)}")
         return typing.cast(str, self._values[name])
 
-    def _number(self, name: Name) -> int:
+    def _number(self, name: Ordinal) -> int:
         while name >= len(self._values):
             self.name_of(next(self._numbers))
         return typing.cast(int, self._values[name])
