@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, create_engine, insert, text
@@ -18,6 +19,8 @@ from tests.redis_server import eventually
 
 #: Seconds after which an instance that says nothing is a failure.
 PATIENCE = 60.0
+#: The lease of locks that outlive the test, and how long a buyer waits who is to get one, seconds.
+LONG, PATIENT = 60.0, 40.0
 
 #: Which connections wait for a row of the database just now.
 WAITING = {
@@ -110,6 +113,22 @@ class Stock:
 
     def close(self) -> None:
         self._engine.dispose()
+
+
+@contextmanager
+def two(
+    database: str, service: str, fence: bool, timeout: float, prefix: str = ""
+) -> Iterator[tuple[Instance, Instance, Stock]]:
+    """Start two instances of one shop, with one piece in stock."""
+    prefix = prefix or secrets.token_hex(4)
+    orders = [
+        Order(kind, database, service, kind, fence, LONG, timeout, prefix=prefix)
+        for kind in ("django", "flask")
+    ]
+    stock = Stock(database)
+    stock.put(1)
+    with closing(stock), started(*orders) as (one, other):
+        yield one, other, stock
 
 
 @pytest.fixture

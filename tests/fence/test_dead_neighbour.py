@@ -15,8 +15,8 @@ import distlock
 from demo_shop.ledger import database_url
 from distlock.operate import break_lock
 from tests.databases import Databases
-from tests.fence.instance import POINTS, Order
-from tests.fence.instances import WAITING, Instance, Stock, started
+from tests.fence.instance import POINTS
+from tests.fence.instances import PATIENT, WAITING, two
 from tests.redis_server import RedisServer, eventually
 from tests.zookeeper_server import ZooKeeperServer, zookeeper_server
 
@@ -33,8 +33,8 @@ SLOW_COMMIT = (
     FOR EACH ROW EXECUTE FUNCTION wait()
     """,
 )
-#: The lease of each lock, how long the next buyer waits if it is to get the lock, and if it is not, seconds.
-LONG, PATIENT, IMPATIENT = 60.0, 40.0, 1.5
+#: How long the next buyer waits if it is not to get the lock, seconds.
+IMPATIENT = 1.5
 
 
 @pytest.fixture(scope="module")
@@ -47,23 +47,6 @@ def service(request: pytest.FixtureRequest) -> str:
     """The URL of a lock service that keeps the lock of a killed process for its ttl."""
     server: RedisServer | ZooKeeperServer = request.getfixturevalue(f"{request.param}_server")
     return server.url
-
-
-@contextmanager
-def two(
-    database: str, service: str, fence: bool, timeout: float, prefix: str = ""
-) -> Iterator[tuple[Instance, Instance, Stock]]:
-    """Start two instances of one shop, with one piece in stock."""
-    prefix = prefix or secrets.token_hex(4)
-    orders = [
-        Order(kind, database, service, kind, fence, LONG, timeout, prefix=prefix)
-        for kind in ("django", "flask")
-    ]
-    stock = Stock(database)
-    stock.put(1)
-    with started(*orders) as (one, other):
-        yield one, other, stock
-    stock.close()
 
 
 @pytest.mark.parametrize("point", POINTS)
