@@ -24,7 +24,7 @@ PARTS = {
     "lua": ("distlock/backends/redis/lua/*.lua", ["lua"]),
     "engine": ("distlock/engine/*.py", ["engine"]),
     "fence": ("distlock/fence/*.py", ["fence"]),
-    "guard": ("distlock/web/guard*.py", ["web", "fence"]),
+    "guard": ("distlock/web/guard*.py", ["web", "guarding", "fence"]),
 }
 RESULTS = KEPT / "results.jsonl"
 EXPLAINED, NOT_PLAYED = "explained", "not played"

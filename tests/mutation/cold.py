@@ -13,7 +13,10 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from tests.mutation.warm import PIPES, Watcher
+from django.core.exceptions import AppRegistryNotReady, ImproperlyConfigured
+
+from tests.mutation.kept_databases import use_kept_databases
+from tests.mutation.warm import PIPES, Watcher, adopt_orphans, end_leftovers
 
 # Not hypothesis, nor another plugin: pytest wants to be the first who loads it.
 LIBRARIES = (
@@ -30,9 +33,10 @@ LIBRARIES = (
 def main() -> None:
     read, write = map(int, os.environ.pop(PIPES).split(","))
     for name in LIBRARIES:
-        # Django's models ask for settings. What they import before is loaded all the same.
-        with suppress(Exception):
+        # Django's models ask for settings and apps. What they import before is loaded all the same.
+        with suppress(ImproperlyConfigured, AppRegistryNotReady):
             importlib.import_module(name)
+    adopt_orphans()
     with os.fdopen(read, encoding="utf-8") as requests, os.fdopen(write, "w", buffering=1) as answers:
         answers.write("ready\n")
         for line in requests:
@@ -41,6 +45,7 @@ def main() -> None:
                 run(json.loads(line))
             answers.write(f"{child}\n")
             os.waitpid(child, 0)
+            end_leftovers()
             answers.write("ended\n")
 
 
@@ -50,6 +55,7 @@ def run(request: dict[str, Any]) -> None:
 
     os.setsid()
     os.environ.update(request["environment"])
+    use_kept_databases()
     try:
         watcher = Watcher(request["tests"])
         options = ["-q", "-x", "-p", "no:cacheprovider", f"--timeout={request['timeout']}"]

@@ -20,10 +20,14 @@ class Explanation:
     before: str
     after: str
     why: str
+    #: Which of equal changes of the function: see `Mutant`.
+    nth: int = 0
 
     def fits(self, mutant: Mutant) -> bool:
-        mine = (self.path, self.function, self.before.strip(), self.after.strip())
-        return mine == (mutant.path, mutant.function, mutant.before.strip(), mutant.after.strip())
+        mine = (self.path, self.function, self.before.strip(), self.after.strip(), self.nth)
+        return mine == (
+            mutant.path, mutant.function, mutant.before.strip(), mutant.after.strip(), mutant.nth,
+        )  # fmt: skip
 
 
 def explanations(file: Path = FILE) -> list[Explanation]:

@@ -7,9 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
 from typing import Any
@@ -17,17 +16,15 @@ from typing import Any
 from tests.mutation.tree import Tree
 from tests.mutation.warm import PIPES
 
-#: Which processes belong to a run, whatever session they are in.
-MARK = "MUTATION_RUN"
 #: Seconds until all is loaded and collected, on a busy machine.
 LONGEST_START = 600
+LONGEST_END = 60
 
 
 class Server:
     """`tests.mutation.cold`, or pytest with `tests.mutation.warm`, that collects *collected*."""
 
     def __init__(self, tree: Tree, *collected: str) -> None:
-        self._mark = f"{os.getpid()}-{time.time()}"
         self._files = tree.place.parent / "run"
         self._files.mkdir(parents=True, exist_ok=True)
         theirs, self._requests = os.pipe()
@@ -54,12 +51,19 @@ class Server:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=[theirs, theirs_too],
+                # Ctrl-C in the terminal reaches only us: see `close`.
+                start_new_session=True,
             )
         os.close(theirs)
         os.close(theirs_too)
+        #: The process that runs tests now.
+        self._child: int | None = None
         self._answers: Queue[str] = Queue()
         Thread(target=self._read, args=[answers], daemon=True).start()
         said = self._answers.get(timeout=LONGEST_START)
+        if said != "ready":
+            self._process.kill()
+            self._process.wait()
         assert said == "ready", (self._files / "output").read_text("utf-8", "replace")[-3000:]
 
     def _read(self, answers: int) -> None:
@@ -68,7 +72,9 @@ class Server:
                 self._answers.put(line.strip())
         self._answers.put("")
 
-    def run(self, tests: list[str], path: str, timeout: int, limit: float) -> dict[str, Any] | None:
+    def run(
+        self, tests: list[str], path: str, timeout: int, limit: float, environment: Mapping[str, str]
+    ) -> dict[str, Any] | None:
         """Run *tests* with *path* as it is now. *timeout*: seconds of a test, and *limit* of all.
 
         Returns what tests.mutation.warm writes; an empty dict if the process ended without it, and None if it
@@ -77,9 +83,9 @@ class Server:
         result = self._files / "result.json"
         result.unlink(missing_ok=True)
         request = {"tests": tests, "path": path, "timeout": timeout, "result": str(result)}
-        request["environment"] = {MARK: self._mark}
+        request["environment"] = environment
         os.write(self._requests, json.dumps(request).encode() + b"\n")
-        child = int(self._answers.get(timeout=LONGEST_START))
+        self._child = child = int(self._answers.get(timeout=LONGEST_START))
         ended = True
         try:
             self._answers.get(timeout=limit)
@@ -88,21 +94,19 @@ class Server:
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
             self._answers.get(timeout=LONGEST_START)
-        self._end_leftovers()
+        self._child = None
         if not ended:
             return None
         return json.loads(result.read_text()) if result.exists() else {}
 
     def close(self) -> None:
         os.close(self._requests)
-        self._process.kill()
-        self._process.wait()
-        self._end_leftovers()
-
-    def _end_leftovers(self) -> None:
-        """Kill what a run has started and left behind, as a test does that was killed."""
-        wanted = f"{MARK}={self._mark}".encode()
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                if wanted in (process / "environ").read_bytes().split(b"\0"):
-                    os.kill(int(process.name), signal.SIGKILL)
+        if self._child is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._child, signal.SIGKILL)
+        try:
+            # It kills what the run has left, and ends without another request.
+            self._process.wait(LONGEST_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

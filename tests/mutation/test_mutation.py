@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.mutation import lua_mutants, python_mutants
@@ -38,7 +39,32 @@ end
 NUMBERS, SCRIPT = "distlock/numbers.py", "distlock/backends/redis/lua/latch.lua"
 ONE = "tests/core/test_numbers.py::test_nothing_else_is[ttl--1]"
 LIMIT = "tests/core/test_numbers.py::test_a_limit_of_permits_can_be_written_into_names"
-FAILING = "tests/core/test_failing.py::test_it_fails"
+FAILING = "tests/core/test_planted.py::test_it_fails"
+WARM = "tests/core/test_planted.py::test_it_is_not_in_a_cold_process"
+LEAVING = "tests/core/test_planted.py::test_it_leaves_a_process"
+PLANTED = """\
+import os
+import signal
+import sys
+from pathlib import Path
+
+
+def test_it_fails():
+    assert not "ever"
+
+
+def test_it_is_not_in_a_cold_process():
+    assert sys.modules["__main__"].__spec__.name != "tests.mutation.cold"
+
+
+def test_it_leaves_a_process():
+    if child := os.fork():
+        Path("left").write_text(str(child))
+    else:
+        os.setsid()
+        while True:
+            signal.pause()
+"""
 LATCH = "tests/backends/redis/test_latches.py::test_its_keys_have_an_end_and_a_slot_of_their_own"
 
 
@@ -126,13 +152,13 @@ def test_lines_that_have_moved_since_they_were_recorded_are_found(tmp_path: Path
 def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
     tree = Tree(tmp_path_factory.mktemp("mutation") / "tree")
     tree.update()
-    (tree.place / "tests/core/test_failing.py").write_text("def test_it_fails():\n    assert not 'ever'\n")
+    (tree.place / "tests/core/test_planted.py").write_text(PLANTED)
     collected = [
         "tests/core/test_numbers.py",
-        "tests/core/test_failing.py",
+        "tests/core/test_planted.py",
         "tests/backends/redis/test_latches.py",
     ]
-    seconds = {ONE: 0.1, LIMIT: 0.1, FAILING: 0.01, LATCH: 0.1}
+    seconds = {ONE: 0.1, LIMIT: 0.1, FAILING: 0.01, LATCH: 0.1, WARM: 0.1, LEAVING: 0.1}
     trials = Trials(tree, collected, seconds, shortest_timeout=15)
     yield trials
     trials.close()
@@ -164,6 +190,19 @@ def test_one_in_what_runs_while_the_module_is_imported_is_played_too(trials: Tri
     assert (outcome.state, outcome.by) == (KILLED, LIMIT)
 
 
+def test_one_in_such_lines_is_not_killed_by_a_test_that_fails_in_a_process_of_its_kind(
+    trials: Trials,
+) -> None:
+    changed = mutant(NUMBERS, "MOST_PERMITS = 1_000_000", "MOST_PERMITS = 0")
+    assert trials.play(changed, [WARM]).state == SURVIVED
+
+
+def test_a_process_that_a_test_has_forked_and_left_is_ended(trials: Trials) -> None:
+    changed = mutant(NUMBERS, "if seconds < 0:", "if False:")
+    assert trials.play(changed, [LEAVING]).state == SURVIVED
+    assert not psutil.pid_exists(int((trials.tree.place / "left").read_text()))
+
+
 def test_one_that_never_ends_is_timed_out(trials: Trials) -> None:
     changed = mutant(NUMBERS, "if not is_seconds(value, zero=zero, most=most):", "if False:")
     endless = replace(
@@ -177,6 +216,15 @@ def test_one_of_a_script_of_redis_is_killed(trials: Trials) -> None:
     changed = mutant(SCRIPT, "redis.call('SADD', KEYS[2], ARGV[3])", "")
     outcome = trials.play(changed, [LATCH])
     assert (outcome.state, outcome.by) == (KILLED, LATCH)
+
+
+def test_an_explanation_is_of_one_of_several_equal_changes(tmp_path: Path) -> None:
+    text = "def waits():\n    end()\n    end()\n"
+    first, second = python_mutants.mutants_of("waits.py", text)
+    entry = "[['waits.py']]\nfunction = 'waits'\nbefore = 'end()'\nafter = 'pass'\nwhy = 'It has ended.'\n"
+    (tmp_path / "survivors.toml").write_text(entry + "nth = 1\n" + entry.replace("end()", "else()"))
+    [explained, _] = explanations(tmp_path / "survivors.toml")
+    assert (explained.fits(first), explained.fits(second)) == (False, True)
 
 
 def test_each_explanation_is_of_a_mutant_that_there_is() -> None:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
+from tests.mutation.kept_databases import KeptDatabases
 from tests.mutation.mutant import Mutant
 from tests.mutation.server import Server
 from tests.mutation.tree import Tree
@@ -41,14 +42,16 @@ class Trials:
         budget: float = 40.0,
         shortest_timeout: int = 30,
     ) -> None:
-        self._tree = tree
+        self.tree = tree
         self._collected = collected
         self._seconds = seconds
         self._most = most
         self._budget = budget
         self._shortest_timeout = shortest_timeout
         self._killers: dict[str, Counter[str]] = {}
-        self._steady: dict[str, bool] = {}
+        # By the test, and by whether it ran in a cold process: some fail in one kind alone.
+        self._steady: dict[tuple[str, bool], bool] = {}
+        self._databases = KeptDatabases()
         self._warm: Server | None = None
         self._cold: Server | None = None
 
@@ -56,6 +59,7 @@ class Trials:
         for server in (self._warm, self._cold):
             if server is not None:
                 server.close()
+        self._databases.close()
 
     def note_killer(self, path: str, test: str) -> None:
         """Note that *test* has killed a mutant of *path*, so that it begins the next runs."""
@@ -67,15 +71,15 @@ class Trials:
         chosen = self._choose(mutant.path, tests)
         if not chosen:
             return Outcome(UNTESTED)
-        state, by = SURVIVED, ""
+        state, by, cold = SURVIVED, "", False
         for some in (chosen[:FIRST], chosen[FIRST:]):
             while some and state == SURVIVED:
-                self._tree.write(mutant.path, mutant.text)
+                self.tree.write(mutant.path, mutant.text)
                 try:
-                    state, by = self._run(some, mutant)
+                    state, by, cold = self._run(some, mutant)
                 finally:
-                    self._tree.restore(mutant.path)
-                if state == SURVIVED or self._is_steady(by, some):
+                    self.tree.restore(mutant.path)
+                if state == SURVIVED or self._is_steady(by, some, cold):
                     break
                 # It fails without the mutant, too, so that it says nothing.
                 state, some = SURVIVED, [test for test in some if test != by] if by else []
@@ -98,48 +102,55 @@ class Trials:
         chosen: list[str] = []
         spent = 0.0
         for test in dict.fromkeys([*first, *rest]):
-            if self._steady.get(test, True) and len(chosen) < self._most:
+            if self._steady.get((test, False), True) and len(chosen) < self._most:
                 spent += self._seconds[test]
                 if chosen and spent > self._budget:
                     break
                 chosen.append(test)
         return chosen
 
-    def _is_steady(self, test: str, some: list[str]) -> bool:
-        """Return whether *test* passes without a mutant; if *test* is empty, whether all of *some* do."""
-        if not test:
-            return self._run(some)[0] == SURVIVED
-        if test not in self._steady:
-            self._steady[test] = self._run([test])[0] == SURVIVED
-        return self._steady[test]
+    def _is_steady(self, test: str, some: list[str], cold: bool) -> bool:
+        """Return whether *test* passes without a mutant; if *test* is empty, whether all of *some* do.
 
-    def _run(self, tests: list[str], mutant: Mutant | None = None) -> tuple[str, str]:
-        """Return how a run of *tests* ended, and which of them failed, if any."""
+        *cold*: whether to look in a cold process, because the mutant was played in one.
+        """
+        if not test:
+            return self._run(some, cold=cold)[0] == SURVIVED
+        if (test, cold) not in self._steady:
+            self._steady[test, cold] = self._run([test], cold=cold)[0] == SURVIVED
+        return self._steady[test, cold]
+
+    def _run(
+        self, tests: list[str], mutant: Mutant | None = None, *, cold: bool = False
+    ) -> tuple[str, str, bool]:
+        """Return how a run of *tests* ended, which of them failed, if any, and whether it was a cold run."""
         slowest = max(self._seconds.get(test, 0) for test in tests)
         timeout = self._shortest_timeout + int(5 * slowest)
         limit = LONGEST_RUN + 5 * sum(self._seconds.get(test, 0) for test in tests)
         path = mutant.path if mutant else ""
+        environment = self._databases.environment(tests)
         said: dict[str, object] | None = {"cold": True}
-        if mutant is None or not self._is_importing(mutant):
+        if not cold and (mutant is None or not self._is_importing(mutant)):
             self._warm = self._warm or Server(self._unchanged(path), *self._collected)
             if mutant is not None:
-                self._tree.write(path, mutant.text)
-            said = self._warm.run(tests, path, timeout, limit)
-        if said == {"cold": True}:
-            self._cold = self._cold or Server(self._tree)
-            said = self._cold.run(tests, path, timeout, limit)
+                self.tree.write(path, mutant.text)
+            said = self._warm.run(tests, path, timeout, limit, environment)
+        cold = said == {"cold": True}
+        if cold:
+            self._cold = self._cold or Server(self.tree)
+            said = self._cold.run(tests, path, timeout, limit, environment)
         if said is None:
-            return TIMED_OUT, ""
+            return TIMED_OUT, "", cold
         if said.get("code") == 0:
-            return SURVIVED, ""
-        return TIMED_OUT if said.get("timed_out") else KILLED, str(said.get("failed") or "")
+            return SURVIVED, "", cold
+        return TIMED_OUT if said.get("timed_out") else KILLED, str(said.get("failed") or ""), cold
 
     def _unchanged(self, path: str) -> Tree:
         if path:
-            self._tree.restore(path)
-        return self._tree
+            self.tree.restore(path)
+        return self.tree
 
     def _is_importing(self, mutant: Mutant) -> bool:
         if mutant.path.endswith(".lua"):
             return False
-        return is_importing_code(self._tree.original(mutant.path), mutant.text)
+        return is_importing_code(self.tree.original(mutant.path), mutant.text)

@@ -7,6 +7,7 @@ runs while a module is imported can't be changed so; for that there is `tests.mu
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.util
 import json
@@ -14,15 +15,21 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from inspect import CO_NEWLOCALS
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+import psutil
 import pytest
+
+from tests.mutation.kept_databases import use_kept_databases
 
 #: The file descriptors of requests and answers, as "<read>,<write>".
 PIPES = "MUTATION_PIPES"
+#: See prctl(2).
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Watcher:
@@ -62,6 +69,7 @@ class Warm:
         if threading.active_count() != 1:
             pytest.exit(f"Threads run before the first test: {threading.enumerate()}", 3)
         functions = _functions(Path.cwd())
+        adopt_orphans()
         gc.freeze()
         self._answers.write("ready\n")
         for line in self._requests:
@@ -72,6 +80,7 @@ class Warm:
                 return None
             self._answers.write(f"{child}\n")
             os.waitpid(child, 0)
+            end_leftovers()
             self._answers.write("ended\n")
         return True
 
@@ -80,6 +89,7 @@ class Warm:
     ) -> None:
         os.setsid()
         os.environ.update(request["environment"])
+        use_kept_databases()
         self._result = request["result"]
         if path := request["path"]:
             try:
@@ -114,6 +124,22 @@ def pytest_configure(config: pytest.Config) -> None:
     if PIPES in os.environ:
         read, write = os.environ.pop(PIPES).split(",")
         config.pluginmanager.register(Warm(int(read), int(write)))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of each process that loses its own one, as far as this one is its ancestor."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_leftovers() -> None:
+    """Kill what a run has started and left behind, as a test does that was killed: see `adopt_orphans`."""
+    while left := psutil.Process().children():
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+            # Its children become ours when it has ended.
+            with suppress(ChildProcessError):
+                os.waitpid(process.pid, 0)
 
 
 def is_importing_code(before: str, after: str) -> bool:
