@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pymysql
 import pytest
-from hypothesis import given, note
+from hypothesis import example, given, note
 from hypothesis import strategies as st
 
 import distlock
@@ -153,6 +153,8 @@ scenes = st.sampled_from([*SITUATIONS, *MORE_SITUATIONS, *MORE_SITUATIONS]).flat
 @pytest.mark.attack("A42")
 @examples(30, shrinks=False)
 @given(scene=scenes, waits=st.booleans(), damages=damages)
+# The number of a name is the largest that a database knows.
+@example(scene=("used", ["lock"]), waits=True, damages=[(5, Other(5, b""))])
 def test_odd_data_is_an_error_in_time_or_no_matter(
     service: Service, scene: tuple[str, list[str]], waits: bool, damages: list[tuple[int, object]]
 ) -> None:

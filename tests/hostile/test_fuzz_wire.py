@@ -17,7 +17,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import distlock
-from distlock.testing.waits import PATIENCE
+from distlock.testing.waits import PATIENCE, engine_of
 from loadtest.servers.databases import own_mariadb, own_postgresql
 from tests.hostile.calls import ALL_CALLS, CALLS, MORE_CALLS, made, no_traceback
 from tests.hostile.fuzz import examples
@@ -184,6 +184,53 @@ def test_a_copy_that_nobody_asked_for_ends_the_session(wire: Wire, kind: bytes) 
             assert made(wire.locks, name, ["lock"], IO_TIMEOUT) == ["lock: BackendUnavailable"]
     finally:
         wire.meddler.stop()
+    recovered(wire.locks, name)
+
+
+SQL = ["postgresql", "mysql"]
+
+
+@pytest.mark.parametrize("wire", SQL, indirect=True)
+@pytest.mark.parametrize("after", range(4))
+def test_an_answer_that_the_library_or_we_can_not_read_is_an_error_of_distlock(
+    wire: Wire, after: int
+) -> None:
+    """It is text that is none, or a number that is none: libraries raise errors of Python for those."""
+    name = f"name{next(numbers)}"
+    recovered(wire.locks, name)
+    kind = "mysql" if wire.meddler.url.startswith("mysql") else "postgresql"
+    [unreadable] = [
+        at for at, one in enumerate(ODD[kind].others) if b"no 1" in one or b"\x00\x02\xff\xfe" in one
+    ]
+    wire.meddler.play(Trick("other type", after, at=0, seed=unreadable, lasts=True))
+    try:
+        with no_traceback():
+            ends = made(wire.locks, name, ["lock"] * 3, IO_TIMEOUT)
+    finally:
+        wire.meddler.stop()
+    assert ends[-1] == "lock: BackendUnavailable"
+    recovered(wire.locks, name)
+
+
+@pytest.mark.parametrize("wire", SQL, indirect=True)
+@pytest.mark.parametrize(
+    ("method", "error"),
+    [("lock_of", TypeError), ("take", IndexError), ("take", ValueError), ("release", KeyError)],
+)
+def test_an_error_in_our_own_code_is_not_taken_for_a_bad_answer(
+    wire: Wire, method: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever takes it for an outage looks for the mistake at the server."""
+    name = f"name{next(numbers)}"
+    recovered(wire.locks, name)
+
+    def planted(*_: object, **__: object) -> None:
+        raise error("a mistake of ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine_of(wire.locks).backend._dialect, method, planted, raising=True)
+        with pytest.raises(error, match="a mistake of ours"), wire.locks.lock(name, timeout=0):
+            pass
     recovered(wire.locks, name)
 
 

@@ -218,6 +218,12 @@ ODD = {
             _packet(b"\x01"),
             _packet(b"\x00"),
             _packet(b""),
+            # A row with a number that is none.
+            _packet(b"\x01")
+            + _packet(b"\x03def" + b"\x00" * 4 + b"\x01a\x00\x0c\x2d\x00\x0b\x00\x00\x00\xf6" + bytes(5), 2)
+            + _packet(b"\xfe\x00\x00\x02\x00", 3)
+            + _packet(b"\x04no 1", 4)
+            + _packet(b"\xfe\x00\x00\x02\x00", 5),
             _packet(b"\x00\x00\x00\x0a\x00\x00\x00"),
             _packet(b"\x00\x00\x00\x02\x00\x00\x00", 9),
             b"HTTP/1.1 400 Bad Request\r\n\r\n",

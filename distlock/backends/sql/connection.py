@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import select
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 #: The rows of one statement.
 Rows = list[list[str | None]]
-#: The exceptions for an answer that does not have the shape of the statements. Libraries raise them, or we.
-UNREADABLE = (struct.error, ValueError, LookupError, TypeError, AssertionError)
+#: What code that reads an answer raises if the answer does not have the shape that the statements ask for.
+_UNREADABLE = (struct.error, ValueError, ArithmeticError, LookupError, TypeError, AssertionError)
 #: No answer to our statements has more bytes, even if hundred thousands of names are listed.
 LONGEST_ANSWER = 1 << 24
 #: The poll event of a socket whose peer has closed its side; 0 on systems without it, such as macOS. There,
@@ -37,6 +38,18 @@ class ServerError(Exception):
 
 class SessionLost(Exception):
     """The session could not be opened, broke, or ended. Its locks end with it."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Raise `SessionLost` if the block, which only reads an answer, can't read it.
+
+    Something on the way has changed that answer, so the next ones may be those of other statements.
+    """
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise SessionLost(f"an answer can't be read: {error!a:.200}") from error
 
 
 class ServerConnection(Protocol):

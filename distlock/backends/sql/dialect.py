@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from distlock.backends.inspectable import Finding
-from distlock.backends.sql.connection import UNREADABLE, Rows, ServerConnection, ServerError, SessionLost
+from distlock.backends.sql.connection import Rows, ServerConnection, ServerError, SessionLost
 from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 
 #: A function that executes statements in one session, and returns the rows of each.
@@ -176,10 +176,6 @@ class Dialect(Protocol):
             yield
         except LockError:
             raise
-        except UNREADABLE as error:
-            raise self.unavailable(
-                f"an answer can't be read: {error!a:.200}", "See the server's log."
-            ) from error
         except (ServerError, SessionLost, TimeoutError, self.library_errors) as error:
             if isinstance(error, RowMissing):
                 self.forget()

@@ -14,7 +14,7 @@ from pymysql import Error
 
 from distlock.backends.inspectable import Finding, connections
 from distlock.backends.sql.backend import SQLBackend
-from distlock.backends.sql.connection import Rows, ServerError
+from distlock.backends.sql.connection import Rows, ServerError, reading
 from distlock.backends.sql.dialect import Dialect, Execute, ServerLock, SessionStatus
 from distlock.backends.sql.mysql_connection import MySQLAddress, MySQLConnection
 from distlock.errors import ConfigurationError
@@ -107,11 +107,15 @@ class MySQLDialect(Dialect):
     def open(self, deadline: float, patience: float, waits: bool) -> tuple[MySQLConnection, int]:
         connection = MySQLConnection(self._address, deadline, patience)
         try:
-            [[[version, session, read_only]], ciphers] = connection.call(_WHO, deadline)
-            assert version is not None
-            assert session is not None
-            number = int(session)
-            if tuple(map(int, re.findall(r"\d+", version.partition("-")[0]))) < _OLDEST:
+            answer = connection.call(_WHO, deadline)
+            with reading():
+                [[[version, session, read_only]], ciphers] = answer
+                assert version is not None
+                assert session is not None
+                number = int(session)
+                cipher = ciphers[0][1] if ciphers else None
+                numbers = tuple(map(int, re.findall(r"\d+", version.partition("-")[0])))
+            if numbers < _OLDEST:
                 raise self.unfit(
                     f"is version {version}, in which a session can't hold several locks. Use MariaDB 10.11 "
                     "or MySQL 8, or name another lock service, such as redis://."
@@ -121,7 +125,7 @@ class MySQLDialect(Dialect):
             if read_only not in ("0", "OFF"):
                 why = "it is read only, as replicas are, whose locks the others don't see"
                 raise self.unavailable(why, "Put the primary in the URL.")
-            if self._address.encrypted and not (ciphers and ciphers[0][1]):
+            if self._address.encrypted and not cipher:
                 raise self.unfit(
                     "speaks no TLS, which the URL asks for. Switch it on there, or take the parameters ssl_… "
                     "out of the URL."
@@ -150,7 +154,9 @@ class MySQLDialect(Dialect):
 
     def take(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int | None:
         # Even without waiting, this does not overtake a session that waits.
-        [*_, [[taken]]] = execute(_get(lock, 0, ttl))
+        answer = execute(_get(lock, 0, ttl))
+        with reading():
+            [*_, [[taken]]] = answer
         return _number_in(execute(_number(lock, 0, span))) if taken == "1" else None
 
     def accept(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int:
@@ -174,14 +180,18 @@ class MySQLDialect(Dialect):
 
     def release(self, execute: Execute, lock: ServerLock, last: bool) -> bool:
         stay = f"; {_idle(_IDLE)}" if last else ""
-        [[[answer]], *_] = execute(f"SELECT RELEASE_LOCK('{lock.id}'){stay}")
-        return answer == "1"
+        answer = execute(f"SELECT RELEASE_LOCK('{lock.id}'){stay}")
+        with reading():
+            [[[was_ours]], *_] = answer
+        return was_ours == "1"
 
     def has_granted(self, execute: Execute, lock: ServerLock, session: int) -> bool | None:
-        [[[state]]] = execute(
+        answer = execute(
             f"SELECT CASE WHEN IS_USED_LOCK('{lock.id}') = {session} THEN 'granted' ELSE "  # noqa: S608
             f"(SELECT STATE FROM information_schema.PROCESSLIST WHERE ID = {session}) END"
         )
+        with reading():
+            [[[state]]] = answer
         return {"granted": True, _WAITS: False}.get(state or "")
 
     def cancel_wait(self, execute: Execute, lock: ServerLock, session: int) -> bool:
@@ -216,12 +226,13 @@ class MySQLDialect(Dialect):
         return f"The table {_TABLE} is there, in {self.shown}."
 
     def examine(self, execute: Execute, sessions: int) -> Iterator[Finding]:
-        rows = [row for result in execute(_SETTINGS) for row in result]
-        settings = {str(name).lower(): value or "" for name, value in rows}
-        version = settings["version"]
+        answer = execute(_SETTINGS)
+        with reading():
+            settings = {str(name).lower(): value or "" for rows in answer for name, value in rows}
+            version, flushed = settings["version"], settings["innodb_flush_log_at_trx_commit"]
+            here, most = int(settings["threads_connected"]), int(settings["max_connections"])
         maker = "MariaDB" if "MariaDB" in version else "MySQL"
         yield Finding("ok", "server", f"{maker} {version.partition('-')[0]}.")
-        flushed = settings["innodb_flush_log_at_trx_commit"]
         said = f"innodb_flush_log_at_trx_commit is {flushed}"
         if flushed == "1":
             yield Finding("ok", "persistence", f"{said}: a crash gives no fence's number out again.")
@@ -239,7 +250,6 @@ class MySQLDialect(Dialect):
                 "It is a node of a Galera cluster: processes that reach two nodes both have a lock.",
                 "Give all processes the same node, and fence what must not be done twice (fence=True).",
             )
-        here, most = int(settings["threads_connected"]), int(settings["max_connections"])
         yield connections(here, most, sessions, "max_connections")
 
 
@@ -283,15 +293,23 @@ def _number(lock: ServerLock, above: int, span: int) -> str:
 
 
 def _number_in(answer: list[Rows]) -> int:
-    [*_, [[number]]] = answer
-    assert number is not None
-    return int(number)
+    with reading():
+        [*_, [[number]]] = answer
+        assert number is not None
+        return int(number)
 
 
 def _read_sessions(execute: Execute, which: str) -> Iterator[SessionStatus]:
     """Yield the holders, then the waiters, of the locks whose rows meet the condition *which*."""
-    holders, waiters = execute(f"{_HOLDERS}; {_WAITERS}".format(which=which))
-    for name, session, user, host, *waits in (*holders, *waiters):
-        about = f"{session} of MySQL" + (f", for {user} at {host}" if host else "")
-        waited = float(waits[0] or 0) if waits else None
-        yield SessionStatus(name or "", int(session or 0), waited, about)
+    answer = execute(f"{_HOLDERS}; {_WAITERS}".format(which=which))
+    with reading():
+        holders, waiters = answer
+        found = [_status(*row) for row in (*holders, *waiters)]
+    yield from found
+
+
+def _status(
+    name: str | None, session: str | None, user: str | None, host: str | None, *waits: str | None
+) -> SessionStatus:
+    about = f"{session} of MySQL" + (f", for {user} at {host}" if host else "")
+    return SessionStatus(name or "", int(session or 0), float(waits[0] or 0) if waits else None, about)

@@ -15,12 +15,12 @@ from pymysql.err import InterfaceError, MySQLError
 from distlock.backends.sql.connection import (
     LONGEST_ANSWER,
     PEER_CLOSED,
-    UNREADABLE,
     Rows,
     ServerConnection,
     ServerError,
     SessionLost,
     poll,
+    reading,
 )
 from distlock.clock import now
 from distlock.errors import ConfigurationError
@@ -154,12 +154,14 @@ class MySQLConnection(ServerConnection):
             #: The descriptor of the socket, kept after a close.
             self.fileno = opened.fileno()
             try:
-                connection.connect(opened)
+                with reading():
+                    connection.connect(opened)
             except BaseException:
                 opened.close()
                 raise
-        except (OSError, RuntimeError, *UNREADABLE) as error:
-            # The server can't be reached, is none, or its kind of password needs a package that is missing.
+        except (OSError, RuntimeError, UnicodeError) as error:
+            # The server can't be reached, no host has such a name, or the server's kind of password needs a
+            # package that is missing.
             raise SessionLost(str(error)) from error
         except MySQLError as error:
             if now() >= deadline:
@@ -198,7 +200,8 @@ class MySQLConnection(ServerConnection):
         try:
             more = True
             while more:
-                self._connection.next_result()
+                with reading():
+                    self._connection.next_result()
                 result = self._connection._result
                 found.append([[_text(value) for value in row] for row in result.rows or ()])
                 more = result.has_next

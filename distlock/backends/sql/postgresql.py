@@ -13,7 +13,7 @@ from psycopg import Error
 
 from distlock.backends.inspectable import Finding, connections
 from distlock.backends.sql.backend import SQLBackend
-from distlock.backends.sql.connection import Rows, ServerError
+from distlock.backends.sql.connection import Rows, ServerError, reading
 from distlock.backends.sql.dialect import Dialect, Execute, RowMissing, ServerLock, SessionStatus
 from distlock.backends.sql.postgresql_connection import APPLICATION, PostgreSQLAddress, PostgreSQLConnection
 from distlock.errors import ConfigurationError
@@ -119,7 +119,7 @@ class PostgreSQLDialect(Dialect):
                 )
             # The site may have other settings for the user or the database. They could end a wait, read old
             # fence numbers, or lose in a crash which numbers were given out.
-            [[[pid, standing_by]], *_] = connection.call(
+            answer = connection.call(
                 "SELECT pg_backend_pid(), pg_is_in_recovery(); "
                 f"SET statement_timeout = {0 if waits else _milliseconds(patience)}; "
                 "SET lock_timeout = 0; SET default_transaction_isolation = 'read committed'; "
@@ -127,7 +127,9 @@ class PostgreSQLDialect(Dialect):
                 "WHERE current_setting('synchronous_commit') = 'off'",
                 deadline,
             )
-            number = int(pid or 0)
+            with reading():
+                [[[pid, standing_by]], *_] = answer
+                number = int(pid or 0)
             if number != connection.pid and not self.pools_sessions:
                 raise self.proxy_error()
             if standing_by == "t":
@@ -152,15 +154,16 @@ class PostgreSQLDialect(Dialect):
         name = _literal(key)
         find = f"SELECT id FROM {_TABLE} WHERE name = {name}"  # noqa: S608
         insert = f"INSERT INTO {_TABLE} (name) VALUES ({name}) ON CONFLICT DO NOTHING RETURNING id"  # noqa: S608
-        [rows] = execute(find)
+        rows = _only_rows(execute(find))
         if not rows and make:
             # If the insertion returns no row, another process has just made the row.
-            rows = execute(insert)[0] or execute(find)[0]
+            rows = _only_rows(execute(insert)) or _only_rows(execute(find))
         if not rows:
             return None
         if len(self._locks) >= _CACHED:
             self._locks.clear()
-        [[row]] = rows
+        with reading():
+            [[row]] = rows
         lock = self._locks[key] = ServerLock(row or "", name)
         return lock
 
@@ -170,17 +173,18 @@ class PostgreSQLDialect(Dialect):
     def take(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int | None:
         # Even without waiting, this does not overtake a session that waits.
         taking = f"SELECT {_idle(ttl)} WHERE pg_try_advisory_lock({_CLASS}, {lock.id})"
-        taken, numbers = execute(f"{taking}; {_number(lock)}")
-        return _number_in(numbers) if taken else None
+        answer = execute(f"{taking}; {_number(lock)}")
+        with reading():
+            taken, _ = answer
+        return _number_in(answer) if taken else None
 
     def accept(self, execute: Execute, lock: ServerLock, ttl: float, span: int) -> int:
-        [_, numbers] = execute(f"SELECT {_idle(ttl)}; {_number(lock)}")
-        return _number_in(numbers)
+        return _number_in(execute(f"SELECT {_idle(ttl)}; {_number(lock)}"))
 
     def raise_fence(self, execute: Execute, lock: ServerLock, have: int, number: int, span: int) -> int:
         update = f"UPDATE {_TABLE} SET above = above + {number - have} {_where(lock)}"  # noqa: S608
         try:
-            [*_, numbers] = execute(f"{update}; {_number(lock)}")
+            answer = execute(f"{update}; {_number(lock)}")
         except ServerError as error:
             if error.code != _BEYOND_BIGINT:
                 raise
@@ -188,29 +192,34 @@ class PostgreSQLDialect(Dialect):
                 f"A database has seen the fence {number}, and PostgreSQL can't count beyond it: "
                 "raise FENCE_EPOCH (epoch= of connect), on all servers."
             ) from error
-        return _number_in(numbers)
+        return _number_in(answer)
 
     def wait(self, lock: ServerLock, window: float) -> str:
         return f"SELECT {_idle(window)}; SELECT pg_advisory_lock({_CLASS}, {lock.id})"
 
     def release(self, execute: Execute, lock: ServerLock, last: bool) -> bool:
         stay = f"; SELECT {_idle(0)}" if last else ""
-        [[[answer]], *_] = execute(f"SELECT pg_advisory_unlock({_CLASS}, {lock.id}){stay}")
-        return answer == "t"
+        answer = execute(f"SELECT pg_advisory_unlock({_CLASS}, {lock.id}){stay}")
+        with reading():
+            [[[was_ours]], *_] = answer
+        return was_ours == "t"
 
     def has_granted(self, execute: Execute, lock: ServerLock, session: int) -> bool | None:
-        [rows] = execute(_state_of(session))
+        rows = _only_rows(execute(_state_of(session)))
         return rows == [["t"]] if rows else None
 
     def cancel_wait(self, execute: Execute, lock: ServerLock, session: int) -> bool:
-        [[[outcome]]] = execute(
+        answer = execute(
             f"SELECT CASE WHEN EXISTS ({_state_of(session)} AND granted) THEN 'granted' "
             f"WHEN pg_cancel_backend({session}) THEN 'called off' ELSE 'gone' END"
         )
+        with reading():
+            [[[outcome]]] = answer
         return outcome != "granted"
 
     def is_locked(self, execute: Execute, lock: ServerLock) -> bool:
-        return bool(execute(f"SELECT FROM pg_locks l WHERE {_OURS} AND granted AND objid = {lock.id}")[0])
+        asked = f"SELECT FROM pg_locks l WHERE {_OURS} AND granted AND objid = {lock.id}"
+        return bool(_only_rows(execute(asked)))
 
     def sessions_of(self, execute: Execute, key: str) -> Iterator[SessionStatus]:
         return _read_sessions(execute, f"n.name = {_literal(key)}")
@@ -229,7 +238,10 @@ class PostgreSQLDialect(Dialect):
         return f"The table {_TABLE} and the sequence {_SEQUENCE} are there, in {self.shown}."
 
     def examine(self, execute: Execute, sessions: int) -> Iterator[Finding]:
-        [[[version, fsync, synchronous, standbys, here, most]]] = execute(_SETTINGS)
+        answer = execute(_SETTINGS)
+        with reading():
+            [[[version, fsync, synchronous, standbys, *counts]]] = answer
+            here, most = (int(count or 0) for count in counts)
         yield Finding("ok", "server", f"PostgreSQL {version}.")
         if fsync == "on":
             yield Finding("ok", "persistence", "fsync is on: a crash gives no fence's number out again.")
@@ -248,7 +260,7 @@ class PostgreSQLDialect(Dialect):
                 "One that takes over knows no locks, and may lack the last fences.",
                 "Fence what must not be done twice (fence=True), and set synchronous_standby_names.",
             )
-        yield connections(int(here or 0), int(most or 0), sessions, "max_connections")
+        yield connections(here, most, sessions, "max_connections")
 
 
 class PostgreSQLBackend(SQLBackend):
@@ -281,10 +293,19 @@ def _number(lock: ServerLock) -> str:
     return f"SELECT above + nextval('{_SEQUENCE}') * {_SPAN} FROM {_TABLE} {_where(lock)}"  # noqa: S608
 
 
-def _number_in(rows: Rows) -> int:
-    if not rows:
-        raise RowMissing
-    return int(rows[0][0] or 0)
+def _only_rows(answer: list[Rows]) -> Rows:
+    """Return the rows of the only statement that *answer* answers."""
+    with reading():
+        [rows] = answer
+    return rows
+
+
+def _number_in(answer: list[Rows]) -> int:
+    with reading():
+        [_, rows] = answer
+        if not rows:
+            raise RowMissing
+        return int(rows[0][0] or 0)
 
 
 def _state_of(pid: int) -> str:
@@ -294,19 +315,31 @@ def _state_of(pid: int) -> str:
 
 def _read_sessions(execute: Execute, which: str) -> Iterator[SessionStatus]:
     """Yield the holder, then the waiters, of each lock whose row, as n, meets the condition *which*."""
-    [rows] = execute(
+    answer = execute(
         "SELECT n.name, l.pid, l.granted, extract(epoch FROM clock_timestamp() - l.waitstart), "  # noqa: S608
         "coalesce(a.application_name, ''), coalesce(host(a.client_addr) || ':' || a.client_port, '') "
         f"FROM pg_locks l JOIN {_TABLE} n ON n.id = l.objid::bigint JOIN pg_stat_activity a USING (pid) "
         f"WHERE {_OURS} AND {which} ORDER BY n.name, l.granted DESC, l.waitstart, l.pid"
     )
-    for name, pid, granted, waited, application, address in rows:
-        process = _PROCESS.fullmatch(application or "")
-        yield SessionStatus(
-            name or "",
-            int(pid or 0),
-            None if granted == "t" else float(waited or 0),
-            f"{pid} of PostgreSQL, for {application or 'a client'}" + (f" at {address}" if address else ""),
-            process[2] if process else "",
-            int(process[1]) if process else 0,
-        )
+    with reading():
+        found = [_status(*row) for row in _only_rows(answer)]
+    yield from found
+
+
+def _status(
+    name: str | None,
+    pid: str | None,
+    granted: str | None,
+    waited: str | None,
+    application: str | None,
+    address: str | None,
+) -> SessionStatus:
+    process = _PROCESS.fullmatch(application or "")
+    return SessionStatus(
+        name or "",
+        int(pid or 0),
+        None if granted == "t" else float(waited or 0),
+        f"{pid} of PostgreSQL, for {application or 'a client'}" + (f" at {address}" if address else ""),
+        process[2] if process else "",
+        int(process[1]) if process else 0,
+    )

@@ -23,6 +23,7 @@ from distlock.backends.sql.connection import (
     ServerError,
     SessionLost,
     poll,
+    reading,
 )
 from distlock.clock import now
 from distlock.errors import ConfigurationError
@@ -137,12 +138,13 @@ class PostgreSQLConnection(ServerConnection):
             raise SessionLost(str(error)) from error
         for result in found:
             if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-                code = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+                code = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode("ascii", "replace")
                 text = (result.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"").decode("utf-8", "replace")
                 if self._connection.status == ConnStatus.BAD:
                     raise SessionLost(text or result.get_error_message())
                 raise ServerError(code, text or result.get_error_message())
-        return [_rows(result) for result in found]
+        with reading():
+            return [_rows(result) for result in found]
 
     def _results(self, deadline: float) -> list[PGresult]:
         connection = self._connection

@@ -13,7 +13,6 @@ from functools import partial
 from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.sql.connection import (
     PEER_CLOSED,
-    UNREADABLE,
     ServerConnection,
     ServerError,
     SessionLost,
@@ -92,10 +91,6 @@ class SQLSession:
             since = self.connection.sent_at
             self.closed = self.closed or (since is not None and now() - since > patience)
             raise
-        except UNREADABLE as error:
-            # Something on the way has changed an answer, so the next ones may be those of other statements.
-            self.closed = True
-            raise SessionLost(f"an answer can't be read: {error!a:.200}") from error
         except BaseException:
             self.closed = self.closed or self.connection.is_closed
             raise
