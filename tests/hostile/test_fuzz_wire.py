@@ -220,7 +220,7 @@ def test_an_answer_that_the_library_or_we_can_not_read_is_an_error_of_distlock(
 def test_an_error_in_our_own_code_is_not_taken_for_a_bad_answer(
     wire: Wire, method: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever takes it for an outage looks for the mistake at the server."""
+    """An error that looks like an outage is looked for at the server."""
     name = f"name{next(numbers)}"
     recovered(wire.locks, name)
 
@@ -235,28 +235,68 @@ def test_an_error_in_our_own_code_is_not_taken_for_a_bad_answer(
 
 
 @pytest.mark.attack("A43")
-@pytest.mark.parametrize("kind", ["double", "reorder"])
+@pytest.mark.parametrize("kind", ["double", "reorder", "repeat"])
 def test_an_answer_that_belongs_to_another_call_grants_nothing(wire: Wire, kind: str) -> None:
-    for after in range(6):
-        names = [f"name{next(numbers)}" for _ in range(3)]
-        for name in names:
-            recovered(wire.locks, name)
-        # What is answered for the first name, which is free, is not for the others.
-        taken = [wire.direct.lock(name).acquire() for name in names[1:]]
-        wire.meddler.play(Trick(kind, after, at=0, seed=0))
-        ours: list[distlock.Grant] = []
-        try:
-            for name in names:
-                with suppress(distlock.BackendUnavailable, distlock.LockLost):
-                    grant = wire.locks.lock(name, timeout=0).acquire()
-                    assert grant is None or name == names[0], f"{kind} after {after}: {grant}"
-                    ours += [grant] if grant is not None else []
-        finally:
-            wire.meddler.stop()
-            for one in [*taken, *ours]:
-                assert one is not None
-                with suppress(distlock.LockError):
-                    one.release()
+    assert [
+        false for after in range(6) for false in falsely_granted(wire, Trick(kind, after, at=0, seed=0))
+    ] == []
+
+
+#: What compares an answer with the question, and what does not.
+CREDULOUS = {
+    "redis": (
+        "distlock.backends.redis.scripts.Script.accepts",
+        lambda script, reply, token: isinstance(reply, list),
+    ),
+    "mysql": (
+        "distlock.backends.sql.mysql_connection.MySQLConnection._refuse_leftovers",
+        lambda connection: None,
+    ),
+}
+
+
+@pytest.mark.attack("A43", control=True)
+@pytest.mark.parametrize("wire", CREDULOUS, indirect=True)
+def test_where_any_answer_is_believed_one_lock_is_held_by_two(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seam, credulous = CREDULOUS[wire.meddler.url.partition(":")[0]]
+    monkeypatch.setattr(seam, credulous)
+    tricks = [Trick(kind, after, at=0, seed=0) for kind in ("double", "repeat") for after in range(6)]
+    assert any("'held" in false for trick in tricks for false in falsely_granted(wire, trick))
+
+
+def falsely_granted(wire: Wire, trick: Trick) -> list[str]:
+    """Lock names while *trick* is played: some are free, and others held by the other client.
+
+    Return those that the server has not granted.
+    """
+    free, held = ([f"{kind}{next(numbers)}" for _ in range(3)] for kind in ("free", "held"))
+    for name in (*free, *held):
+        recovered(wire.locks, name)
+    taken = [wire.direct.lock(name).acquire() for name in held]
+    wire.meddler.play(trick)
+    wire.meddler.is_late = trick.kind == "repeat"
+    ours: list[distlock.Grant] = []
+    false = []
+    try:
+        # What is answered for a free name is not for the one that is held.
+        for name in (free[0], free[1], held[0], free[2], held[1], held[2]):
+            wire.meddler.send_late()
+            with suppress(distlock.BackendUnavailable, distlock.LockLost):
+                grant = wire.locks.lock(name, timeout=0).acquire()
+                if grant is None:
+                    continue
+                ours.append(grant)
+                if name in held or not wire.direct.lock(name).locked():
+                    false.append(f"{trick.kind} after {trick.after}: {grant}")
+    finally:
+        wire.meddler.stop()
+        for one in [*taken, *ours]:
+            assert one is not None
+            with suppress(distlock.LockError):
+                one.release()
+    return false
 
 
 @pytest.mark.attack("A43")

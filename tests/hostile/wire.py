@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import itertools
 import random
 import socket
 import struct
+import termios
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 from urllib.parse import urlsplit
+
+from tests.redis_server import eventually
 
 #: How many bytes of a giant answer follow its beginning at once.
 _BEGUN = 1000
@@ -56,6 +62,12 @@ def _reorder(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Change
     yield b""
 
 
+def _repeat(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Changed:
+    """Send the answer at once, and again behind the next one."""
+    held.append(answer)
+    yield answer
+
+
 def _random_bytes(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Changed:
     yield random.Random(trick.seed).randbytes(max(1, len(answer)))
 
@@ -80,6 +92,7 @@ KINDS: dict[str, Callable[[bytes, list[bytes], Trick, Odd], Changed]] = {
     "swallow": _swallow,
     "double": _double,
     "reorder": _reorder,
+    "repeat": _repeat,
     "random bytes": _random_bytes,
     "insert": _insert,
     "other type": _other_type,
@@ -264,6 +277,13 @@ ODD = {
 }
 
 
+def _has_arrived(sock: socket.socket) -> bool:
+    """Return whether the other end's system has confirmed all bytes that were sent."""
+    unconfirmed = array.array("i", [0])
+    fcntl.ioctl(sock, termios.TIOCOUTQ, unconfirmed)
+    return not unconfirmed[0]
+
+
 class Meddler:
     """Passes each connection to *url* on, and plays the trick that is set on the answers of all of them."""
 
@@ -282,6 +302,17 @@ class Meddler:
         self.played = False
         #: With this, answers are followed by as many bytes as the client takes.
         self.floods = False
+        #: With this, answers that are held back pass when `send_late` is called.
+        self.is_late = False
+        self._late: list[tuple[socket.socket, bytes]] = []
+
+    def send_late(self) -> None:
+        """Let the answers pass that were held back, and wait until their clients' systems have them."""
+        late, self._late = self._late, []
+        for client, answer in late:
+            with suppress(OSError, ValueError):  # it is closed
+                client.sendall(answer)
+                eventually(partial(_has_arrived, client), "the answer has arrived")
 
     def play(self, trick: Trick) -> None:
         with self._mutex:
@@ -290,7 +321,8 @@ class Meddler:
     def stop(self) -> None:
         """Pass everything on, and break what is open: what was made of its bytes is not known."""
         with self._mutex:
-            self._trick, self.floods = None, False
+            self._trick, self.floods, self.is_late = None, False, False
+            self._late.clear()
         for end in list(self._open):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -330,6 +362,9 @@ class Meddler:
             while chunk := server.recv(1 << 16):
                 before, held = held, []
                 for changed in self._changed(chunk, held):
+                    if self.is_late:
+                        self._late += [(client, kept) for kept in held]
+                        held.clear()
                     if changed is None:
                         self._close(client, server)
                         return

@@ -180,12 +180,32 @@ class MySQLConnection(ServerConnection):
         return not self._connection.open
 
     def send(self, statements: str) -> None:
+        self._refuse_leftovers()
         self.sent_at = now()
         self._connection.received = 0
         try:
             self._connection._execute_command(COMMAND.COM_QUERY, statements)
         except MySQLError as error:
             raise _failure(error) from error
+
+    def _refuse_leftovers(self) -> None:
+        """Raise `SessionLost` if there are bytes to read, which would be taken for the next answer."""
+        sock, received = self._connection._sock, self._connection._rfile
+        if sock is None:
+            return
+        try:
+            timeout = sock.gettimeout()
+            sock.settimeout(0.0)
+            try:
+                leftovers = received.peek(1)
+            except (BlockingIOError, ssl.SSLWantReadError):
+                leftovers = b""
+            sock.settimeout(timeout)
+        except (OSError, ValueError) as error:
+            # ValueError: another thread has closed the connection.
+            raise SessionLost(str(error)) from error
+        if leftovers:
+            raise SessionLost("the server has ended the session, or answered what nothing had asked")
 
     def is_answered(self) -> bool:
         happened = self._poll(0.0)

@@ -118,6 +118,9 @@ class PostgreSQLConnection(ServerConnection):
     def send(self, statements: str) -> None:
         self.sent_at = now()
         try:
+            # What has come before the statements is no answer to them. While none is pending, libpq drops it.
+            self._connection.consume_input()
+            self._connection.is_busy()
             self._connection.send_query(statements.encode())
             self._connection.flush()
         except OperationalError as error:
