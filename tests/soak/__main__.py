@@ -9,10 +9,10 @@ import sys
 from collections import Counter
 
 from loadtest.servers.processes import workspace
-from tests.soak.judge import Violation
 from tests.soak.notes import History
 from tests.soak.plants import PLANTS
-from tests.soak.run import PATIENCE, Soak, fault_names
+from tests.soak.promises import Violation
+from tests.soak.run import CALM, PATIENCE, Soak, fault_names
 from tests.soak.services.known import SERVICES, open_service
 
 #: Seconds after which the processes are replaced and their notes are judged.
@@ -62,11 +62,13 @@ def main() -> int:
                     seed + number,
                     forgets=options.forget,
                     only=only,
+                    calm=CALM + options.patience,
                     patience=options.patience,
                     plant=options.plant,
                 )
                 history, violations = soak.run(seconds)
                 counts = count(history, violations)
+                counts["waited"], counts["excused"] = round(soak.waited), round(soak.excused)
                 total += counts
                 print(f"{number * ROUND + seconds:5.0f} s: {sentence(counts)}", flush=True)
                 if bad := [one for one in violations if not one.admitted]:
@@ -94,11 +96,12 @@ def count(history: History, violations: list[Violation]) -> Counter[str]:
 
 
 def sentence(counts: Counter[str]) -> str:
-    own = {"attempts", "grants", "latches", "admitted", "violations"}
+    own = {"attempts", "grants", "latches", "admitted", "violations", "waited", "excused"}
     faults = [f"{times} {what}" for what, times in counts.most_common() if what not in own and times]
     return (
         f"{counts['grants']:,} grants of {counts['attempts']:,} attempts, {counts['latches']:,} calls of "
-        f"latches; faults: {', '.join(faults) or 'none'}; {counts['violations']} violations"
+        f"latches; faults: {', '.join(faults) or 'none'}; faults excused a free lock "
+        f"in {counts['excused']} of {counts['waited']} s of waiting; {counts['violations']} violations"
         + (f", {counts['admitted']} admitted" if counts["admitted"] else "")
     )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import distlock
-from tests.soak.notes import Kind
+from tests.soak.notes import NAMES_IN_FILES, Kind
 
 if TYPE_CHECKING:
     from tests.soak.worker import Worker
@@ -31,8 +31,8 @@ UNASKED, GLANCE = 12.0, 0.05
 LONG_HOLDS, LONG_LOOKS = 0.004, 50
 #: For how many seconds a caller lets a lock service be that is not available.
 AWAY = 0.05
-#: The name of the locks that are held until their release is requested.
-ASKED = "asked"
+#: The name of the locks that are held until their release is requested, and of those that a crowd wants.
+ASKED, CROWDED = "asked", "crowd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,21 +119,21 @@ class Attempt:
 
     def _draw_names(self) -> tuple[str, ...]:
         choices, names = self._choices, [f"n{number}" for number in range(self._worker.orders.names)]
-        seconds = ["second 0", "second 1"]
         if self._kind == "cart":
             # Nobody takes the first name together with others, so that it is known when that one is free.
             return tuple(choices.sample(names[1:], 2))
         if self._kind == "multi":
-            return choices.choice(names[1:]), choices.choice(seconds)
-        if self._kind == "asked":
-            return (ASKED,)
-        return (choices.choice(seconds if self._kind == "second" else names),)
+            return choices.choice(names[1:]), choices.choice(NAMES_IN_FILES)
+        if self._kind in {"asked", "crowd"}:
+            return (ASKED if self._kind == "asked" else CROWDED,)
+        return (choices.choice(NAMES_IN_FILES if self._kind == "second" else names),)
 
     def _make(self, limit: int, permits: int) -> Any:
         locks, second, names = self._worker.locks, self._worker.second, self.names
         make: dict[Kind, Callable[[], Any]] = {
             "lock": lambda: locks.lock(*names),
             "asked": lambda: locks.lock(*names),
+            "crowd": lambda: locks.lock(*names),
             "cart": lambda: locks.lock(*names),
             "push": lambda: locks.lock(*names, on_push=True),
             "rlock": lambda: locks.rlock(*names),

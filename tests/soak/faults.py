@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
@@ -9,10 +10,38 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.soak.notes import Fault
-from tests.soak.services.service import TTL, Strike
+from tests.soak.services.service import IO_TIMEOUT, TTL, Strike
+
+#: So many seconds before the end of a calm, the workers close their clients.
+CLOSING = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When faults are drawn: from *began* on, for *storm* seconds, then not for *calm* seconds, and so on.
+
+    In a calm no fault excuses a wait. At its end, all workers close their clients, and use them again.
+    """
+
+    began: float
+    storm: float
+    calm: float
+
+    def calm_left(self, now: float) -> float:
+        """Return for how many more seconds no fault is drawn."""
+        elapsed = (now - self.began) % (self.storm + self.calm)
+        return self.storm + self.calm - elapsed if elapsed >= self.storm else 0.0
+
+    def until_closing(self, now: float) -> float:
+        """Return in how many seconds the workers close their clients; ``inf``: they do so at the end only."""
+        if self.calm <= CLOSING:
+            return math.inf
+        cycle = self.storm + self.calm
+        return (self.began - CLOSING - now) % cycle
 
 
 class Deck:
@@ -75,5 +104,9 @@ def stop(process: int, seconds: float) -> Fault:
 def strike(one: Strike, choices: random.Random) -> Fault:
     """Strike the lock service."""
     began = time.monotonic()
-    one.do(choices)
-    return Fault(one.what, began, time.monotonic() + one.lasts, forgets=one.forgets, skips=one.skips)
+    answer = one.do(choices)
+    ended = time.monotonic()
+    process = answer if one.of_one and isinstance(answer, int) else None
+    # A call that is answered within its time-out is repeated by nobody, and nobody has given it up.
+    lasts = one.lasts + (one.lasts_if_late if ended - began >= IO_TIMEOUT else 0.0)
+    return Fault(one.what, began, ended + lasts, process, one.forgets, one.skips)

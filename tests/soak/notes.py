@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal["lock", "push", "rlock", "read", "write", "permit", "cart", "multi", "second", "asked"]
+Kind = Literal[
+    "lock", "push", "rlock", "read", "write", "permit", "cart", "multi", "second", "asked", "crowd"
+]
+#: The names of the locks that are in a directory, whatever the lock service is, and the kinds that take them.
+NAMES_IN_FILES = ("second 0", "second 1")
+KINDS_IN_FILES: frozenset[Kind] = frozenset({"second", "multi"})
 #: What a call of a latch returned, or the word for its error; None: nobody knows whether it was carried out.
 Answer = int | bool | str | None
 #: What a process notes while it begins. Calls may fail then, but it keeps no lock.
@@ -56,6 +61,8 @@ class Attempt:
     releasing: float | None = None
     #: Whether it was lost before the release.
     lost: bool = False
+    #: Whether it was lost already at `granted`: the process may have stood still before it could note that.
+    lost_at_once: bool = False
     #: When the release had returned.
     released: float | None = None
     #: When the attempt ended without a grant, and how: "timeout" or the name of the error.
@@ -69,6 +76,12 @@ class Attempt:
     downgraded: float | None = None
     #: When the holder saw that its release was requested.
     wanted: float | None = None
+
+    @property
+    def answered(self) -> float:
+        """When it was granted or refused; ``inf``: neither is known."""
+        answered = self.granted if self.granted is not None else self.refused
+        return math.inf if answered is None else answered
 
 
 @dataclass(slots=True)
@@ -119,6 +132,15 @@ class Fault:
 
 
 @dataclass(slots=True)
+class Leak:
+    """Something that the closed clients of a process have left in it: threads, descriptors."""
+
+    process: int
+    what: str
+    at: float
+
+
+@dataclass(slots=True)
 class History:
     """All that was noted."""
 
@@ -126,8 +148,7 @@ class History:
     latches: list[LatchCall] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    #: What each process that ended in order had left: threads, descriptors.
-    left: dict[int, list[str]] = field(default_factory=dict)
+    leaks: list[Leak] = field(default_factory=list)
     #: Errors that no caller should see, with the process.
     errors: list[str] = field(default_factory=list)
     #: What was left on the lock services when all processes had ended and all leases were over.
@@ -184,7 +205,7 @@ class _Reader:
         elif event == "requested":
             self._requests[line["id"]].ended, self._requests[line["id"]].answer = at, line["answer"]
         elif event == "left":
-            history.left[process] = line["what"]
+            history.leaks += [Leak(process, what, at) for what in line["what"]]
         elif event == "struck":
             history.faults.append(Fault(line["what"], at, math.inf, process, line["forgets"]))
         elif event == "recovered":
@@ -214,7 +235,7 @@ class _Reader:
 def _note(attempt: Attempt, event: str, at: float, line: dict[str, Any]) -> None:
     if event == "granted":
         attempt.granted = attempt.sure = at
-        attempt.lost = line["lost"]
+        attempt.lost = attempt.lost_at_once = line["lost"]
         fence = line["fences"].get(attempt.name)
         attempt.fence = tuple(fence) if fence else None
     elif event == "sure":

@@ -74,7 +74,12 @@ def a_connection_is_leaked() -> None:
     from distlock.backends.redis.connection import RedisConnection
 
     leaked: list[RedisConnection] = []
-    RedisConnection.disconnect = leaked.append  # type: ignore[method-assign, assignment]
+
+    def keep_open(self: RedisConnection) -> None:
+        self.shut_down()
+        leaked.append(self)
+
+    RedisConnection.disconnect = keep_open  # type: ignore[method-assign]
 
 
 def a_release_does_not_look_whose_the_lock_is() -> None:

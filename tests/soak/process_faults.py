@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING
 
 import distlock
 from tests.soak.attempts import AWAY
-from tests.soak.faults import Deck
+from tests.soak.faults import Deck, Schedule
 from tests.soak.notes import Notebook
-from tests.soak.services.service import IO_TIMEOUT
 
 if TYPE_CHECKING:
     from tests.soak.worker import Worker
@@ -128,7 +127,7 @@ class ProcessFaults:
 
     def __init__(self, worker: Worker) -> None:
         self._orders, self._notes, self._over = worker.orders, worker.notes, worker.over
-        self._locks = worker.locks
+        self._locks, self._schedule = worker.locks, Schedule(*worker.orders.schedule)
         self._choices = random.Random(f"{worker.orders.seed} faults")
         self._pause = threading.Event()
         self._main: Caller | None = None
@@ -147,6 +146,9 @@ class ProcessFaults:
     def _strike(self) -> None:
         deck = Deck(self._orders.faults, self._choices)
         while not self._over.wait(self._choices.expovariate(1 / PAUSE)):
+            if calm := self._schedule.calm_left(time.monotonic()):
+                self._over.wait(calm)
+                continue
             try:
                 FAULTS[deck.draw()](self)
             except Exception as error:
@@ -162,7 +164,7 @@ class ProcessFaults:
         try:
             yield
         finally:
-            self._notes.note("recovered", what=what, more=more + self._orders.slack)
+            self._notes.note("recovered", what=what, more=more)
 
     def _caller(self, name: str) -> Caller:
         return Caller(self._notes, self._orders.names, name, random.Random(self._choices.random()))
@@ -176,7 +178,7 @@ class ProcessFaults:
 
     def run_out_of_descriptors(self) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        with self._struck("EMFILE", more=IO_TIMEOUT):
+        with self._struck("EMFILE"):
             highest = max(int(number) for number in os.listdir("/proc/self/fd"))
             resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
             fillers = []
@@ -191,7 +193,7 @@ class ProcessFaults:
                     os.close(filler)
 
     def run_out_of_threads(self) -> None:
-        with self._struck("no threads", more=IO_TIMEOUT):
+        with self._struck("no threads"):
             # No address space has room for such a stack, so no thread starts. Root has no limit of threads.
             before = threading.stack_size(NO_STACK)
             try:
@@ -221,7 +223,7 @@ class ProcessFaults:
         main = threading.main_thread().ident
         assert main is not None
         forgets = self._orders.url.startswith(("postgresql:", "mysql:"))
-        with self._struck("interrupts", more=MAX_HOLD + 1.5 * self._orders.ttl, forgets=forgets):
+        with self._struck("interrupts", more=MAX_HOLD, forgets=forgets):
             end = time.monotonic() + LASTS
             while time.monotonic() < end:
                 signal.pthread_kill(main, signal.SIGUSR1)
@@ -260,7 +262,7 @@ class ProcessFaults:
 
         callers = [self._caller(f"closed {number}") for number in range(3)]
         threads = [threading.Thread(target=keep_taking, args=(caller,)) for caller in callers]
-        with self._struck("client closed", more=IO_TIMEOUT):
+        with self._struck("client closed"):
             for thread in threads:
                 thread.start()
             for _ in range(3):

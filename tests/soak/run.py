@@ -8,25 +8,25 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from tests.soak import faults, process_faults
-from tests.soak.judge import Violation, judge
+from tests.soak.judge import excused_share, judge
 from tests.soak.leftovers import find_leftovers
 from tests.soak.notes import Fault, History, Kind, read
+from tests.soak.promises import Promises, Violation
 from tests.soak.services.service import TTL, Service
 from tests.soak.worker import Orders, second_service
 
 #: How long a lock may be free while somebody waits for it, seconds. On a busy machine it takes longer.
 PATIENCE = 2.5
 #: Seconds within which a worker ends that is told to.
-END = 60.0
+WORKER_ENDS = 60.0
 #: For how many seconds the last worker runs alone; and how many seconds beyond two leases a lock may remain.
-LAST, LEFTOVERS = 2.0, 10.0
-#: After STRIKES faults, the lock service is not struck for REST seconds: right after a fault, the judge
-#: excuses almost any wait.
-STRIKES, REST = 8, 12.0
+LAST_WORKER, LEFTOVERS = 2.0, 10.0
+#: For how many seconds faults are drawn, and then not. `__main__` adds the patience to the second.
+STORM, CALM = 15.0, 10.0
 #: The kinds of locks of each lock service, by the scheme of its URL.
 ANYWHERE: tuple[Kind, ...] = ("lock", "rlock", "cart", "multi", "second")
 ALL: tuple[Kind, ...] = (*ANYWHERE, "push", "read", "write", "permit", "asked")
@@ -49,8 +49,8 @@ class Soak:
     """The workers on one lock service, and what was done to them.
 
     *pause*: the mean time between two faults, seconds. *patience*: how long a lock may be free while somebody
-    waits, seconds. *rest*: for how many seconds the lock service is left alone now and then.
-    *forgets*: whether the lock service may lose its data. *only*: the faults to draw; empty: all.
+    waits, seconds. *storm*: for how many seconds faults are drawn; *calm*: and then not. *forgets*:
+    whether the lock service may lose its data. *only*: the faults to draw; empty: all.
     *plant*: a bug to plant in each worker, one of `PLANTS`; "": none.
     """
 
@@ -58,11 +58,13 @@ class Soak:
     directory: Path
     seed: int
     workers: int = 3
-    threads: int = 4
-    tasks: int = 6
+    threads: int = 3
+    tasks: int = 4
+    crowd: int = 2
     names: int = 3
-    pause: float = 1.0
-    rest: float = REST
+    pause: float = 0.7
+    storm: float = STORM
+    calm: float = CALM
     forgets: bool = False
     only: frozenset[str] = frozenset()
     patience: float = PATIENCE
@@ -70,6 +72,9 @@ class Soak:
     faults: list[Fault] = field(default_factory=list, init=False)
     #: The moment at which the run began.
     began: float = field(default=0.0, init=False)
+    #: For how many seconds callers waited, and for how many of them a fault would have excused it.
+    waited: float = field(default=0.0, init=False)
+    excused: float = field(default=0.0, init=False)
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list, init=False)
     _started: int = field(default=0, init=False)
     #: Workers that ended by themselves, or did not end when they were told to.
@@ -84,22 +89,34 @@ class Soak:
         self._of_workers = faults.Deck(tuple(filter(self._draws, faults.OF_WORKERS)), self._choices)
 
     @property
-    def _slack(self) -> float:
-        """For how many more seconds after a fault a busy machine feels it."""
-        return max(0.0, self.patience - PATIENCE)
+    def _promises(self) -> Promises:
+        service = self.service
+        return Promises(
+            self.patience,
+            service.killed,
+            service.stopped,
+            # A busy machine feels a fault for longer.
+            slack=max(0.0, self.patience - PATIENCE),
+            in_files=service.scheme == "file",
+            in_turns=service.scheme != "redlock",
+        )
+
+    @property
+    def _schedule(self) -> faults.Schedule:
+        return faults.Schedule(self.began, self.storm, self.calm)
 
     def _draws(self, what: str) -> bool:
         return not self.only or what in self.only
 
     def run(self, seconds: float) -> tuple[History, list[Violation]]:
         """Soak for *seconds*, and return what was noted, and what was wrong in it."""
+        self.began = time.monotonic()
         try:
             for _ in range(self.workers):
                 self._start()
             for one in self._running:
                 self._wait_for(one)
-            self.began = time.monotonic()
-            self._strike_until(self.began + seconds)
+            self._strike_until(time.monotonic() + seconds)
         finally:
             self._end()
         self._tidy_up()
@@ -107,11 +124,8 @@ class Soak:
         history.errors += self._errors
         for url in (self.service.direct or self.service.url, second_service(self.directory)):
             history.leftovers += find_leftovers(url, TTL, LEFTOVERS)
-        scheme = self.service.scheme
-        violations = judge(
-            history, TTL, self.patience, in_files=scheme == "file", in_turns=scheme != "redlock"
-        )
-        return history, violations
+        self.waited, self.excused = excused_share(history, self._promises)
+        return history, judge(history, self._promises)
 
     def _tidy_up(self) -> None:
         """Let a last worker, which no fault strikes, meet what the others have left behind."""
@@ -119,24 +133,21 @@ class Soak:
         try:
             self._start(struck=False)
             self._wait_for(self._running[0])
-            threading.Event().wait(LAST)
+            threading.Event().wait(LAST_WORKER)
         finally:
             self._end()
 
     def _strike_until(self, end: float) -> None:
-        choices, never, strikes = self._choices, threading.Event(), 0
-        rests_until = 0.0
+        choices, never = self._choices, threading.Event()
         while (now := time.monotonic()) < end:
             never.wait(min(choices.expovariate(1 / self.pause), end - now))
             now = time.monotonic()
             if now >= end:
                 break
-            if now > rests_until and self._strikes and (not self._of_workers or choices.random() < 0.7):
-                fault = faults.strike(self._strikes[self._of_service.draw()], choices)
-                fault.ended += self._slack
-                self.faults.append(fault)
-                if (strikes := strikes + 1) % STRIKES == 0:
-                    rests_until = self.faults[-1].ended + self.rest
+            if calm := self._schedule.calm_left(now):
+                never.wait(min(calm, end - now))
+            elif self._strikes and (not self._of_workers or choices.random() < 0.7):
+                self.faults.append(faults.strike(self._strikes[self._of_service.draw()], choices))
             elif self._of_workers:
                 self.faults += self._strike_worker(choices)
 
@@ -146,9 +157,7 @@ class Soak:
             return []
         what, victim = self._of_workers.draw(), choices.choice(working)
         if what != "SIGKILL":
-            stopped = faults.stop(victim.pid, choices.choice(faults.STOPS[what]))
-            stopped.ended += self._slack
-            return [stopped]
+            return [faults.stop(victim.pid, choices.choice(faults.STOPS[what]))]
         killed = faults.kill(victim.pid)
         if victim.wait() != -signal.SIGKILL:
             self._errors.append(f"process {victim.pid} had ended with {victim.returncode}")
@@ -169,12 +178,13 @@ class Soak:
             names=self.names,
             threads=self.threads,
             tasks=self.tasks,
+            crowd=self.crowd,
             latchers=0 if scheme in WITHOUT_LATCHES else 2,
             ttl=TTL,
             kinds=KINDS.get(scheme, ALL),
             plant=self.plant,
-            slack=self._slack,
             faults=tuple(filter(self._draws, process_faults.FAULTS)) if struck else (),
+            schedule=astuple(self._schedule),
         )
         command = [sys.executable, "-m", "tests.soak.worker", orders.as_argument()]
         self._running.append(subprocess.Popen(command, stdin=subprocess.PIPE))
@@ -185,7 +195,7 @@ class Soak:
         return notes.exists() and notes.stat().st_size > 0
 
     def _wait_for(self, worker: subprocess.Popen[bytes]) -> None:
-        deadline, pause = time.monotonic() + END, threading.Event()
+        deadline, pause = time.monotonic() + WORKER_ENDS, threading.Event()
         while not self._works(worker) and worker.poll() is None and time.monotonic() < deadline:
             pause.wait(0.05)
 
@@ -194,11 +204,11 @@ class Soak:
             _close(one)
         for one in self._running:
             try:
-                one.wait(END)
+                one.wait(WORKER_ENDS)
             except subprocess.TimeoutExpired:
                 one.kill()
                 one.wait()
-                self._errors.append(f"process {one.pid} did not end within {END:g} s")
+                self._errors.append(f"process {one.pid} did not end within {WORKER_ENDS:g} s")
             else:
                 if one.returncode:
                     self._errors.append(f"process {one.pid} ended with {one.returncode}")

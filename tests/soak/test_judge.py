@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
-from tests.soak.judge import MOST_BEFORE, judge
-from tests.soak.notes import LATCH_TTL, Answer, Attempt, Fault, History, Kind, LatchCall, Request
+from tests.soak.judge import excused_share, judge
+from tests.soak.notes import LATCH_TTL, Answer, Attempt, Fault, History, Kind, LatchCall, Leak, Request
+from tests.soak.promises import Promises
+from tests.soak.waiting import MOST_BEFORE
 
 TTL, PATIENCE = 3.0, 2.0
+PROMISES = Promises(PATIENCE, killed=TTL, stopped=TTL)
+#: What a directory promises: a process that stands still keeps its locks.
+IN_FILES = Promises(PATIENCE, killed=0.0, stopped=math.inf, in_files=True)
 FLUSH = Fault("FLUSHALL", 1.2, 1.3, forgets=True)
 
 
@@ -35,9 +40,12 @@ def waited(asked: float, ended: float, process: int = 2) -> Attempt:
     return Attempt(process, f"{process}/{asked}", "n", "lock", asked, refused=ended, how="timeout")
 
 
-def rules(*attempts: Attempt, faults: list[Fault] | None = None, **more: object) -> list[str]:
-    history = History(sorted(attempts, key=lambda one: one.asked), faults=faults or [], **more)
-    return [one.rule for one in judge(history, TTL, PATIENCE) if not one.admitted]
+def noted(*attempts: Attempt, faults: list[Fault] | None = None, **more: object) -> History:
+    return History(sorted(attempts, key=lambda one: one.asked), faults=faults or [], **more)
+
+
+def rules(*attempts: Attempt, promises: Promises = PROMISES, **more: object) -> list[str]:
+    return [one.rule for one in judge(noted(*attempts, **more), promises) if not one.admitted]
 
 
 @pytest.mark.parametrize(
@@ -76,7 +84,10 @@ def test_a_hold_lasts_as_long_as_its_holder_saw_it() -> None:
 def test_what_was_lost_when_it_was_granted_is_no_hold() -> None:
     late = held(1.5, 1.5, process=2, fence=1, releasing=1.6)
     assert "two at once" in rules(held(1.0, 2.0), late)
-    assert "two at once" not in rules(held(1.0, 2.0), replace(late, lost=True))
+    assert "two at once" not in rules(held(1.0, 2.0), replace(late, lost=True, lost_at_once=True))
+    # It was lost later: when it was granted, it was held.
+    assert "two at once" in rules(held(1.0, 2.0), replace(late, lost=True))
+    assert "two at once" not in rules(held(1.0, 1.4), replace(late, lost=True), held(1.7, 2.0))
 
 
 def test_an_overlap_after_lost_data_is_admitted() -> None:
@@ -103,9 +114,16 @@ def test_nobody_waits_for_a_free_lock() -> None:
 
 
 def test_the_lock_of_a_killed_holder_is_free_when_its_lease_is_over() -> None:
-    killed = held(1.0, 2.0, releasing=None, released=None)
-    assert rules(killed, waited(1.5, 2.0 + 1.5 * TTL + 1)) == []
-    assert rules(killed, waited(1.5, 2.0 + 1.5 * TTL + PATIENCE + 1)) == ["forgotten"]
+    killed, kill = held(1.0, 2.0, releasing=None, released=None), Fault("SIGKILL", 2.0, 2.0, 1)
+    over = 2.0 + TTL + PATIENCE
+    assert rules(killed, waited(1.5, over - 0.1), faults=[kill]) == []
+    assert rules(killed, waited(1.5, over + 0.1), faults=[kill]) == ["forgotten"]
+    # A directory keeps nothing of the dead.
+    assert rules(killed, waited(1.5, 4.1), faults=[kill], promises=IN_FILES) == ["forgotten"]
+    # A cart that waited when its process was killed may have had this name.
+    cart = Attempt(1, "1/cart", "n", "cart", 1.0, of_several=True)
+    assert rules(cart, waited(1.5, over - 0.1), faults=[kill]) == []
+    assert rules(cart, waited(1.5, over + 0.1), faults=[kill]) == ["forgotten"]
 
 
 def test_a_killed_process_may_have_had_the_lock_that_it_waited_for() -> None:
@@ -115,6 +133,44 @@ def test_a_killed_process_may_have_had_the_lock_that_it_waited_for() -> None:
     # What strikes other callers of a process keeps no lock.
     forked = [Fault("fork", 2.0, 5.0, 2)]
     assert rules(held(1.0, 1.5), waited(1.2, 6.0), faults=forked) == ["forgotten"]
+
+
+def test_a_process_that_stands_still_keeps_a_lock_for_its_lease() -> None:
+    mine = Attempt(3, "3/1", "n", "lock", 1.0, refused=30.0, how="BackendUnavailable")
+    stop = [Fault("SIGSTOP", 2.0, 20.0, 3), Fault("restart", 29.0, 30.0)]
+    ended = 2.0 + TTL + 1.6
+    assert rules(held(1.0, 1.5), mine, waited(1.2, ended - 0.2), faults=stop) == []
+    assert rules(held(1.0, 1.5), mine, waited(1.2, ended + 0.2), faults=stop) == ["forgotten"]
+    # It has the lock, loses it, and says so when it goes on.
+    lost = held(1.0, 2.0, process=3, releasing=20.0, released=20.0, lost=True)
+    over = 2.0 + TTL + PATIENCE
+    assert rules(lost, waited(1.5, over - 0.1), faults=stop) == []
+    assert rules(lost, waited(1.5, over + 0.1), faults=stop) == ["forgotten"]
+    # In a directory, and whatever the lock service is, it keeps the lock until it goes on.
+    assert rules(held(1.0, 1.5), mine, waited(1.2, 19.0), faults=stop, promises=IN_FILES) == []
+    in_directory = [replace(one, name="second 0", kind="second") for one in (held(1.0, 1.5), mine)]
+    assert rules(*in_directory, replace(waited(1.2, 19.0), name="second 0"), faults=stop) == []
+
+
+def test_faults_excuse_a_free_lock_only_while_they_last() -> None:
+    cuts = [Fault("all cut by RST", at, at + 0.5) for at in (2.0, 4.0, 6.0)]
+    # It was free for 0.5 s, 1.5 s, and 1.5 s between them.
+    assert rules(held(1.0, 1.5), waited(1.2, 4.2), faults=cuts) == []
+    assert rules(held(1.0, 1.5), waited(1.2, 6.2), faults=cuts) == ["forgotten"]
+    # Somebody had it meanwhile.
+    assert rules(held(1.0, 1.5), held(4.0, 4.1), waited(1.2, 6.2), faults=cuts) == []
+    # What is refused in a fault is not refused a free lock.
+    late = waited(6.6, 6.7), waited(6.1, 6.2)
+    assert rules(held(1.0, 1.5), waited(2.0, 2.1), late[0], faults=cuts) == ["refused"]
+    assert rules(held(1.0, 1.5), waited(2.0, 2.1), late[1], faults=cuts) == []
+
+
+def test_how_much_of_the_waiting_was_excused() -> None:
+    cut = Fault("all cut by RST", 2.0, 3.0)
+    assert excused_share(noted(waited(1.0, 4.0), waited(2.0, 5.0), faults=[cut]), PROMISES) == (4.0, 1.0)
+    # Nobody waits in this fault.
+    late = replace(cut, began=6.0, ended=7.0)
+    assert excused_share(noted(waited(1.0, 4.0), waited(8.0, 9.0), faults=[late]), PROMISES) == (4.0, 0.0)
 
 
 def crowd() -> Iterator[Attempt]:
@@ -197,9 +253,14 @@ def test_only_a_fault_makes_a_lock_service_unavailable_or_loses_a_lock(wrong: At
     # What strikes another process is no excuse, except where both write to files.
     assert rules(wrong, faults=[Fault("fork", 4.0, 4.5, 1)]) != []
     assert rules(wrong, faults=[Fault("EMFILE", 4.0, 4.5, 1)]) == []
-    stopped = History([wrong], faults=[Fault("SIGSTOP", 4.0, 4.5, 2)])
-    assert judge(stopped, TTL, PATIENCE) != []
-    assert judge(stopped, TTL, PATIENCE, in_files=True) == []
+    assert rules(wrong, faults=[Fault("replies cut by FIN", 4.0, 4.5, 2)]) != []
+    stopped = [Fault("SIGSTOP", 4.0, 4.5, 2)]
+    assert rules(wrong, faults=stopped) != []
+    assert rules(wrong, faults=stopped, promises=IN_FILES) == []
+    # On a busy machine, a fault is felt for longer.
+    earlier = [Fault("restart", 0.1, 0.9)]
+    assert rules(wrong, faults=earlier) != []
+    assert rules(wrong, faults=earlier, promises=replace(PROMISES, slack=3.0)) == []
 
 
 def test_what_begins_on_the_push_is_lost_after_a_short_pause() -> None:
@@ -305,6 +366,6 @@ def test_an_answer_after_lost_data_is_admitted() -> None:
 
 
 def test_what_is_left_behind_and_unexpected_errors() -> None:
-    assert rules(left={1: ["3 descriptors"]}) == ["leak"]
+    assert rules(leaks=[Leak(1, "3 descriptors", 20.0)]) == ["leak"]
     assert rules(leftovers=["the hold dl:2:{n}"]) == ["leftover"]
     assert rules(errors=["process 1: KeyError: 'x'"]) == ["error"]

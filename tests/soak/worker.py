@@ -27,6 +27,7 @@ from pathlib import Path
 import distlock
 from tests.soak import process_faults
 from tests.soak.attempts import AskedAttempt, Attempt, adrive, drive, request_release
+from tests.soak.faults import CLOSING, Schedule
 from tests.soak.latching import latch_steps
 from tests.soak.notes import BEGINS, Kind, Notebook
 from tests.soak.plants import PLANTS
@@ -51,16 +52,17 @@ class Orders:
     names: int
     threads: int
     tasks: int
+    #: How many threads want one name that nobody else wants, and how many tasks.
+    crowd: int
     #: How many threads use latches, and how many tasks.
     latchers: int
     ttl: float
     kinds: tuple[Kind, ...]
     #: The bug that is planted before the work begins, one of `PLANTS`; "": none.
     plant: str = ""
-    #: What strikes inside the process, of `process_faults.FAULTS`.
+    #: What strikes inside the process, of `process_faults.FAULTS`, and when: the fields of `Schedule`.
     faults: tuple[str, ...] = ()
-    #: For how many more seconds after a fault a busy machine feels it.
-    slack: float = 0.0
+    schedule: tuple[float, float, float] = (0.0, 1.0, 0.0)
 
     def as_argument(self) -> str:
         return json.dumps(asdict(self))
@@ -76,45 +78,64 @@ class Worker:
     def __init__(self, orders: Orders) -> None:
         self.orders = orders
         self.notes = Notebook(Path(orders.directory))
-        self.over = threading.Event()
+        #: Set when the callers have to end: for a while, or for good.
+        self.over, self._ends = threading.Event(), threading.Event()
+        self._schedule = Schedule(*orders.schedule)
         self._numbers = itertools.count(1)
         self._before = descriptors()
         self.locks = distlock.connect(orders.url, prefix=orders.prefix, ttl=orders.ttl, timeout=8)
         self.second = distlock.connect(second_service(Path(orders.directory)), ttl=orders.ttl, timeout=8)
 
+    def end(self) -> None:
+        self._ends.set()
+        self.over.set()
+
     def work(self) -> None:
-        """Take locks until `over`, then close the clients, and note what they leave behind."""
+        """Take locks until `end` is called. At the end of each calm, close the clients and go on."""
+        for watch in (self._watch_time, self._watch_schedule):
+            threading.Thread(target=watch, daemon=True).start()
+        while not self._ends.is_set():
+            self._work_until_over()
+            self.locks.close()
+            self.second.close()
+            closed = time.monotonic()
+            self.notes.note_at(closed, "left", what=list(self._left()))
+            self.over.clear()
+
+    def _work_until_over(self) -> None:
         orders = self.orders
         jobs: list[Callable[[], object]] = [lambda: asyncio.run(self._tasks())]
         asked = 1 if "asked" in orders.kinds else 0
         for job, word, count in (
             (self._caller, "thread", orders.threads),
+            (self._caller, "crowd", orders.crowd),
             (self._latcher, "latcher", orders.latchers),
             (self._holder, "holder", asked),
             (self._requester, "requester", asked),
         ):
             jobs += [partial(job, f"{os.getpid()}/{word} {number}") for number in range(count)]
         crew = [threading.Thread(target=self._noting_errors, args=(job,)) for job in jobs]
-        threading.Thread(target=self._watch_time, daemon=True).start()
         for thread in crew:
             thread.start()
         process_faults.strike(self)
         for thread in crew:
             thread.join()
-        self.locks.close()
-        self.second.close()
-        self.notes.note("left", what=list(self._left()))
 
     def _watch_time(self) -> None:
         """Note when this process gets no time, because it begins or the machine is busy: calls may fail."""
         with self._struck(BEGINS):
-            self.over.wait(BEGINNING)
+            self._ends.wait(BEGINNING)
         last = time.monotonic()
-        while not self.over.wait(BEAT):
+        while not self._ends.wait(BEAT):
             if (now := time.monotonic()) - last > LATE:
                 self.notes.note_at(last, "struck", what="no time", forgets=False)
                 self.notes.note_at(now, "recovered", what="no time", more=0.0)
             last = now
+
+    def _watch_schedule(self) -> None:
+        while not self._ends.wait(min(self._schedule.until_closing(time.monotonic()), threading.TIMEOUT_MAX)):
+            self.over.set()
+            self._ends.wait(CLOSING / 2)
 
     @contextmanager
     def _struck(self, what: str) -> Iterator[None]:
@@ -148,9 +169,11 @@ class Worker:
     def _caller(self, caller: str) -> None:
         choices = random.Random(f"{self.orders.seed} {caller}")
         while not self.over.is_set():
-            drive(Attempt(self, caller, choices, self._draw_kind(choices)).steps())
+            drive(Attempt(self, caller, choices, self._draw_kind(caller, choices)).steps())
 
-    def _draw_kind(self, choices: random.Random) -> Kind:
+    def _draw_kind(self, caller: str, choices: random.Random) -> Kind:
+        if caller.partition("/")[2].startswith("crowd"):
+            return "crowd"
         return choices.choice([kind for kind in self.orders.kinds if kind != "asked"])
 
     def _holder(self, caller: str) -> None:
@@ -170,6 +193,8 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             for number in range(self.orders.tasks):
                 group.create_task(self._task(f"{os.getpid()}/task {number}"))
+            for number in range(self.orders.crowd):
+                group.create_task(self._task(f"{os.getpid()}/crowding task {number}"))
             for number in range(self.orders.latchers):
                 caller = f"{os.getpid()}/latching task {number}"
                 choices = random.Random(f"{self.orders.seed} {caller}")
@@ -178,7 +203,7 @@ class Worker:
     async def _task(self, caller: str) -> None:
         choices = random.Random(f"{self.orders.seed} {caller}")
         while not self.over.is_set():
-            await adrive(Attempt(self, caller, choices, self._draw_kind(choices)).steps())
+            await adrive(Attempt(self, caller, choices, self._draw_kind(caller, choices)).steps())
             await asyncio.sleep(0)
 
     def number(self) -> int:
@@ -221,11 +246,14 @@ def main() -> None:
     orders = json.loads(sys.argv[1])
     if orders["plant"]:
         PLANTS[orders["plant"]]()
-    worker = Worker(Orders(**{**orders, "kinds": tuple(orders["kinds"]), "faults": tuple(orders["faults"])}))
+    # JSON has lists only.
+    worker = Worker(
+        Orders(**{word: tuple(one) if isinstance(one, list) else one for word, one in orders.items()})
+    )
 
     def wait_for_the_end() -> None:
         sys.stdin.buffer.read()
-        worker.over.set()
+        worker.end()
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()
     worker.work()

@@ -15,7 +15,7 @@ from loadtest.servers.databases import (
     own_postgresql,
 )
 from loadtest.servers.lock_services import prepare
-from tests.soak.services.service import IO_TIMEOUT, Service, Strike
+from tests.soak.services.service import IO_TIMEOUT, TTL, Service, Strike
 
 #: Sessions of distlock, but not our own.
 POSTGRESQL_SESSIONS = """\
@@ -79,7 +79,7 @@ def open_postgresql(directory: Path) -> Iterator[Service]:
             POSTGRESQL_SESSIONS,
             "SELECT pg_terminate_backend({})",
         )
-        yield Service(server.url, (*ends, restarting(server)))
+        yield Service(server.url, (*ends, restarting(server)), killed=0.0)
 
 
 @contextmanager
@@ -89,4 +89,5 @@ def open_mysql(directory: Path) -> Iterator[Service]:
     with own_mariadb(options) as server:
         prepare(server.url)
         ends = ending(lambda statement: asked_mysql(server.url, statement), MYSQL_SESSIONS, "KILL {}")
-        yield Service(server.url, (*ends, restarting(server)))
+        # It counts in whole seconds.
+        yield Service(server.url, (*ends, restarting(server)), killed=0.0, stopped=TTL + 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import random
 import subprocess
@@ -46,7 +47,8 @@ def open_file(directory: Path) -> Iterator[Service]:
         fill(disk)
 
     try:
-        yield Service(locks.as_uri(), (Strike("full disk", fill_disk),) if mounted else ())
+        strikes = (Strike("full disk", fill_disk),) if mounted else ()
+        yield Service(locks.as_uri(), strikes, killed=0.0, stopped=math.inf)
     finally:
         if mounted:
             subprocess.run(["umount", "-l", str(disk)], check=True)

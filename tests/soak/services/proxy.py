@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import struct
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -152,15 +154,18 @@ class Proxy:
         """Return what the lock service said first on each open connection."""
         return [connection.greeting for connection in self._open()]
 
-    def cut_one(self, choices: random.Random, direction: Direction, resets: bool) -> None:
-        """Cut a connection at a random byte of *direction*, by RST or FIN."""
+    def cut_one(self, choices: random.Random, direction: Direction, resets: bool) -> int | None:
+        """Cut a connection at a random byte of *direction*, by RST or FIN. Return whose it was, if known."""
+        struck = None
         if found := self._open():
             connection = choices.choice(found)
+            struck = owner_of(connection.client)
             connection.resets = resets
             connection.left[direction] = choices.choice(BYTES)
             # Cut an idle one, too, so that the run knows when it happened.
             connection.over.wait(SOON)
             connection.cut()
+        return struck
 
     def cut_all(self, resets: bool) -> None:
         """Cut all connections, as when a switch forgets them."""
@@ -194,3 +199,30 @@ class Proxy:
             connection.swallows.add(direction)
         threading.Event().wait(seconds)
         self._cut(struck, resets=choices.random() < 0.5)
+
+
+def owner_of(connection: socket.socket) -> int | None:
+    """Return the process at the other end of *connection*, on this machine. None: unknown, or several."""
+    try:
+        port, own = connection.getpeername()[1], connection.getsockname()[1]
+    except OSError:
+        return None  # It has ended.
+    ends = f":{port:04X}", f":{own:04X}"
+    lines = map(str.split, Path("/proc/net/tcp").read_text().splitlines())
+    sockets = {f"socket:[{line[9]}]" for line in lines if (line[1][-5:], line[2][-5:]) == ends}
+    owners = {
+        process for process in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has(process, sockets)
+    }
+    # A forked child has the connections of its parent, too.
+    return owners.pop() if len(owners) == 1 else None
+
+
+def _has(process: int, files: set[str]) -> bool:
+    """Return whether one of the descriptors of *process* is one of *files*."""
+    directory = f"/proc/{process}/fd"
+    with suppress(OSError):  # It ends just now, or is another user's.
+        for descriptor in os.listdir(directory):
+            with suppress(FileNotFoundError):
+                if os.readlink(f"{directory}/{descriptor}") in files:
+                    return True
+    return False

@@ -21,6 +21,8 @@ PATIENCE = 30.0
 APPENDING = ("--appendonly", "yes", "--appendfsync", "no")
 #: For how many seconds a server is full, or pauses its clients.
 FULL, PAUSED = 1.0, 0.3
+#: For how many seconds redlock keeps the lock of a process that does not renew it.
+LONGEST = 1.01 * TTL + 0.002
 
 Do = Callable[[random.Random], object]
 
@@ -125,7 +127,7 @@ def commands(server: Callable[[random.Random], redis.Redis]) -> tuple[Strike, ..
     return (
         Strike("CLIENT KILL", kill_one),
         Strike("CLIENT KILL TYPE pubsub", telling(server, "CLIENT", "KILL", "TYPE", "pubsub"), skips=True),
-        Strike("CLIENT KILL TYPE normal", telling(server, "CLIENT", "KILL", "TYPE", "normal"), lasts=1.0),
+        Strike("CLIENT KILL TYPE normal", telling(server, "CLIENT", "KILL", "TYPE", "normal")),
         Strike("SCRIPT FLUSH", telling(server, "SCRIPT", "FLUSH")),
         Strike("CLIENT PAUSE", telling(server, "CLIENT", "PAUSE", str(int(PAUSED * 1000))), lasts=PAUSED),
         Strike("full memory", fill_one),
@@ -151,20 +153,17 @@ def restarts(server: Callable[[random.Random], RedisServer]) -> tuple[Strike, ..
         Strike(
             "server stopped",
             lambda choices: server(choices).stand_still(choices.choice(PAUSES)),
-            # What it carries out late may have the lock for a lease.
-            lasts=IO_TIMEOUT + TTL,
+            lasts_if_late=IO_TIMEOUT + TTL,
             skips=True,
         ),
         Strike(
             "restart from snapshot",
             lambda choices: server(choices).restart_from_snapshot(),
-            lasts=IO_TIMEOUT,
             skips=True,
         ),
         Strike(
             "restart from log",
             lambda choices: server(choices).restart_from_log(),
-            lasts=IO_TIMEOUT,
             skips=True,
         ),
     )
@@ -174,7 +173,6 @@ def losing_restart(server: Callable[[random.Random], RedisServer]) -> Strike:
     return Strike(
         "restart without data",
         lambda choices: server(choices).restart_empty(),
-        lasts=IO_TIMEOUT,
         forgets=True,
         skips=True,
     )
@@ -226,7 +224,9 @@ def open_redlock(directory: Path) -> Iterator[Service]:
             (
                 *commands(one_client),
                 *restarts(one),
-                Strike("two killed", kill_two, lasts=IO_TIMEOUT, skips=True),
+                Strike("two killed", kill_two, skips=True),
             ),
             (*losing_commands(one_client), losing_restart(one)),
+            killed=LONGEST,
+            stopped=LONGEST,
         )

@@ -20,13 +20,18 @@ class Strike:
     """Something that can be done to a lock service.
 
     *lasts*: for how many seconds after it everybody may be kept from a lock that is free. A release that got
-    no answer is repeated, and until then the lock stays taken. *forgets*: whether locks that are held may be
-    lost. *skips*: whether a process that waits may be passed over, because it does not hear its turn.
+    no answer is repeated, and until then the lock stays taken. *lasts_if_late*: for how many more if it went
+    on for so long that calls have timed out. A request that is carried out late may have the lock for a
+    lease. *of_one*: whether it strikes only the process that *do* returns, if any. *forgets*: whether
+    locks that are held may be lost. *skips*: whether a process that waits may be passed over, because it does
+    not hear its turn.
     """
 
     what: str
     do: Callable[[random.Random], object]
     lasts: float = 0.0
+    lasts_if_late: float = 0.0
+    of_one: bool = False
     forgets: bool = False
     skips: bool = False
 
@@ -45,6 +50,9 @@ class Service:
     overheard: Callable[[Proxy], tuple[Strike, ...]] = lambda _: ()
     #: The URL of a server of it without a proxy; "": `url`.
     direct: str = ""
+    #: For how many seconds a process that is killed, or stands still, may keep a lock: see `Promises`.
+    killed: float = TTL
+    stopped: float = TTL
 
     @property
     def scheme(self) -> str:
@@ -69,22 +77,20 @@ def network(proxy: Proxy, scheme: str) -> tuple[Strike, ...]:
         Strike(
             f"{direction} cut by {end}",
             lambda choices, direction=direction, end=end: proxy.cut_one(choices, direction, end == "RST"),
-            lasts=IO_TIMEOUT,
+            of_one=True,
         )
         for direction in DIRECTIONS
         for end in ("FIN", "RST")
     ]
     found += [
-        Strike(
-            f"all cut by {end}", lambda _, end=end: proxy.cut_all(end == "RST"), lasts=IO_TIMEOUT, skips=True
-        )
+        Strike(f"all cut by {end}", lambda _, end=end: proxy.cut_all(end == "RST"), skips=True)
         for end in ("FIN", "RST")
     ]
     found += [
         Strike(
             f"{direction} swallowed",
             lambda choices, direction=direction: proxy.swallow(choices, direction, choices.choice(PAUSES)),
-            lasts=IO_TIMEOUT + TTL,
+            lasts_if_late=TTL,
             skips=True,
         )
         for direction in DIRECTIONS
@@ -93,14 +99,12 @@ def network(proxy: Proxy, scheme: str) -> tuple[Strike, ...]:
         Strike(
             "connections refused",
             lambda choices: proxy.refuse(choices.choice(PAUSES)),
-            lasts=IO_TIMEOUT,
             skips=True,
         ),
-        # A request that arrives late, and that nobody waits for any more, may have the lock for a lease.
         Strike(
             "bytes delayed",
             lambda choices: proxy.delay(choices.choice(PAUSES)),
-            lasts=IO_TIMEOUT + TTL,
+            lasts_if_late=IO_TIMEOUT + TTL,
             skips=True,
         ),
     ]

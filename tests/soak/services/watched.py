@@ -87,7 +87,7 @@ def open_sentinel(directory: Path) -> Iterator[Service]:
             watched.url,
             (
                 *commands(strikes.primary),
-                Strike("server stopped", strikes.stop_primary, lasts=IO_TIMEOUT + TTL, skips=True),
+                Strike("server stopped", strikes.stop_primary, lasts_if_late=IO_TIMEOUT + TTL, skips=True),
                 Strike("replica restarted", strikes.restart_replica),
             ),
             (
@@ -186,7 +186,7 @@ def open_cluster(directory: Path) -> Iterator[Service]:
             cluster.url,
             (
                 *commands(strikes.client),
-                Strike("server stopped", strikes.stop_primary, lasts=IO_TIMEOUT + TTL, skips=True),
+                Strike("server stopped", strikes.stop_primary, lasts_if_late=IO_TIMEOUT + TTL, skips=True),
                 Strike("slot moved", strikes.move, lasts=IO_TIMEOUT, skips=True),
                 Strike("failover", strikes.fail_over, lasts=IO_TIMEOUT, skips=True),
             ),

@@ -63,7 +63,7 @@ def outages(server: Callable[[random.Random], ZooKeeperServer], which: str) -> t
         Strike(
             f"{which} stopped",
             lambda choices: server(choices).stand_still(choices.choice(PAUSES)),
-            lasts=IO_TIMEOUT + SESSION,
+            lasts_if_late=IO_TIMEOUT + SESSION,
             skips=True,
         ),
         Strike(
@@ -130,6 +130,8 @@ def open_zookeeper(directory: Path) -> Iterator[Service]:
             outages(lambda _: server, "server"),
             (empty,),
             ending_sessions(port),
+            killed=SESSION,
+            stopped=SESSION,
         )
     finally:
         server.child.stop()
@@ -157,6 +159,8 @@ def open_ensemble_of_three(directory: Path) -> Iterator[Service]:
                 outages(leader, "leader") + outages(follower, "follower"),
                 overheard=ending_sessions(servers[0].port),
                 direct=f"zookeeper://127.0.0.1:{servers[0].port}/locks",
+                killed=SESSION,
+                stopped=SESSION,
             )
         finally:
             for server in servers:
