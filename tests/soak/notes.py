@@ -155,11 +155,11 @@ class History:
     leftovers: list[str] = field(default_factory=list)
 
 
-def read(directory: Path, faults: list[Fault]) -> History:
-    """Return the history that the notebooks in *directory* tell."""
+def read(directory: Path, faults: list[Fault], until: float = math.inf) -> History:
+    """Return the history that the notebooks in *directory* tell. *until*: now, if processes are writing."""
     history = History(faults=list(faults))
     for path in sorted(directory.glob("*.notes")):
-        _Reader(history, int(path.stem)).read(path)
+        _Reader(history, int(path.stem), until).read(path)
     history.attempts.sort(key=lambda attempt: attempt.asked)
     history.latches.sort(key=lambda call: call.began)
     history.faults.sort(key=lambda fault: fault.began)
@@ -169,8 +169,8 @@ def read(directory: Path, faults: list[Fault]) -> History:
 class _Reader:
     """What is open in the notebook of one process while it is read."""
 
-    def __init__(self, history: History, process: int) -> None:
-        self._history, self._process = history, process
+    def __init__(self, history: History, process: int, until: float) -> None:
+        self._history, self._process, self._until = history, process, until
         #: The attempts of each id: one for each name.
         self._attempts: dict[str, list[Attempt]] = {}
         self._calls: dict[str, LatchCall] = {}
@@ -178,10 +178,12 @@ class _Reader:
 
     def read(self, path: Path) -> None:
         at = 0.0
-        for line in path.read_text().splitlines():
+        # The last line may be under way.
+        for line in path.read_text().rpartition("\n")[0].splitlines():
             about = json.loads(line)
-            at = about["at"]
-            self._apply(about["event"], at, about)
+            if about["at"] <= self._until:
+                at = about["at"]
+                self._apply(about["event"], at, about)
         for fault in self._history.faults:
             if fault.process == self._process and fault.ended == math.inf:
                 # The process was killed before the fault was over.

@@ -120,12 +120,20 @@ class Soak:
         finally:
             self._end()
         self._tidy_up()
-        history = read(self.directory, self.faults)
-        history.errors += self._errors
+        history = self._history()
         for url in (self.service.direct or self.service.url, second_service(self.directory)):
             history.leftovers += find_leftovers(url, TTL, LEFTOVERS)
         self.waited, self.excused = excused_share(history, self._promises)
         return history, judge(history, self._promises)
+
+    def _history(self) -> History:
+        history = read(self.directory, self.faults, until=time.monotonic())
+        history.errors += self._errors
+        return history
+
+    def _is_broken(self) -> bool:
+        """Return whether a promise was broken until now. Then the run need not go on."""
+        return any(not one.admitted for one in judge(self._history(), self._promises))
 
     def _tidy_up(self) -> None:
         """Let a last worker, which no fault strikes, meet what the others have left behind."""
@@ -146,6 +154,8 @@ class Soak:
                 break
             if calm := self._schedule.calm_left(now):
                 never.wait(min(calm, end - now))
+                if now + calm < end and self._is_broken():
+                    return
             elif self._strikes and (not self._of_workers or choices.random() < 0.7):
                 self.faults.append(faults.strike(self._strikes[self._of_service.draw()], choices))
             elif self._of_workers:

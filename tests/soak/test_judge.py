@@ -5,12 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.soak.judge import excused_share, judge
-from tests.soak.notes import LATCH_TTL, Answer, Attempt, Fault, History, Kind, LatchCall, Leak, Request
+from tests.soak.notes import (
+    LATCH_TTL,
+    Answer,
+    Attempt,
+    Fault,
+    History,
+    Kind,
+    LatchCall,
+    Leak,
+    Notebook,
+    Request,
+    read,
+)
 from tests.soak.promises import Promises
 from tests.soak.waiting import MOST_BEFORE
 
@@ -369,3 +382,18 @@ def test_what_is_left_behind_and_unexpected_errors() -> None:
     assert rules(leaks=[Leak(1, "3 descriptors", 20.0)]) == ["leak"]
     assert rules(leftovers=["the hold dl:2:{n}"]) == ["leftover"]
     assert rules(errors=["process 1: KeyError: 'x'"]) == ["error"]
+
+
+def test_notes_are_read_while_they_are_written(tmp_path: Path) -> None:
+    notes = Notebook(tmp_path)
+    notes.note_at(1.0, "struck", what="EMFILE", forgets=False)
+    notes.note_at(2.0, "left", what=["2 descriptors"])
+    notes.note_at(3.0, "left", what=["3 descriptors"])
+    (path,) = tmp_path.iterdir()
+    with path.open("a") as file:
+        file.write('{"at": 2.1, "event": "le')
+    now, later = read(tmp_path, [], until=2.5), read(tmp_path, [])
+    assert [leak.at for leak in now.leaks] == [2.0]
+    assert [leak.at for leak in later.leaks] == [2.0, 3.0]
+    # Its end is not known yet.
+    assert [(fault.began, fault.ended) for fault in now.faults] == [(1.0, 2.0)]

@@ -37,6 +37,8 @@ PATIENCE = 20.0
 #: For how many seconds a process begins, while all its callers make their first calls. Then it looks how late
 #: a thread is that waits for so many seconds.
 BEGINNING, BEAT, LATE = 4.0, 0.1, 0.6
+#: How many descriptors that are left are shown.
+SHOWN = 8
 #: The mean time between two requests of a process to release a lock, seconds.
 REQUESTS = 1.5
 
@@ -164,7 +166,7 @@ class Worker:
         if threads:
             yield f"threads: {', '.join(threads)}"
         if more > 0:
-            yield f"{more} descriptors, of {', '.join(map(shown, list_descriptors()))}"
+            yield f"{more} descriptors, the latest of {', '.join(map(shown, list_descriptors()[-SHOWN:]))}"
 
     def _caller(self, caller: str) -> None:
         choices = random.Random(f"{self.orders.seed} {caller}")
