@@ -168,7 +168,11 @@ class Actions:
             inside = after.tasks[place].inside
             if inside is None or before.tasks[old].inside is not None or inside[0] == PERMIT:
                 continue
-            fence = world.procs[number].names[inside[2]], inside[3]
+            proc = world.procs[number]
+            fence = proc.names[inside[2]], inside[3]
+            if fence[0] in proc.ended:
+                # Its session ended before the answer came, and the next holder may have been quicker.
+                continue
             if inside[0] == EXCLUSIVE:
                 if fence <= top:
                     return top, f"the fence {fence} comes after {top}"

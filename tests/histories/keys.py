@@ -7,6 +7,7 @@ are met, so that it does not matter how often something was drawn before.
 
 from __future__ import annotations
 
+import copy
 import dis
 import itertools
 import math
@@ -130,10 +131,18 @@ class Description:
         parts.append([self._any(cleanup) for cleanup in engine.section.cleanups])
         stalled: dict[Waiter, WaitQueue] = engine._stalled._watched
         parts.append([(self._any(waiter), waiter.is_calling) for waiter in stalled])
-        parts.append(sorted((self._named(name), self._any(told)) for name, told in live.posted.items()))
+        posted = sorted(live.posted.items(), key=self._place)
+        parts.append([(self._named(name), self._any(told)) for name, told in posted])
         ended = {live.names[token] for token in live.backend.ended if token in live.names}
         parts.append(sorted(self._met[name] for name in ended if name in self._met))
         self.key = repr(parts)
+
+    def _place(self, posted: tuple[Ordinal, object]) -> tuple[float, str]:
+        """Return the place of a release whose answer has not come, whichever was posted first."""
+        name, told = posted
+        alone = copy.copy(self)
+        alone._seen, alone._kept, alone.names, alone._met = {}, [], [], {}
+        return self._met.get(name, math.inf), repr(alone._any(told))
 
     def _pace(self, live: LiveProcess) -> object:
         """Return what may refuse a caller with a time-out that has not come yet."""
