@@ -19,12 +19,12 @@ from tests.mutation.record import GROUPS, Recorded, record
 from tests.mutation.tree import KEPT, ROOT, Tree
 from tests.mutation.trial import KILLED, SURVIVED, TIMED_OUT, UNTESTED, Trials
 
-#: The parts that are mutated: the files of each, and the groups of its tests.
+#: The parts that are mutated: the files of each, and the groups of its tests, and further groups.
 PARTS = {
-    "lua": ("distlock/backends/redis/lua/*.lua", ["lua"]),
-    "engine": ("distlock/engine/*.py", ["engine"]),
-    "fence": ("distlock/fence/*.py", ["fence"]),
-    "guard": ("distlock/web/guard*.py", ["web", "guarding", "fence"]),
+    "lua": ("distlock/backends/redis/lua/*.lua", ["lua"], []),
+    "engine": ("distlock/engine/*.py", ["engine"], ["fence", "web"]),
+    "fence": ("distlock/fence/*.py", ["fence", "rows"], []),
+    "guard": ("distlock/web/guard*.py", ["web", "guarding"], ["fence"]),
 }
 RESULTS = KEPT / "results.jsonl"
 EXPLAINED, NOT_PLAYED = "explained", "not played"
@@ -70,7 +70,7 @@ def chosen_files(options: argparse.Namespace) -> list[str]:
 
 
 def part_of(file: str) -> str:
-    for part, (pattern, _) in PARTS.items():
+    for part, (pattern, *_) in PARTS.items():
         if Path(file).match(pattern):
             return part
     sys.exit(f"{file} is in none of the parts {', '.join(PARTS)}.")
@@ -110,7 +110,7 @@ def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
     tree = Tree(KEPT / "tree")
     tree.update()
     recorded = Recorded(tree.place)
-    for part, (_, groups) in PARTS.items():
+    for part, (_, near, far) in PARTS.items():
         todo = [
             mutant
             for mutant in mutants
@@ -118,11 +118,14 @@ def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
             and (mutant.key not in known or known[mutant.key]["state"] in open_states)
             and not (mutant.key in known and any(one.fits(mutant) for one in explained))
         ]
-        for group in groups if todo else []:
+        for group in [*near, *far] if todo else []:
             if not (KEPT / group).exists():
                 sys.exit(f"Nothing is known of these tests yet. Run: scripts/mutate --record {group}")
-        collected = [path for group in groups for path in GROUPS[group]]
-        trials = Trials(tree, collected, recorded.seconds, options.tests, options.budget)
+        nearest = [path for group in near for path in GROUPS[group]]
+        collected = nearest + [path for group in far for path in GROUPS[group]]
+        trials = Trials(
+            tree, collected, recorded.seconds, options.tests, options.budget, nearest=tuple(nearest)
+        )
         for key, result in known.items():
             if result["by"]:
                 trials.note_killer(key.partition("\n")[0], result["by"])
@@ -135,8 +138,9 @@ def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
 def play_part(trials: Trials, recorded: Recorded, todo: list[Mutant], collected: tuple[str, ...]) -> None:
     with RESULTS.open("a", encoding="utf-8") as kept:
         for number, mutant in enumerate(todo, 1):
-            tests = recorded.tests_of(mutant.path, mutant.first, mutant.last)
-            outcome = trials.play(mutant, [test for test in tests if test.startswith(collected)])
+            place = mutant.path, mutant.first, mutant.last
+            tests = [test for test in recorded.tests_of(*place) if test.startswith(collected)]
+            outcome = trials.play(mutant, tests, cold=recorded.runs_before_tests(*place))
             kept.write(json.dumps({"key": mutant.key, **asdict(outcome)}) + "\n")
             kept.flush()
             if outcome.state not in (KILLED, TIMED_OUT):

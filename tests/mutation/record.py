@@ -20,6 +20,7 @@ GROUPS = {
     "lua": ["tests/backends/redis", "--ignore=tests/backends/redis/test_many_names.py"],
     "engine": ["tests/engine", "tests/core"],
     "fence": ["tests/fence"],
+    "rows": ["tests/backends/database", "tests/transactions", "tests/django_distlock/checks/test_fences.py"],
     "web": ["tests/web"],
     "guarding": ["tests/django_distlock/guarding", "tests/flask_distlock/guarding"],
 }
@@ -106,10 +107,18 @@ class Recorded:
         """Return the tests that run a line of *path* from *first* to *last*, the quickest first."""
         lines = self._lines(path)
         tests = set().union(*(lines.get(number, set()) for number in range(first, last + 1)))
+        if "" in tests:
+            # All tests of the module may notice what runs before any test.
+            tests = set().union(*lines.values())
         if not tests and path.endswith(".lua"):
             tests = lines.get(begin_of_statement((self._code / path).read_text("utf-8"), first), set())
         known = [test for test in tests if test in self.seconds]
         return sorted(known, key=lambda test: self.seconds[test])
+
+    def runs_before_tests(self, path: str, first: int, last: int) -> bool:
+        """Return whether such a line runs while modules are imported, those of tests among them."""
+        lines = self._lines(path)
+        return any("" in lines.get(number, ()) for number in range(first, last + 1))
 
     def _lines(self, path: str) -> dict[int, set[str]]:
         if path in self._by_file:
@@ -129,7 +138,7 @@ class Recorded:
                     for number, contexts in data.contexts_by_lineno(file).items():
                         names = {part for context in contexts for part in context.split("|")}
                         if number in moved:
-                            lines.setdefault(moved[number], set()).update(names - {""})
+                            lines.setdefault(moved[number], set()).update(names)
         return lines
 
 

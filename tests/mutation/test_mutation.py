@@ -42,11 +42,20 @@ LIMIT = "tests/core/test_numbers.py::test_a_limit_of_permits_can_be_written_into
 FAILING = "tests/core/test_planted.py::test_it_fails"
 WARM = "tests/core/test_planted.py::test_it_is_not_in_a_cold_process"
 LEAVING = "tests/core/test_planted.py::test_it_leaves_a_process"
+EARLY = "tests/core/test_planted.py::test_it_has_asked_before"
 PLANTED = """\
 import os
 import signal
 import sys
 from pathlib import Path
+
+from distlock.numbers import is_count
+
+COUNTS = is_count(3)
+
+
+def test_it_has_asked_before():
+    assert COUNTS
 
 
 def test_it_fails():
@@ -158,7 +167,7 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
         "tests/core/test_planted.py",
         "tests/backends/redis/test_latches.py",
     ]
-    seconds = {ONE: 0.1, LIMIT: 0.1, FAILING: 0.01, LATCH: 0.1, WARM: 0.1, LEAVING: 0.1}
+    seconds = {ONE: 0.1, LIMIT: 0.1, FAILING: 0.01, LATCH: 0.1, WARM: 0.1, LEAVING: 0.1, EARLY: 0.1}
     trials = Trials(tree, collected, seconds, shortest_timeout=15)
     yield trials
     trials.close()
@@ -195,6 +204,13 @@ def test_one_in_such_lines_is_not_killed_by_a_test_that_fails_in_a_process_of_it
 ) -> None:
     changed = mutant(NUMBERS, "MOST_PERMITS = 1_000_000", "MOST_PERMITS = 0")
     assert trials.play(changed, [WARM]).state == SURVIVED
+
+
+def test_one_that_runs_before_any_test_is_played_in_a_process_that_has_not_run_it(trials: Trials) -> None:
+    counts = "return isinstance(value, int) and not isinstance(value, bool) and value >= 1"
+    changed = mutant(NUMBERS, counts, "return None")
+    assert trials.play(changed, [EARLY]).state == SURVIVED
+    assert trials.play(changed, [EARLY], cold=True).by == EARLY
 
 
 def test_a_process_that_a_test_has_forked_and_left_is_ended(trials: Trials) -> None:

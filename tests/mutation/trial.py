@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.mutation.kept_databases import KeptDatabases
 from tests.mutation.mutant import Mutant
@@ -30,7 +30,8 @@ class Trials:
     """Plays mutants in *tree*, by the tests of *collected*.
 
     *seconds*: how long each test takes. A mutant gets at most *most* tests, and *budget* seconds of them.
-    *shortest_timeout*: seconds that even the quickest test may take on a busy machine.
+    *shortest_timeout*: seconds that even the quickest test may take on a busy machine. *nearest*: the paths
+    whose tests come first.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Trials:
         most: int = 150,
         budget: float = 40.0,
         shortest_timeout: int = 30,
+        nearest: tuple[str, ...] = ("tests/",),
     ) -> None:
         self.tree = tree
         self._collected = collected
@@ -48,6 +50,7 @@ class Trials:
         self._most = most
         self._budget = budget
         self._shortest_timeout = shortest_timeout
+        self._nearest = nearest
         self._killers: dict[str, Counter[str]] = {}
         # By the test, and by whether it ran in a cold process: some fail in one kind alone.
         self._steady: dict[tuple[str, bool], bool] = {}
@@ -65,30 +68,41 @@ class Trials:
         """Note that *test* has killed a mutant of *path*, so that it begins the next runs."""
         self._killers.setdefault(path, Counter())[test] += 1
 
-    def play(self, mutant: Mutant, tests: list[str]) -> Outcome:
-        """Play *mutant* against some of *tests*: see `_choose`."""
+    def play(self, mutant: Mutant, tests: list[str], *, cold: bool = False) -> Outcome:
+        """Play *mutant* against some of *tests*: see `_choose`.
+
+        *cold*: whether its line runs before any test does. A warm process has run it unchanged, so that a
+        mutant that survives there is played in a cold process, too.
+        """
         began = time.monotonic()
-        chosen = self._choose(mutant.path, tests)
+        outcome = Outcome(UNTESTED)
+        for colder in (False, True) if cold else (False,):
+            outcome = self._play(mutant, self._choose(mutant.path, tests, colder), colder)
+            if outcome.state != SURVIVED:
+                break
+        if outcome.by:
+            self.note_killer(mutant.path, outcome.by)
+        return replace(outcome, seconds=round(time.monotonic() - began, 1))
+
+    def _play(self, mutant: Mutant, chosen: list[str], cold: bool) -> Outcome:
         if not chosen:
             return Outcome(UNTESTED)
-        state, by, cold = SURVIVED, "", False
         for some in (chosen[:FIRST], chosen[FIRST:]):
-            while some and state == SURVIVED:
+            while some:
                 self.tree.write(mutant.path, mutant.text)
                 try:
-                    state, by, cold = self._run(some, mutant)
+                    state, by, was_cold = self._run(some, mutant, cold=cold)
                 finally:
                     self.tree.restore(mutant.path)
-                if state == SURVIVED or self._is_steady(by, some, cold):
+                if state == SURVIVED:
                     break
+                if self._is_steady(by, some, was_cold):
+                    return Outcome(state, by)
                 # It fails without the mutant, too, so that it says nothing.
-                state, some = SURVIVED, [test for test in some if test != by] if by else []
-                by = ""
-        if by:
-            self.note_killer(mutant.path, by)
-        return Outcome(state, by, round(time.monotonic() - began, 1))
+                some = [test for test in some if test != by] if by else []
+        return Outcome(SURVIVED)
 
-    def _choose(self, path: str, tests: list[str]) -> list[str]:
+    def _choose(self, path: str, tests: list[str], cold: bool) -> list[str]:
         """Return what to run: tests that killed others of *path*, then each function's quickest variants."""
         variants: Counter[str] = Counter()
         ranks = {}
@@ -98,11 +112,14 @@ class Trials:
             variants[function] += 1
         killers = self._killers.get(path, Counter())
         first = [test for test, _ in killers.most_common(12) if test in ranks]
-        rest = sorted(tests, key=lambda test: (ranks[test] // 2, self._seconds[test]))
+        rest = sorted(
+            tests,
+            key=lambda test: (not test.startswith(self._nearest), ranks[test] // 2, self._seconds[test]),
+        )
         chosen: list[str] = []
         spent = 0.0
         for test in dict.fromkeys([*first, *rest]):
-            if self._steady.get((test, False), True) and len(chosen) < self._most:
+            if self._steady.get((test, cold), True) and len(chosen) < self._most:
                 spent += self._seconds[test]
                 if chosen and spent > self._budget:
                     break
