@@ -314,9 +314,8 @@ class Engine:
             if self.now() < until:
                 raise
             # Only this caller's time is over. For the other waiters this is no outage.
-            if self._give_up_late(queue, waiter, request) and told_to_wait:
-                return None
-            if waiter.removed_by_others:
+            self._give_up_late(queue, waiter, request)
+            if waiter.removed_by_others or (told_to_wait and waiter.failure is None):
                 return None
             raise
         with self.section.mutex:
@@ -338,16 +337,13 @@ class Engine:
             self._limits.compare(queue.name, request, answer)
         return answer
 
-    def _give_up_late(self, queue: WaitQueue, waiter: Waiter, request: LockRequest) -> bool:
-        """Remove *waiter*, whose call got no answer in time. Return False if it was removed before."""
+    def _give_up_late(self, queue: WaitQueue, waiter: Waiter, request: LockRequest) -> None:
+        """Remove *waiter*, whose call got no answer in time, unless it was removed before."""
         with self.section.mutex:
-            if waiter.removed_by_others:
-                return False
             if waiter.failure is not None:
                 self.cancellations.add(request)
-                return False
-            queue.give_up(waiter, self.now())
-            return True
+            elif not waiter.removed_by_others:
+                queue.give_up(waiter, self.now())
 
     def _apply_refusal(
         self, queue: WaitQueue, waiter: Waiter, request: LockRequest, answer: Queued | Busy, sent: float

@@ -176,7 +176,8 @@ def check_batch(batch: object, names: Names) -> int | None:
     """
     if batch is None:
         return None
-    if not isinstance(batch, int) or isinstance(batch, bool) or not 2 <= batch <= MOST:
+    # A bool is less than 2.
+    if not isinstance(batch, int) or not 2 <= batch <= MOST:
         raise ConfigurationError(
             f"batch={batch!r} has to be a whole number from 2 to {MOST}: so many requests at the most share "
             "a transaction. Write batch=32, or leave it out."

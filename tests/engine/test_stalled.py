@@ -92,7 +92,7 @@ def test_who_stands_still_in_the_middle_of_the_line_is_not_counted_any_more() ->
 
 @pytest.mark.parametrize("carried_out", [False, True])
 def test_a_call_to_the_service_that_is_under_way_is_waited_for(carried_out: bool) -> None:
-    scene = Scene()
+    scene = Scene(processes=2)
     stalled = scene.ask()
     behind = scene.come(timeout=60.0)
     if carried_out:
@@ -108,8 +108,22 @@ def test_a_call_to_the_service_that_is_under_way_is_waited_for(carried_out: bool
     assert stalled.done
     assert stalled.grant is None
     assert not behind.grant.lost
+    scene.keep()
+    assert scene.come(timeout=0.0, process=1).grant is None, "what it has asked for is in use"
     behind.leave()
     assert is_clean(scene)
+
+
+def test_what_is_granted_long_after_goes_back() -> None:
+    scene = Scene(processes=2)
+    stalled = scene.ask()
+    stalled.overrun()
+    go_by(scene, TIMEOUT + GRACE + 0.1)
+    stalled.hear(stalled.carry_out())
+    assert stalled.done
+    assert stalled.grant is None
+    assert is_clean(scene)
+    assert scene.come(timeout=0.0, process=1).grant is not None
 
 
 def test_who_would_not_wait_leaves_nobody_behind_without_a_place() -> None:

@@ -22,9 +22,9 @@ from tests.mutation.trial import KILLED, SURVIVED, TIMED_OUT, UNTESTED, Trials
 #: The parts that are mutated: the files of each, and the groups of its tests, and further groups.
 PARTS = {
     "lua": ("distlock/backends/redis/lua/*.lua", ["lua"], []),
-    "engine": ("distlock/engine/*.py", ["engine"], ["fence", "web"]),
+    "engine": ("distlock/engine/*.py", ["engine", "core"], ["fence", "web"]),
     "fence": ("distlock/fence/*.py", ["fence", "rows"], []),
-    "guard": ("distlock/web/guard*.py", ["web", "guarding"], ["fence"]),
+    "guard": ("distlock/web/guard*.py", ["web", "guarding"], ["fence", "core"]),
 }
 RESULTS = KEPT / "results.jsonl"
 EXPLAINED, NOT_PLAYED = "explained", "not played"
@@ -139,8 +139,11 @@ def play_part(trials: Trials, recorded: Recorded, todo: list[Mutant], collected:
     with RESULTS.open("a", encoding="utf-8") as kept:
         for number, mutant in enumerate(todo, 1):
             place = mutant.path, mutant.first, mutant.last
+            cold = recorded.runs_before_tests(*place)
             tests = [test for test in recorded.tests_of(*place) if test.startswith(collected)]
-            outcome = trials.play(mutant, tests, cold=recorded.runs_before_tests(*place))
+            # All tests of the file may notice what runs before any test.
+            more = [test for test in recorded.tests_of_file(mutant.path) if test.startswith(collected)]
+            outcome = trials.play(mutant, tests, cold=cold, more=more if cold else ())
             kept.write(json.dumps({"key": mutant.key, **asdict(outcome)}) + "\n")
             kept.flush()
             if outcome.state not in (KILLED, TIMED_OUT):

@@ -18,7 +18,8 @@ LUA = "distlock/backends/redis/lua"
 GROUPS = {
     # Fifty thousand names would write millions of marks.
     "lua": ["tests/backends/redis", "--ignore=tests/backends/redis/test_many_names.py"],
-    "engine": ["tests/engine", "tests/core"],
+    "engine": ["tests/engine"],
+    "core": ["tests/core"],
     "fence": ["tests/fence"],
     "rows": ["tests/backends/database", "tests/transactions", "tests/django_distlock/checks/test_fences.py"],
     "web": ["tests/web"],
@@ -107,11 +108,15 @@ class Recorded:
         """Return the tests that run a line of *path* from *first* to *last*, the quickest first."""
         lines = self._lines(path)
         tests = set().union(*(lines.get(number, set()) for number in range(first, last + 1)))
-        if "" in tests:
-            # All tests of the module may notice what runs before any test.
-            tests = set().union(*lines.values())
         if not tests and path.endswith(".lua"):
             tests = lines.get(begin_of_statement((self._code / path).read_text("utf-8"), first), set())
+        return self._sorted(tests)
+
+    def tests_of_file(self, path: str) -> list[str]:
+        """Return the tests that run any line of *path*, the quickest first."""
+        return self._sorted(set().union(*self._lines(path).values()))
+
+    def _sorted(self, tests: set[str]) -> list[str]:
         known = [test for test in tests if test in self.seconds]
         return sorted(known, key=lambda test: self.seconds[test])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tests.mutation.kept_databases import KeptDatabases
@@ -68,8 +69,10 @@ class Trials:
         """Note that *test* has killed a mutant of *path*, so that it begins the next runs."""
         self._killers.setdefault(path, Counter())[test] += 1
 
-    def play(self, mutant: Mutant, tests: list[str], *, cold: bool = False) -> Outcome:
-        """Play *mutant* against some of *tests*: see `_choose`.
+    def play(
+        self, mutant: Mutant, tests: list[str], *, cold: bool = False, more: Sequence[str] = ()
+    ) -> Outcome:
+        """Play *mutant* against some of *tests*, and where these are few, of *more*: see `_choose`.
 
         *cold*: whether its line runs before any test does. A warm process has run it unchanged, so that a
         mutant that survives there is played in a cold process, too.
@@ -77,7 +80,7 @@ class Trials:
         began = time.monotonic()
         outcome = Outcome(UNTESTED)
         for colder in (False, True) if cold else (False,):
-            outcome = self._play(mutant, self._choose(mutant.path, tests, colder), colder)
+            outcome = self._play(mutant, self._choose(mutant.path, tests, more, colder), colder)
             if outcome.state != SURVIVED:
                 break
         if outcome.by:
@@ -102,29 +105,30 @@ class Trials:
                 some = [test for test in some if test != by] if by else []
         return Outcome(SURVIVED)
 
-    def _choose(self, path: str, tests: list[str], cold: bool) -> list[str]:
+    def _choose(self, path: str, tests: list[str], more: Sequence[str], cold: bool) -> list[str]:
         """Return what to run: tests that killed others of *path*, then each function's quickest variants."""
-        variants: Counter[str] = Counter()
-        ranks = {}
-        for test in tests:
-            function = test.partition("[")[0]
-            ranks[test] = variants[function]
-            variants[function] += 1
+        possible = {*tests, *more}
         killers = self._killers.get(path, Counter())
-        first = [test for test, _ in killers.most_common(12) if test in ranks]
-        rest = sorted(
-            tests,
-            key=lambda test: (not test.startswith(self._nearest), ranks[test] // 2, self._seconds[test]),
-        )
+        first = [test for test, _ in killers.most_common(12) if test in possible]
         chosen: list[str] = []
         spent = 0.0
-        for test in dict.fromkeys([*first, *rest]):
+        for test in dict.fromkeys([*first, *self._ranked(tests), *self._ranked(more)]):
             if self._steady.get((test, cold), True) and len(chosen) < self._most:
                 spent += self._seconds[test]
                 if chosen and spent > self._budget:
                     break
                 chosen.append(test)
         return chosen
+
+    def _ranked(self, tests: Sequence[str]) -> list[str]:
+        """Return *tests*, the nearest first, and of these two variants of each function first."""
+        variants: Counter[str] = Counter()
+        ranks = {}
+        for test in tests:
+            function = test.partition("[")[0]
+            ranks[test] = (not test.startswith(self._nearest), variants[function] // 2, self._seconds[test])
+            variants[function] += 1
+        return sorted(tests, key=lambda test: ranks[test])
 
     def _is_steady(self, test: str, some: list[str], cold: bool) -> bool:
         """Return whether *test* passes without a mutant; if *test* is empty, whether all of *some* do.

@@ -31,7 +31,7 @@ from distlock.web import guard_lock
 from django_distlock import distributed_lock, locks
 from django_distlock.conf import MIDDLEWARE
 from django_distlock.models import FenceRow
-from django_distlock.signals import lock_acquired, lock_refused, lock_released
+from django_distlock.signals import lock_acquired, lock_contended, lock_refused, lock_released
 
 Serve = Callable[..., Client]
 
@@ -178,13 +178,14 @@ def test_who_holds_either_lock_keeps_the_view_out(serve: Serve, atomic_requests:
 
     lock_refused.connect(note)
     try:
-        with locks[taken].lock("product_1"):
+        with locks[taken].lock("product_1"), heard(lock_contended) as contended:
             # The lower guard waits for what is left of the time of the upper one.
             assert serve(view).post("/product/1").status_code == 423
             assert held() == taken
     finally:
         lock_refused.disconnect(note)
     assert refused[0] == (taken, True)
+    assert contended == [taken]
 
 
 @pytest.mark.parametrize("lost", ["old", "new"])
@@ -289,7 +290,8 @@ def test_a_decorator_between_the_two_guards_is_refused_as_before(serve: Serve, a
 def test_the_lower_lock_is_waited_for_until_the_deadline_of_the_upper(
     serve: Serve, settings: Any, monkeypatch: pytest.MonkeyPatch, lower: dict[str, Any], view: Any
 ) -> None:
-    settings.DISTLOCK = {**settings.DISTLOCK, "new": {**settings.DISTLOCK["new"], "TIMEOUT": 0.2}}
+    own = {alias: {"LOCATION": f"memory://short-{alias}", "TIMEOUT": 0.2} for alias in ("between", "new")}
+    settings.DISTLOCK = {**settings.DISTLOCK, **own}
     late, waits = [0.0], dict[str, float]()
     monkeypatch.setattr(guard_lock, "now", lambda: clock.now() + late[0])
 
@@ -301,10 +303,12 @@ def test_the_lower_lock_is_waited_for_until_the_deadline_of_the_upper(
     view = stacked(
         view,
         distributed_lock("product_<id>", alias="old", timeout=600),
+        distributed_lock("product_<id>", alias="between", **lower),
         distributed_lock("product_<id>", alias="new", **lower),
     )
     with connected(lock_acquired, note):
         assert ask(serve, view).status_code == 200
+    assert 60 < waits["between"] <= 300
     assert 60 < waits["new"] <= 300
 
 
