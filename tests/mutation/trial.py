@@ -109,7 +109,9 @@ class Trials:
         """Return what to run: tests that killed others of *path*, then each function's quickest variants."""
         possible = {*tests, *more}
         killers = self._killers.get(path, Counter())
-        first = [test for test, _ in killers.most_common(12) if test in possible]
+        # Then those of other files.
+        all_killers = [*killers.most_common(), *sum(self._killers.values(), Counter[str]()).most_common()]
+        first = [test for test in dict.fromkeys(test for test, _ in all_killers) if test in possible][:16]
         chosen: list[str] = []
         spent = 0.0
         for test in dict.fromkeys([*first, *self._ranked(tests), *self._ranked(more)]):

@@ -268,6 +268,17 @@ def test_two_fences_in_two_databases_are_refused(serve: Serve) -> None:
         serve(view).post("/product/1")
 
 
+@pytest.mark.parametrize("order", [["row", "new"], ["new", "row"]], ids="-".join)
+def test_a_fence_beside_a_row_that_is_the_lock_is_refused(
+    serve: Serve, settings: Any, order: list[str]
+) -> None:
+    settings.DISTLOCK = {**settings.DISTLOCK, "row": {"BACKEND": "database"}}
+    words = {"row": {}, "new": {"fence": True}}
+    view = stacked(sell, *(distributed_lock("product_<id>", alias=alias, **words[alias]) for alias in order))
+    with pytest.raises(ConfigurationError, match="If the lock of one is a row of the database"):
+        serve(view).post("/product/1")
+
+
 def test_a_batch_is_refused_at_import() -> None:
     with pytest.raises(ConfigurationError, match=r"leave batch= out until one of the two decorators is gone"):
         stacked(sell, both[0], distributed_lock("product_<id>", alias="new", batch=8, fence=True))
