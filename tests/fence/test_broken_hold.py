@@ -100,6 +100,7 @@ def test_the_broken_one_goes_on_before_it_is_told(
 
 
 @pytest.mark.attack("A33")
+@pytest.mark.attack("A33", control=True)
 @pytest.mark.parametrize("fence", [True, False], ids=["fenced", "not fenced"])
 def test_the_broken_one_commits_after_the_next_one_has_read(
     database: str, stock: Stock, url: str, operator: distlock.Locks, fence: bool

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -105,6 +107,26 @@ def test_a_certificate_for_another_host_is_refused(
 ) -> None:
     with pytest.raises(BackendUnavailable, match=r"CERTIFICATE_VERIFY_FAILED.*Write a host that the cert"):
         contender(f"rediss://localhost:{tls_port}/0?ssl_ca_certs={certificate}").request(ask())
+
+
+@pytest.mark.attack("A38", control=True)
+def test_where_certificates_are_not_verified_an_impostor_is_told_the_password(
+    certificate: Path, contender: MakeContender
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, certificate.with_name("key.pem"))
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as pool:
+        port = listening.getsockname()[1]
+
+        def listen() -> bytes:
+            connection, _ = listening.accept()
+            with connection, context.wrap_socket(connection, server_side=True) as impostor:
+                return impostor.recv(1000)
+
+        heard = pool.submit(listen)
+        with pytest.raises(BackendUnavailable):
+            contender(f"rediss://:secret-of-the-site@127.0.0.1:{port}/0?ssl_cert_reqs=none").request(ask())
+        assert b"secret-of-the-site" in heard.result(60)
 
 
 @pytest.fixture

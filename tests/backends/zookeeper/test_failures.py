@@ -17,7 +17,8 @@ from distlock.errors import BackendUnavailable, ConfigurationError
 from tests.backend_class import new_backend
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key
 from tests.redis_server import eventually
-from tests.zookeeper_server import ZooKeeperServer, running
+from tests.stored import FOLDER, lock_path
+from tests.zookeeper_server import CHROOT, ZooKeeperServer, running
 
 SECRET = "s3cr3t-Pa55"
 #: A busy machine needs no longer for what has io_timeout=1, seconds. Without that some of it would never end.
@@ -157,6 +158,18 @@ def test_with_a_login_nobody_else_can_touch_the_locks(
     assert one.release(mine)
     assert two.sink.wait_for_notification(key)
     two.hold(second)
+
+
+@pytest.mark.attack("A39", control=True)
+def test_without_a_login_another_user_takes_the_node_away_and_two_hold_the_lock(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    key = some_key()
+    one, two = contender(zookeeper_server.url), contender(zookeeper_server.url)
+    one.hold(ask(key))
+    [node] = zookeeper_server.children(key)
+    zookeeper_server.admin.delete(f"{lock_path(f'{CHROOT}/{FOLDER}', key)}/{node}")
+    two.hold(ask(key))
 
 
 @pytest.mark.attack("A37")

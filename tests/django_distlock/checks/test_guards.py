@@ -13,7 +13,8 @@ from django.test import Client
 from django.urls import include, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
-from django_distlock import distributed_lock
+from django_distlock import distributed_lock, locks
+from tests.hostile.site import SESSIONS
 
 Serve = Callable[..., Client]
 
@@ -135,3 +136,13 @@ def test_a_lock_above_the_login_is_found(serve: Serve, login: Callable[..., Any]
     assert 'write @distributed_lock("product_<id>") below @login_required' in hints()
     serve(login(lock(buy.__wrapped__)))
     assert found() == []
+
+
+@pytest.mark.attack("A20", control=True)
+def test_above_the_login_the_lock_has_anonymous_clients_in_its_queue(serve: Serve, settings: Any) -> None:
+    settings.MIDDLEWARE = SESSIONS
+    settings.SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
+    lock = distributed_lock("product_<id>", timeout=0)
+    with locks.lock("product_1"):
+        assert serve(login_required(lock(buy.__wrapped__))).get("/product/1").status_code == 302
+        assert serve(lock(login_required(buy.__wrapped__))).get("/product/1").status_code == 423

@@ -223,6 +223,18 @@ def test_a_rule_lets_no_method_sell_beside_a_holder(rules: Callable[..., Client]
     assert sold
 
 
+@pytest.mark.attack("A04", "A28", control=True)
+@pytest.mark.parametrize("method", ["BUY", "GET", "HEAD"])
+def test_a_guard_that_is_told_to_lock_post_lets_others_sell_beside_a_holder(
+    serve: Callable[..., Client], method: str
+) -> None:
+    client = serve(distributed_lock("product_<id>", timeout=0, methods=["POST"])(sell))
+    with locks.lock("product_1"):
+        assert client.post("/product/1").status_code == 423
+        assert client.generic(method, "/product/1").status_code == 200
+    assert sold == [method]
+
+
 class Blocked(Shown):
     inside, go_on = threading.Event(), threading.Event()
 

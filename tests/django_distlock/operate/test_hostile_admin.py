@@ -60,6 +60,18 @@ def test_a_form_of_another_site_breaks_nothing(log_in: LogIn) -> None:
     assert grant.lost
 
 
+@pytest.mark.attack("A32", control=True)
+def test_where_django_checks_no_token_a_form_of_another_site_breaks_the_lock(log_in: LogIn) -> None:
+    client = log_in(*BOTH)
+    client.handler.enforce_csrf_checks = False
+    grant = take("product_1")
+    assert (
+        client.post(BREAK, {"hold": grant.fence.number}, HTTP_ORIGIN="https://other.example").status_code
+        == 302
+    )
+    assert grant.lost
+
+
 def test_a_second_click_breaks_nothing_more(log_in: LogIn) -> None:
     from django.contrib.admin.models import LogEntry
 

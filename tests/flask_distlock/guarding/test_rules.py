@@ -310,6 +310,19 @@ def test_a_second_route_to_a_view_with_a_rule_is_told(make_app: Callable[..., Fl
     assert (client.post("/product/1").text, client.post("/old/1").text) == ("product_1", "unlocked")
 
 
+@pytest.mark.attack("A15", control=True)
+def test_a_second_route_that_is_not_told_sells_beside_a_holder(
+    make_app: Callable[..., Flask], locks: DistLock
+) -> None:
+    app = make_app(DISTLOCK_RULES=[{**RULE, "only_this_route": True}])
+    app.add_url_rule("/product/<int:id>", "buy", buy, methods=["POST"])
+    app.add_url_rule("/old/<int:id>", "old", functools.wraps(buy)(lambda id: buy(id=id)), methods=["POST"])
+    client = app.test_client()
+    with app.app_context(), locks.lock("product_1"):
+        assert client.post("/product/1").status_code == 423
+        assert client.post("/old/1").text == "unlocked"
+
+
 def test_a_view_that_a_hook_replaces_at_the_first_request_is_refused(serve: Serve) -> None:
     app = serve(RULE)
 

@@ -109,6 +109,17 @@ def test_nothing_but_true_lets_a_request_in(
     grant.check()
 
 
+@pytest.mark.attack("A31", control=True)
+def test_where_the_site_lets_everybody_in_everybody_breaks(
+    open_page: Callable[..., FlaskClient], locks: DistLock
+) -> None:
+    client = open_page(allowed=lambda: True)
+    grant = take(locks, client, "product_1")
+    assert "test_blueprint.py" in page_of(client, "/locks/lock?alias=default&name=product_1")
+    assert client.post("/locks/break", data=seen(grant), headers=FROM_THE_PAGE).status_code == 303
+    assert grant.lost
+
+
 def test_to_break_may_take_more_than_to_see(open_page: Callable[..., FlaskClient], locks: DistLock) -> None:
     client = open_page(may_break=lambda: False)
     grant = take(locks, client, "product_1")
@@ -254,6 +265,18 @@ def test_names_are_text_wherever_they_are_shown(
         assert "<script>alert" not in said
     client.post("/locks/break", data=seen(grant), headers=FROM_THE_PAGE)
     assert grant.lost
+
+
+@pytest.mark.attack("A34", control=True)
+def test_where_a_template_takes_names_for_html_a_name_is_a_script(
+    open_page: Callable[..., FlaskClient], locks: DistLock
+) -> None:
+    client = open_page()
+    client.application.jinja_env.autoescape = False
+    take(locks, client, "<script>alert(1)</script>")
+    assert "<script>alert(1)</script>" in page_of(
+        client, "/locks/lock?alias=default&name=<script>alert(1)</script>"
+    )
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import redis
 
 import distlock
 from distlock import clock
@@ -26,6 +27,17 @@ NAMES = ["shop/product_1", "a", "{", "}{", "ä", "x" * 400, "shop/käse {1}", "%
 def test_it_is_the_slot_of_all_keys_of_the_lock(cluster: RedisCluster, name: str) -> None:
     keys = [hold_key(name), f"{hold_key(name)}:queue", f"{hold_key(name)}:fence"]
     assert {cluster.nodes[0].tell("CLUSTER", "KEYSLOT", key) for key in keys} == {slot_of(name)}
+
+
+@pytest.mark.attack("A14", control=True)
+def test_a_name_in_braces_as_it_is_steers_the_keys_of_a_lock_apart(cluster: RedisCluster) -> None:
+    def take(name: str) -> object:
+        keys = [f"lock:{{{name}}}", f"lock:{{{name}}}:queue"]
+        return cluster.node_of("1").client.eval("return 1", len(keys), *keys)
+
+    assert take("1") == 1
+    with pytest.raises(redis.ResponseError, match="same slot"):
+        take("}{")
 
 
 def test_each_slot_has_the_primary_that_the_cluster_says(cluster: RedisCluster) -> None:
