@@ -24,7 +24,7 @@ PARTS = {
     "lua": ("distlock/backends/redis/lua/*.lua", ["lua"], []),
     "engine": ("distlock/engine/*.py", ["engine", "core"], ["fence", "web"]),
     "fence": ("distlock/fence/*.py", ["fence", "rows"], []),
-    "guard": ("distlock/web/guard*.py", ["web", "guarding"], ["fence", "core"]),
+    "guard": ("distlock/web/guard*.py", ["web", "guarding"], ["sessions", "fence", "rows", "core"]),
 }
 RESULTS = KEPT / "results.jsonl"
 EXPLAINED, NOT_PLAYED = "explained", "not played"

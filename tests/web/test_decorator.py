@@ -3,11 +3,14 @@ from __future__ import annotations
 import functools
 import linecache
 import traceback
+from itertools import islice
+from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 
 from distlock.errors import ConfigurationError
-from distlock.web.guard_marks import Guarded, guards_of, passes_on, refusing_as_view, unused
+from distlock.web.guard_marks import Guarded, chain, guards_of, passes_on, reached, refusing_as_view, unused
 from distlock.web.guard_options import ALL_BUT_GET, GuardOptions
 
 
@@ -27,6 +30,8 @@ def view(id: int) -> None: ...
         ({"methods": []}, "would never lock"),
         ({"methods": ["PSOT"]}, "Did you mean 'POST'"),
         ({"methods": [1]}, "is no HTTP method"),
+        ({"fence": ""}, "fence='' has to be True, False, or the name of a database"),
+        ({"fence": 3}, "fence=3 has to be True"),
         ({"on_contended": "wait"}, "on_contended='wait' has to be 'respond', 'raise' or 'skip'"),
     ],
 )
@@ -111,6 +116,57 @@ def test_a_decorator_is_shown_as_it_was_written() -> None:
     assert str(told) == (
         'distributed_lock("a_<id>", view, alias="other", timeout=0, ttl=2.5, max_hold=9, methods=["POST"])'
     )
+    assert str(GuardOptions(["größe_<id>"])) == 'distributed_lock("größe_<id>")'
+
+
+def test_a_class_in_the_place_of_a_name_is_told_that_a_lock_needs_one() -> None:
+    with pytest.raises(ConfigurationError, match=r"test_decorator\.Shop: A lock needs a name"):
+        GuardOptions([Shop])
+
+
+class Shop:
+    """Its handlers call others, of their own and of another object."""
+
+    def get(self, other: Any) -> Any:
+        return self.post(other)
+
+    def post(self, other: Any) -> Any:
+        return other.delete()
+
+    def delete(self) -> None: ...
+
+    def __call__(self) -> None: ...
+
+
+class Stall(Shop):
+    def get(self, other: Any) -> Any:
+        return super().get(other)
+
+
+class Cart(Shop):
+    def get(self, other: Any) -> Any:
+        return other().post(self)
+
+
+@pytest.mark.parametrize(
+    ("cls", "methods"), [(Shop, {"get", "post"}), (Stall, {"get", "post"}), (Cart, {"get"})]
+)
+def test_a_method_reaches_those_of_its_own_object_and_of_its_base_classes(
+    cls: type, methods: set[str]
+) -> None:
+    assert reached(cls, "get") == methods
+
+
+def test_what_a_function_wraps_is_found_once_each() -> None:
+    async def buy() -> None: ...
+
+    def again() -> None: ...
+
+    again.__wrapped__ = again  # type: ignore[attr-defined]
+    shop, in_thread = Shop(), async_to_sync(buy)
+    assert list(islice(chain(again), 2)) == [again]
+    assert list(chain(shop)) == [shop, Shop.__call__]
+    assert list(chain(in_thread)) == [in_thread, buy]
 
 
 @pytest.mark.parametrize(

@@ -323,6 +323,38 @@ def test_the_lower_lock_is_waited_for_until_the_deadline_of_the_upper(
     assert 60 < waits["new"] <= 300
 
 
+def test_the_uppermost_guard_waits_as_long_as_its_own_alias_says(serve: Serve) -> None:
+    waits = dict[str, float]()
+
+    def note(alias: str, grant: distlock.Grant, **_: Any) -> None:
+        waits[alias] = grant.timeout
+
+    with connected(lock_acquired, note):
+        assert serve(stacked(sell)).post("/product/1").status_code == 200
+    assert 0 < waits["old"] <= 60
+
+
+def test_guards_of_other_methods_are_no_stack(serve: Serve) -> None:
+    guards = {alias: [method] for alias, method in (("old", "POST"), ("new", "PUT"))}
+    view = stacked(
+        sell,
+        *(distributed_lock("product_<id>", alias=one, methods=methods) for one, methods in guards.items()),
+    )
+    client = serve(view)
+    assert client.post("/product/1").content == b"old, no transaction"
+    assert client.put("/product/1").content == b"new, no transaction"
+
+
+def test_nor_are_rules_that_each_ask_when(serve: Serve, settings: Any) -> None:
+    settings.MIDDLEWARE = [*settings.MIDDLEWARE, MIDDLEWARE]
+    settings.DISTLOCK_RULES = [
+        {"route": "sell", "lock": "product_<id>", "alias": alias, "methods": ["*"], "when": when}
+        for alias, when in (("old", lambda request, id: True), ("new", lambda request, id: False))
+    ]
+    client = serve([path("product/<int:id>", sell, name="sell")])
+    assert client.post("/product/1").content == b"old, no transaction"
+
+
 @pytest.mark.parametrize("kind", ["view", "async view"])
 def test_a_guard_below_that_does_not_lock_the_call_is_refused_before_the_body(
     serve: Serve, kind: str
