@@ -148,12 +148,14 @@ class LatchWaits:
             # Do not take the mutex: this may run as a finaliser in the thread that owns the mutex.
             if (entered := self._watched.get(key)) is not None:
                 entered.waiters.discard(waiter)
-        if isinstance(waiter.outcome, Exception):
+        # The outcome is read last and once: the thread that looks sets it before it notes its look.
+        trouble, was_looked_at, outcome = watched.trouble, waiter.was_looked_at, waiter.outcome
+        if isinstance(outcome, Exception):
             # Raise a copy, because other waiters raise the same error, each with its own traceback.
-            raise copy.copy(waiter.outcome) from waiter.outcome.__cause__
-        if waiter.outcome is None and (watched.trouble is not None or not waiter.was_looked_at):
-            raise BackendUnavailable(str(watched.trouble or "The lock service has not answered in time."))
-        return waiter.outcome
+            raise copy.copy(outcome) from outcome.__cause__
+        if outcome is None and (trouble is not None or not was_looked_at):
+            raise BackendUnavailable(str(trouble or "The lock service has not answered in time."))
+        return outcome
 
     def close(self) -> None:
         """End all waits with `BackendUnavailable`, and wait for the thread, which may be in a backend call.
@@ -272,17 +274,18 @@ def _apply(watched: _Watched, waiters: set[_Waiter], state: LatchState | None) -
     """
     watched.trouble = None
     for waiter in waiters:
-        waiter.was_looked_at = True
-        if clock.now() >= waiter.until:
-            waiter.parker.wake()
         if state is not None:
             waiter.life = waiter.life or state.life
         if state is None or state.life != waiter.life:
-            waiter.end(LatchGone())
+            waiter.outcome = LatchGone()
         elif not state.left:
-            waiter.end(state)
+            waiter.outcome = state
+        # Set this after the outcome: a waiter whose time is over goes on as soon as it sees it.
+        waiter.was_looked_at = True
         if waiter.outcome is not None:
             watched.waiters.discard(waiter)
+        if waiter.outcome is not None or clock.now() >= waiter.until:
+            waiter.parker.wake()
     if state is not None:
         watched.ends = clock.now() + state.ttl
         watched.due = min(watched.due, clock.now() + min(POLL, max(state.ttl, 0.01)))

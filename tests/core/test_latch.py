@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -332,6 +333,45 @@ def test_a_handler_at_any_moment_of_a_close_ends() -> None:
             break
     assert number > 10, "is anything traced?"
     assert refused, "in the middle of it there is no answer"
+
+
+@pytest.mark.parametrize(("is_there", "answer"), [(True, 0), (False, "LatchGone")], ids=["open", "gone"])
+def test_a_waiter_whose_time_is_over_gets_the_answer_of_the_first_look(
+    is_there: bool, answer: object, locks: distlock.Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, sleeps, ended = locks.namespace.latches, threading.Event(), threading.Event()
+    answers: list[object] = []
+    look_at_latches = waits.latches.look_at_latches
+
+    def look(*about: Any) -> Sequence[Any]:
+        assert sleeps.wait(PATIENCE)
+        return look_at_latches(*about)
+
+    class Quick:
+        """The parker of a waiter that goes on before the thread that wakes it does."""
+
+        def alive(self) -> bool:
+            return True
+
+        def wake(self) -> None:
+            if not ended.is_set():
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    answers.append(end.value and end.value.left)
+                except Exception as error:
+                    answers.append(type(error).__name__)
+                ended.set()
+
+    if is_there:
+        locks.latch("import", 1).make()
+        locks.latch("import").count_down()
+    monkeypatch.setattr(waits.latches, "look_at_latches", look)
+    steps = waits.wait(locks.latch("import")._key, Quick(), time.monotonic())
+    next(steps)
+    sleeps.set()
+    assert ended.wait(PATIENCE)
+    assert answers == [answer]
 
 
 def test_a_wait_can_be_interrupted(locks: distlock.Locks) -> None:
