@@ -6,6 +6,7 @@ import math
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -227,6 +228,8 @@ class FileBackend:
             raise BackendUnavailable(str(error)) from error
 
     def _begin_call(self) -> Presence:
+        if _unclosed:
+            _close_unclosed()
         try:
             return self._connect()
         except OSError as error:
@@ -356,10 +359,22 @@ def _said_by(contender: int, before: str, presence: Presence) -> list[SeenProces
 
 def _close_in_thread(presence: Presence) -> None:
     """Close *presence* in a thread, because the garbage collector may run while our locks are held."""
-    with suppress(RuntimeError):
+    try:
         backend_thread("distlock-file-close", presence.close).start()
+    except RuntimeError:
+        # The process can start no more threads.
+        _unclosed.append(presence)
 
 
+def _close_unclosed() -> None:
+    while _unclosed:
+        with suppress(IndexError, OSError):
+            _unclosed.popleft().close()
+
+
+#: The presences of dropped backends for which no thread could be started. The next call of a backend of this
+#: process closes them.
+_unclosed: deque[Presence] = deque()
 #: All backends of this process. In a forked child, each one forgets the parent's contender.
 _backends: weakref.WeakSet[FileBackend] = weakref.WeakSet()
 
@@ -367,6 +382,8 @@ _backends: weakref.WeakSet[FileBackend] = weakref.WeakSet()
 def _forget_after_fork() -> None:
     for backend in list(_backends):
         backend.after_fork()
+    while _unclosed:
+        _unclosed.popleft().abandon()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

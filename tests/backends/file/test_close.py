@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import distlock
-from distlock.backends.base import LockRequest
+from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.file.directory import Directory
 from distlock.backends.file.notifications import FileListener
 from distlock.backends.file.trusted_directories import Tree
@@ -255,6 +255,22 @@ def test_clients_that_are_dropped_leave_nothing(one: Contender, url: str, direct
 
     # A keeper stays for max_hold, and for ten seconds that it is idle.
     eventually(freed, "threads, descriptors and FIFOs are given back", pause=0.5)
+
+
+def test_a_client_that_is_dropped_at_a_limit_of_threads_is_closed_by_the_next_call(
+    one: Contender, url: str, key: str
+) -> None:
+    dropped = FileBackend(url)
+    dropped.open(RecordingSink())
+    assert isinstance(dropped.request(ask(key)), Acquired)
+    # No address space has room for such a stack, so no thread starts.
+    before = threading.stack_size(1 << 46)
+    try:
+        del dropped
+        gc.collect()
+    finally:
+        threading.stack_size(before)
+    one.held(ask(key))
 
 
 class TestListener:
