@@ -21,8 +21,9 @@ class Proxy:
     all connections, and leads the next ones to another server.
     """
 
-    def __init__(self, port: int) -> None:
-        self._target = port
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
+        """*address*: the address that the server sees as that of all clients."""
+        self._target, self._source = port, (address, 0)
         self._losing = threading.Event()
         self._pause = threading.Event()
         self._losing_request = threading.Event()
@@ -109,7 +110,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._subscription.accept()
-                server = socket.create_connection(("127.0.0.1", self._target))
+                server = socket.create_connection(("127.0.0.1", self._target), source_address=self._source)
                 self._sockets += [client, server]
                 if self._closed:
                     self.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,11 @@ import pytest
 from distlock import clock
 from loadtest.servers.processes import StackError
 from loadtest.servers.redis_servers import tell
+from tests.backends.redis.proxy import Proxy
 from tests.backends.sentinel.liar import Liar
 from tests.fence.instance import SHOPPERS
 from tests.fence.instances import Stock, database, started, stock
+from tests.packets import cut_off
 from tests.redis_server import eventually
 from tests.topologies.rush import Rush, two_instances
 from tests.topologies.sentinel.watched import Calm
@@ -107,3 +110,50 @@ def test_a_former_primary_that_serves_an_instance_sells_pieces_twice_unless_they
         assert sales == sorted(sales)
     else:
         assert len(sales) > STOCK
+
+
+#: The address of the instance and the sentinel on the side of the former primary.
+BESIDE = "127.0.0.9"
+#: The sentinels may take long to notice. The sale goes on until each side has sold some pieces after that.
+ENDLESS, SOME = 1_000_000, 3
+#: Seconds for a state on a busy machine.
+LONG = 240.0
+
+
+@pytest.mark.fault("F21")
+@pytest.mark.fault("F21", control=True)
+@FENCE
+def test_the_network_cuts_the_primary_off_with_an_instance_and_both_sides_sell(
+    database: str, stock: Stock, watched: Calm, fence: bool
+) -> None:
+    """The kernel drops all packets between it and the other servers. Both sides reach the database."""
+    stock.put(ENDLESS)
+    former = watched.primary()
+    # Some versions of Redis talk to no other address of this host than 127.0.0.1 in this mode.
+    assert tell(former, "CONFIG", "SET", "protected-mode", "no").startswith("+OK")
+    way = Proxy(former, BESIDE)
+    beside = Liar(way.port)
+    one, two = two_instances(database, watched.url, fence)
+    two = replace(two, redis=f"redis+sentinel://127.0.0.1:{beside.port}/shop")
+    with closing(way), closing(beside), started(one, two) as instances:
+        rush = Rush(instances)
+        rush.wait_for(ENOUGH)
+        cut_off(former, BESIDE)
+        assert tell(former, "PING") == ""
+        watched.notice(1000)
+        eventually(lambda: watched.primary() != former, "the sentinels name another primary", LONG)
+        # On a busy machine they would take the next primary for dead, too, and so on.
+        watched.notice(60_000)
+        before = len(stock.sales())
+
+        def both_sell() -> bool:
+            sellers = [seller for seller, _, _ in stock.sales()[before:]]
+            return min(sellers.count("d"), sellers.count("f")) >= SOME
+
+        eventually(both_sell, "each side sells under the lock of its own primary", LONG, pause=0.2)
+    numbers = [fence for _, *fence in stock.sales()]
+    if fence:
+        assert len(numbers) == ENDLESS - stock.left()
+        assert numbers == sorted(numbers)
+    else:
+        assert len(numbers) > ENDLESS - stock.left()
