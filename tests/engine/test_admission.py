@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 import distlock
+from distlock.backends.base import READ
 from distlock.engine.admission import (
     COMPARABLE,
     LOG_PERIOD,
@@ -102,6 +103,43 @@ def test_a_cap_counts_in_good_english(limit: int, words: str) -> None:
     queues.admission = Admission(None, max_waiters_total=limit)
     with pytest.raises(TooManyWaiters, match=words):
         queues.admission.admit(queues.by_key[":a"], limit, 5.0, 0.0)
+
+
+def test_a_name_is_known_as_slow_although_its_line_was_empty_meanwhile() -> None:
+    scene = Scene(processes=2)
+    elsewhere, in_vain = scene.come(process=1), scene.come()
+    scene.now += TIMEOUT
+    in_vain.go()
+    assert in_vain.done
+    assert in_vain.grant is None
+    scene.come()
+    with pytest.raises(TooManyWaiters):
+        scene.come()
+    elsewhere.leave()
+
+
+def test_it_is_not_when_it_was_free_since() -> None:
+    scene = Scene(processes=2)
+    elsewhere, in_vain = scene.come(process=1), scene.come()
+    scene.now += TIMEOUT
+    in_vain.go()
+    elsewhere.leave()
+    assert scene.come().grant is not None
+    scene.come()
+    scene.come()
+
+
+def test_the_waits_of_readers_count_as_those_of_others() -> None:
+    scene = Scene(processes=2)
+    writer, reader = scene.come(process=1), scene.come(timeout=math.inf, mode=READ)
+    scene.now += 30.0
+    writer.leave()
+    reader.go()
+    reader.leave()
+    scene.come(process=1)
+    scene.come()
+    with pytest.raises(TooManyWaiters):
+        scene.come()
 
 
 def test_patience_decides() -> None:
