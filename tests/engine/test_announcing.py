@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -17,7 +18,7 @@ from distlock.engine.hold import NameGrant
 from distlock.engine.sans_io import Call, Park, ThreadParker, run
 from distlock.engine.status import LIFE, PUBLISH_PERIOD
 from distlock.errors import BackendUnavailable
-from distlock.terms import Terms
+from distlock.terms import PERMIT, Terms
 
 
 class Heard(MemoryBackend):
@@ -111,6 +112,16 @@ def test_what_lasts_is_said_once_and_taken_back_when_it_ends(kept: Kept) -> None
     said = len(kept.backend.told)
     kept.pass_time(60.0)
     assert len(kept.backend.told) == said, "then there is nothing to say"
+
+
+def test_of_a_semaphore_its_limit_is_said_even_while_nobody_is_in_here(kept: Kept) -> None:
+    steps = kept.engine.acquire("a", "a", ThreadParker(), math.inf, replace(kept.terms, mode=PERMIT, limit=3))
+    next(steps)
+    kept.pass_time(MOMENT)
+    row = kept.engine.row("a")
+    assert row is not None
+    assert (row.waiting, row.limit) == (1, 3)
+    steps.close()
 
 
 def test_all_is_said_again_when_it_was_forgotten(kept: Kept) -> None:

@@ -8,16 +8,23 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError as DjangoError
+from psycopg import errors as postgresql
+from pymysql import err as mysql
+from pymysql.constants import CR, ER
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
-from distlock.fence.trouble import trouble
+from distlock.errors import LockLost
+from distlock.fence.trouble import limit, says_not_committed, trouble
 from tests.databases import on
 from tests.fence.conftest import STOCK
 from tests.fence.selling import sell, sold_by
 from tests.fence.shops import Answered, FlaskShop, open_shop
 
 DUMMY: dict[str, object] = {"BACKEND": "dummy"}
+
+#: Errors that PyMySQL has no name for.
+MYSQL_QUERY_TIMEOUT, MARIADB_CONNECTION_KILLED = 3024, 1927
 
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 
@@ -106,3 +113,66 @@ def test_a_conflict_behind_the_fence_is_the_sites_own_error(
     with engine.connect() as connection:
         expected = 4 if interfere is changes_a_row_that_the_view_writes else 9
         assert connection.execute(text("SELECT qty FROM stock WHERE id = 2")).scalar_one() == expected
+
+
+# -- what the drivers' errors mean -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning", "setting"),
+    [
+        (mysql.OperationalError(ER.LOCK_WAIT_TIMEOUT), "busy", None),
+        (mysql.OperationalError(ER.STATEMENT_TIMEOUT), "busy", "max_statement_time"),
+        (mysql.OperationalError(MYSQL_QUERY_TIMEOUT), "busy", "max_execution_time"),
+        (mysql.OperationalError(ER.CHECKREAD), "again", None),
+        (mysql.OperationalError(ER.LOCK_DEADLOCK), "again", None),
+        (mysql.ProgrammingError(ER.NO_SUCH_TABLE), "no table", None),
+        (mysql.OperationalError(ER.BAD_FIELD_ERROR), "old table", None),
+        (mysql.OperationalError(CR.CR_SERVER_LOST), "away", None),
+        (mysql.DataError(ER.DATA_TOO_LONG), None, None),
+        (postgresql.LockNotAvailable(), "busy", None),
+        (postgresql.QueryCanceled(), "busy", "statement_timeout"),
+        (postgresql.SerializationFailure(), "again", None),
+        (postgresql.DeadlockDetected(), "again", None),
+        (postgresql.UndefinedTable(), "no table", None),
+        (postgresql.UndefinedColumn(), "old table", None),
+        (postgresql.ReadOnlySqlTransaction(), "replica", None),
+        (postgresql.OperationalError(), "away", None),
+        (postgresql.UniqueViolation(), None, None),
+    ],
+    ids=repr,
+)
+def test_what_an_error_means(error: Exception, meaning: str | None, setting: str | None) -> None:
+    assert (trouble(error), limit(error)) == (meaning, setting)
+
+
+@pytest.mark.parametrize(
+    ("error", "certain"),
+    [
+        (mysql.IntegrityError(ER.DUP_ENTRY), True),
+        (mysql.DataError(ER.DATA_TOO_LONG), True),
+        (mysql.OperationalError(ER.LOCK_DEADLOCK), True),
+        (mysql.OperationalError(ER.HASHCHK), True),
+        (mysql.OperationalError(ER.SERVER_SHUTDOWN), False),
+        (mysql.OperationalError(ER.QUERY_INTERRUPTED), False),
+        (mysql.OperationalError(MARIADB_CONNECTION_KILLED), False),
+        (mysql.OperationalError(CR.CR_UNKNOWN_ERROR), False),
+        (mysql.OperationalError(CR.CR_SERVER_LOST), False),
+        (postgresql.UniqueViolation(), True),
+        (postgresql.RaiseException(), True),
+        (postgresql.SerializationFailure(), True),
+        (postgresql.DiskFull(), True),
+        (postgresql.ConnectionFailure(), False),
+        (postgresql.AdminShutdown(), False),
+        (postgresql.IoError(), False),
+        (postgresql.InternalError_(), False),
+        (postgresql.OperationalError("the connection is lost"), False),
+        (ConnectionResetError(104, "Connection reset by peer"), False),
+        (LockLost("overtaken"), True),
+    ],
+    ids=repr,
+)
+def test_only_a_server_that_runs_on_is_proof_that_nothing_is_committed(
+    error: Exception, certain: bool
+) -> None:
+    assert says_not_committed(error) is certain

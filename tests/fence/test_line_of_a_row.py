@@ -6,6 +6,7 @@ never cease keep writers out for ever.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from sqlalchemy.orm import Session
 from distlock.errors import ConfigurationError, LockTimeout
 from distlock.fence import statements
 from distlock.fence.stamps import Overtaken, floor_of
-from distlock.fence.transaction import OvertakenReader
+from distlock.fence.transaction import OvertakenReader, time_left
 from distlock.grants.grant import Grant
 from distlock.locks.client import Locks
 from distlock.web.settings.aliases import read
@@ -237,3 +238,11 @@ def test_rows_of_sqlite_are_not_shared(engine: Engine) -> None:
     refused = pytest.raises(ConfigurationError, match="Rows of SQLite can't be locks that readers share")
     with refused, holding(engine, "read_lock"):
         raise AssertionError("it has begun")
+
+
+def test_who_asks_once_for_the_lock_asks_once_for_its_row() -> None:
+    held = grant(33)
+    held.timeout = 0.0
+    assert time_left(held)() <= 0
+    held.timeout = -1
+    assert time_left(held)() == math.inf
