@@ -135,10 +135,8 @@ class WaitQueue:
     def give_up(self, waiter: Waiter, now: float) -> None:
         """Remove *waiter*, whose time is over. The next waiter goes on with its request.
 
-        If there is no other waiter, the maintenance thread cancels the request.
+        If there is no other waiter, the maintenance thread cancels the request: see `elect`.
         """
-        if waiter.leads and self.request is not None and len(self.waiters) == 1:
-            self.cancel_request()
         self._all.admission.timed_out(self, now)
         self.leave(waiter)
         self.elect()
@@ -159,7 +157,7 @@ class WaitQueue:
                 first.parker.wake()
         elif self._all.by_key.get(self.key) is self:
             if self.request is not None:
-                # Its waiters are gone, because their event loop was closed.
+                # The time of its waiters is over, or their event loop was closed.
                 self.cancel_request()
             if not self.shared:
                 del self._all.by_key[self.key]

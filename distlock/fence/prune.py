@@ -49,7 +49,7 @@ def summary(rows: int, days: float, dry_run: bool) -> str:
     return f"{which} would be taken away." if dry_run else f"{which} taken away."
 
 
-def prune(begin: Begin, connection: Connection, days: float, table_remedy: str, dry_run: bool = False) -> int:
+def prune(begin: Begin, connection: Connection, days: float, table_remedy: str, dry_run: bool) -> int:
     """Delete the rows that nobody has passed for *days*, a few in each transaction, and return how many.
 
     Locked rows stay. So do rows with a later epoch than the rows in use under their prefix: to delete one

@@ -43,7 +43,6 @@ class NoRow(Again):
     """The name has no row yet: the transaction has to be begun again, and insert it first."""
 
     def __init__(self, row: str) -> None:
-        super().__init__(row)
         self.row = row
 
 

@@ -7,6 +7,7 @@ import fcntl
 import json
 import random
 import signal
+import subprocess
 import sys
 from collections import Counter
 from dataclasses import asdict
@@ -41,6 +42,8 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=0, help="so many mutants, drawn; default: all")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--again", action="store_true", help="play those again that survived")
+    parser.add_argument("--try", action="append", default=[], dest="tried",
+                        help="a test that no recording knows, as pytest names it")  # fmt: skip
     parser.add_argument("--record", action="append", default=[], choices=sorted(GROUPS),
                         help="note anew which test runs which line")  # fmt: skip
     parser.add_argument("--tests", type=int, default=150, help="at most so many tests of a mutant")
@@ -110,6 +113,8 @@ def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
     tree = Tree(KEPT / "tree")
     tree.update()
     recorded = Recorded(tree.place)
+    tried = ids_of(tree, options.tried) if options.tried else []
+    recorded.seconds |= dict.fromkeys(tried, 0.0)
     for part, (_, near, far) in PARTS.items():
         todo = [
             mutant
@@ -123,8 +128,15 @@ def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
                 sys.exit(f"Nothing is known of these tests yet. Run: scripts/mutate --record {group}")
         nearest = [path for group in near for path in GROUPS[group]]
         collected = nearest + [path for group in far for path in GROUPS[group]]
+        mine = [test for test in tried if test.startswith(tuple(collected))]
         trials = Trials(
-            tree, collected, recorded.seconds, options.tests, options.budget, nearest=tuple(nearest)
+            tree,
+            collected,
+            recorded.seconds,
+            options.tests,
+            options.budget,
+            nearest=tuple(nearest),
+            tried=mine,
         )
         for key, result in known.items():
             if result["by"]:
@@ -133,6 +145,15 @@ def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
             play_part(trials, recorded, todo, tuple(collected))
         finally:
             trials.close()
+
+
+def ids_of(tree: Tree, tests: list[str]) -> list[str]:
+    """Return pytest's ids of *tests*, each a file, a function or one of its variants."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *tests]
+    said = subprocess.run(
+        command, cwd=tree.place, env=tree.environment(), stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    return [line for line in said.splitlines() if "::" in line]
 
 
 def play_part(trials: Trials, recorded: Recorded, todo: list[Mutant], collected: tuple[str, ...]) -> None:

@@ -32,7 +32,7 @@ class Trials:
 
     *seconds*: how long each test takes. A mutant gets at most *most* tests, and *budget* seconds of them.
     *shortest_timeout*: seconds that even the quickest test may take on a busy machine. *nearest*: the paths
-    whose tests come first.
+    whose tests come first, after *tried*, which every mutant gets.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Trials:
         budget: float = 40.0,
         shortest_timeout: int = 30,
         nearest: tuple[str, ...] = ("tests/",),
+        tried: Sequence[str] = (),
     ) -> None:
         self.tree = tree
         self._collected = collected
@@ -52,6 +53,7 @@ class Trials:
         self._budget = budget
         self._shortest_timeout = shortest_timeout
         self._nearest = nearest
+        self._tried = tried
         self._killers: dict[str, Counter[str]] = {}
         # By the test, and by whether it ran in a cold process: some fail in one kind alone.
         self._steady: dict[tuple[str, bool], bool] = {}
@@ -114,7 +116,7 @@ class Trials:
         first = [test for test in dict.fromkeys(test for test, _ in all_killers) if test in possible][:16]
         chosen: list[str] = []
         spent = 0.0
-        for test in dict.fromkeys([*first, *self._ranked(tests), *self._ranked(more)]):
+        for test in dict.fromkeys([*self._tried, *first, *self._ranked(tests), *self._ranked(more)]):
             if self._steady.get((test, cold), True) and len(chosen) < self._most:
                 spent += self._seconds[test]
                 if chosen and spent > self._budget:
