@@ -48,8 +48,8 @@ ATTACKS = (
     Case(
         "A08",
         "One product is spelled in several ways that the database takes for equal: accents, case, blanks.",
-        "The view reads what is locked. Text keeps its spelling, and blanks around it are stripped.",
-        "Nothing makes `ecs` and `ECS` one lock: the page of names says to lock the row's number.",
+        "The view reads what is locked. Blanks around text are stripped. Text keeps its case and accents: "
+        "where the database does not, the number of the row is locked.",
     ),
     Case(
         "A09",
@@ -73,9 +73,9 @@ ATTACKS = (
     ),
     Case(
         "A13",
-        "A name has a million characters.",
-        "The answer is 400, and the lock service is not asked.",
-        "No test sends 512 MB: the framework's own limits of a request come first.",
+        "A name has a million characters, or a body 512 MB.",
+        "The answer is 400, and the lock service is not asked. The framework refuses a body that is too "
+        "large.",
     ),
     Case(
         "A14",
@@ -101,7 +101,8 @@ ATTACKS = (
         "A18",
         "A client asks for 100,000 ids that do not exist.",
         "G6: each costs a lock while it is used, and nothing stays behind.",
-        "The tests have 10,000 and 50,000 names. The table of the fence keeps its rows until `prune`.",
+        "Only Redis has 100,000 names in a test; files have 10,000. The table of the fence keeps its rows "
+        "until `prune`.",
     ),
     Case(
         "A19",
@@ -123,7 +124,6 @@ ATTACKS = (
         "A22",
         "A client waits for a lock, disconnects and begins anew, again and again.",
         "G3: an async view leaves the queue at once, any other one when its `TIMEOUT` is over.",
-        "No server of WSGI says that a client has gone, so no test shows more than the `TIMEOUT` there.",
     ),
     Case(
         "A23",

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -21,6 +19,7 @@ from distlock.testing.waits import PATIENCE, engine_of
 from loadtest.servers.databases import own_mariadb, own_postgresql
 from tests.hostile.calls import ALL_CALLS, CALLS, MORE_CALLS, made, no_traceback
 from tests.hostile.fuzz import examples
+from tests.hostile.memory import LITTLE, peak, reset_peak
 from tests.hostile.wire import KINDS, ODD, Meddler, Trick
 from tests.redis_server import redis_server
 from tests.zookeeper_server import zookeeper_server
@@ -33,8 +32,6 @@ __all__ = ["redis_server", "zookeeper_server"]
 IO_TIMEOUT = 0.5
 #: How long a lock lives without renewal, seconds. MariaDB counts whole ones.
 TTL = 2.0
-#: By how much a process may grow for an answer, bytes.
-LITTLE = 128 << 20
 numbers = itertools.count()
 
 
@@ -157,16 +154,6 @@ def recovered(locks: distlock.Locks, name: str) -> None:
             return
     with locks.lock(name, timeout=PATIENCE):
         pass
-
-
-def reset_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak() -> int:
-    """Return how much memory the process has had at once since `reset_peak`, bytes."""
-    (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(kilobytes) << 10
 
 
 @pytest.mark.parametrize("wire", ["postgresql"], indirect=True)

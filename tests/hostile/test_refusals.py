@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
@@ -16,7 +17,9 @@ from django.core.handlers.wsgi import WSGIHandler
 from werkzeug.serving import make_server
 
 from distlock.testing.waits import PATIENCE, engine_of
+from tests.hostile.memory import LITTLE, peak, reset_peak
 from tests.hostile.site import FACES, JSON, Answer, Site
+from tests.redis_server import eventually
 from tests.web.both import Sent
 
 each_face = pytest.mark.parametrize("face", FACES)
@@ -137,30 +140,75 @@ def test_nobody_waits_longer_because_a_client_asks_for_it(site: Site, face: str)
         assert pool.submit(site.ask, face, sent).result(PATIENCE).status == 423
 
 
+@contextmanager
+def served(site: Site, face: str) -> Iterator[tuple[str, int]]:
+    """Serve *site* with a thread for each request. Yields the address."""
+    app = site.app if face == "flask" else WSGIHandler()
+    server = make_server("127.0.0.1", 0, app, threaded=True)
+    serving = Thread(target=server.serve_forever, daemon=True)
+    serving.start()
+    try:
+        yield "127.0.0.1", server.server_port
+    finally:
+        server.shutdown()
+        serving.join(PATIENCE)
+        server.server_close()
+
+
+@pytest.mark.attack("A13")
+@each_face
+def test_a_body_of_512_mb_is_refused_and_not_kept(away: Site, face: str) -> None:
+    """Django has this limit by default, and Flask has none."""
+    away.app.config["MAX_CONTENT_LENGTH"] = 2_500_000
+    size, begin = 512 << 20, b'{"id": "'
+    reset_peak()
+    before = peak()
+    with served(away, face) as address, socket.create_connection(address, timeout=PATIENCE) as connection:
+        head = f"POST /json HTTP/1.0\r\nContent-Type: {JSON}\r\nContent-Length: {size}\r\n\r\n"
+        connection.sendall(head.encode() + begin)
+        # Whoever reads it all gets it all.
+        with suppress(OSError):
+            for _ in range(size >> 20):
+                connection.sendall(b"x" * (1 << 20))
+        assert peak() - before < LITTLE
+        status = connection.recv(20).split()[1]
+    assert status == (b"413" if face == "flask" else b"400")
+
+
+@pytest.mark.attack("A22")
+@each_face
+def test_who_waits_in_a_thread_and_goes_away_leaves_the_queue_with_the_timeout(
+    tmp_path: Path, face: str
+) -> None:
+    """No server of WSGI tells that a client has gone."""
+    with Site((tmp_path / "locks").as_uri(), TIMEOUT=8) as site:
+        queues = engine_of(site.client(face)).queues
+        with site.client(face).lock("product_2"), served(site, face) as address:
+            for count in (1, 2, 3, 4):
+                with socket.create_connection(address, timeout=PATIENCE) as client:
+                    client.sendall(b"POST /fixed HTTP/1.0\r\nContent-Length: 0\r\n\r\n")
+                    eventually(lambda count=count: queues.waiting == count, "it waits")  # type: ignore[misc]
+            eventually(lambda: queues.waiting == 0, "none of them waits")
+        assert site.held == []
+        assert site.nothing_is_held()
+
+
 @pytest.mark.attack("A27")
 @each_face
 def test_a_view_that_calls_itself_is_refused_and_goes_on(site: Site, face: str) -> None:
     """The inner request has no part in the outer lock, in this process or in another one."""
-    port = 0
+    at: list[tuple[str, int]] = []
 
     def call_itself() -> str:
-        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+        with socket.create_connection(at[0], timeout=PATIENCE) as connection:
             connection.sendall(b"POST /fixed HTTP/1.0\r\nContent-Length: 0\r\n\r\n")
             with connection.makefile("rb") as answer:
                 return answer.readline().decode()
 
     site.work = call_itself
-    app = site.app if face == "flask" else WSGIHandler()
-    server = make_server("127.0.0.1", 0, app, threaded=True)
-    port = server.server_port
-    serving = Thread(target=server.serve_forever, daemon=True)
-    serving.start()
-    try:
+    with served(site, face) as address:
+        at.append(address)
         outer = site.ask(face, Sent(path=b"/fixed"))
-    finally:
-        server.shutdown()
-        serving.join(PATIENCE)
-        server.server_close()
     assert outer.status == 200
     assert re.match(r"HTTP/1\.[01] 423 ", outer.body)
     assert site.nothing_is_held()

@@ -5,11 +5,14 @@ The judge is the view: what it reads by itself, in its framework's usual way, ha
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sqlite3
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+import flask
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -197,3 +200,18 @@ def test_an_odd_multipart_form_is_locked_as_its_view_reads_it(
     sent = Sent(body=b"".join(parts) + end, content_type="multipart/form-data; boundary=B")
     for got in (form.django(sent), form.flask(sent)):
         assert got.status == 400 or got.names == (f"p_{PRODUCTS[converter](got.seen)}",)
+
+
+@pytest.mark.attack("A08")
+@pytest.mark.parametrize("code", ["ecs", "ECS", "eCs"])
+def test_the_number_of_a_row_is_one_name_for_what_its_database_takes_for_equal(code: str) -> None:
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE product (code TEXT COLLATE NOCASE)")
+        database.executemany("INSERT INTO product VALUES (?)", [("other",), ("ecs",)])
+
+        def product(*request: Any) -> str:
+            sent = flask.request.args if flask.has_request_context() else request[0].GET
+            [(number,)] = database.execute("SELECT rowid FROM product WHERE code = ?", [sent["code"]])
+            return f"product_{number}"
+
+        assert Both(product)(Sent(query=f"code={code}".encode())).names == ("product_2",)
