@@ -166,7 +166,7 @@ def test_a_body_of_512_mb_is_refused_and_not_kept(away: Site, face: str) -> None
     with served(away, face) as address, socket.create_connection(address, timeout=PATIENCE) as connection:
         head = f"POST /json HTTP/1.0\r\nContent-Type: {JSON}\r\nContent-Length: {size}\r\n\r\n"
         connection.sendall(head.encode() + begin)
-        # Whoever reads it all gets it all.
+        # A server that reads the whole body gets it.
         with suppress(OSError):
             for _ in range(size >> 20):
                 connection.sendall(b"x" * (1 << 20))
@@ -177,7 +177,7 @@ def test_a_body_of_512_mb_is_refused_and_not_kept(away: Site, face: str) -> None
 
 @pytest.mark.attack("A22")
 @each_face
-def test_who_waits_in_a_thread_and_goes_away_leaves_the_queue_with_the_timeout(
+def test_a_client_that_waits_in_a_thread_and_goes_away_leaves_the_queue_with_the_timeout(
     tmp_path: Path, face: str
 ) -> None:
     """No server of WSGI tells that a client has gone."""
