@@ -23,7 +23,11 @@ GROUPS = {
     "fence": ["tests/fence"],
     "rows": ["tests/backends/database", "tests/transactions", "tests/django_distlock/checks/test_fences.py"],
     "web": ["tests/web"],
-    "guarding": ["tests/django_distlock/guarding", "tests/flask_distlock/guarding"],
+    "guarding": [
+        "tests/django_distlock/guarding",
+        "tests/django_distlock/rules",
+        "tests/flask_distlock/guarding",
+    ],
     # Where transactions meet guards.
     "sessions": ["tests/batches", "tests/flask_distlock/sql"],
 }

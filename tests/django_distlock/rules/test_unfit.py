@@ -75,6 +75,7 @@ def test_a_rule_that_can_lock_is_not_refused(refusal: Callable[..., str]) -> Non
         (Show.as_view(), [rule(lock="product_<pk>", methods=["GET"])], "the route '<int:id>' has no 'pk'"),
         (Show.as_view(), [rule()], "takes only GET, OPTIONS, so that it would never lock: write \"me"),
         (Show.as_view(), [rule(methods=["GET", "POST"])], 'so that POST would never be locked: write "me'),
+        (buy, [rule(), rule()], "two rules for 'buy' that lock every method but GET: name all locks in one"),
         (buy, [rule(), rule(methods=["PUT"])], "two rules for 'buy' that lock PUT: name all locks in one"),
         (buy, [rule(alias="othr")], "DISTLOCK has no alias 'othr', only 'default'"),
         (TWICE, [rule(route="eu:buy")], "lock only one of 'eu:buy' and 'us:buy'"),

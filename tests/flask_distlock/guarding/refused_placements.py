@@ -108,6 +108,11 @@ def below_a_decorator_without_wraps(shop: RecordedShop) -> None:
     shop.route(without_wraps(shop.lock()(shop.buy)))
 
 
+@refuse("hides it, so that requests are not answered.*write @functools.wraps in that decorator")
+def below_two_decorators_without_wraps(shop: RecordedShop) -> None:
+    shop.route(without_wraps(without_wraps(shop.lock()(shop.buy))))
+
+
 @refuse("is a generator")
 def a_generator(shop: RecordedShop) -> None:
     def buy(id: int) -> Iterator[str]:
