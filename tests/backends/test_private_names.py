@@ -39,7 +39,7 @@ OVERRIDDEN = [
 OF_THE_CLIENT = ["_conn_retry", "_connection", "_live", "_pending", "_queue", "_session_id", "_stopped"]
 OF_THE_CONNECTION = ["_socket", "_read_sock", "_write_sock"]
 #: What we use of a connection of PyMySQL.
-OF_PYMYSQL = {"_execute_command", "_force_close", "_read_timeout", "_result"}
+OF_PYMYSQL = {"_execute_command", "_force_close", "_read_timeout", "_result", "_rfile", "_sock"}
 BACKENDS = Path(distlock.__file__).parent / "backends"
 #: The files that use what is private of kazoo, and the one of PyMySQL.
 BENT = {BACKENDS / "zookeeper/client.py", BACKENDS / "zookeeper/connection.py"}
