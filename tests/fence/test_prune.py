@@ -244,6 +244,8 @@ def test_what_can_t_be_pruned_is_said(engine: Engine, using: str) -> None:
     with pytest.raises(CommandError, match=r"Run: python manage\.py migrate distlock --database fenced"):
         call_command("distlock", "prune", "--database", using)
     assert "Run: flask distlock create-table" in flask_command(engine, "prune")
+    with pytest.raises(DBAPIError, match="unable to open database file"):
+        prune(create_engine("sqlite:////nowhere/shop.sqlite3"))
     for days in (float("nan"), float("inf")):
         with pytest.raises(ConfigurationError, match="days, 0 or more"):
             prune(engine, days=days)

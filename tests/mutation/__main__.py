@@ -24,7 +24,7 @@ from tests.mutation.trial import KILLED, SURVIVED, TIMED_OUT, UNTESTED, Trials
 PARTS = {
     "lua": ("distlock/backends/redis/lua/*.lua", ["lua"], []),
     "engine": ("distlock/engine/*.py", ["engine", "core"], ["fence", "web"]),
-    "fence": ("distlock/fence/*.py", ["fence", "rows"], []),
+    "fence": ("distlock/fence/*.py", ["fence", "rows"], ["web"]),
     "guard": ("distlock/web/guard*.py", ["web", "guarding"], ["sessions", "fence", "rows", "core"]),
 }
 RESULTS = KEPT / "results.jsonl"

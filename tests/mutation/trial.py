@@ -85,6 +85,8 @@ class Trials:
             outcome = self._play(mutant, self._choose(mutant.path, tests, more, colder), colder)
             if outcome.state != SURVIVED:
                 break
+        if outcome.state == SURVIVED and not (tests or more):
+            outcome = Outcome(UNTESTED)
         if outcome.by:
             self.note_killer(mutant.path, outcome.by)
         return replace(outcome, seconds=round(time.monotonic() - began, 1))
