@@ -16,15 +16,15 @@ from pathlib import Path
 from tests.soak.notes import Fault
 from tests.soak.services.service import IO_TIMEOUT, TTL, Strike
 
-#: So many seconds before the end of a calm, the workers close their clients.
-CLOSING = 4.0
+#: So many seconds after a calm began, the workers close their clients.
+CLOSING = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """When faults are drawn: from *began* on, for *storm* seconds, then not for *calm* seconds, and so on.
 
-    In a calm no fault excuses a wait. At its end, all workers close their clients, and use them again.
+    In a calm no fault excuses a wait. At its beginning, all workers close their clients, and use them again.
     """
 
     began: float
@@ -41,7 +41,7 @@ class Schedule:
         if self.calm <= CLOSING:
             return math.inf
         cycle = self.storm + self.calm
-        return (self.began - CLOSING - now) % cycle
+        return (self.began + self.storm + CLOSING - now) % cycle
 
 
 class Deck:

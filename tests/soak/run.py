@@ -191,6 +191,7 @@ class Soak:
             crowd=self.crowd,
             latchers=0 if scheme in WITHOUT_LATCHES else 2,
             ttl=TTL,
+            patience=self.patience,
             kinds=KINDS.get(scheme, ALL),
             plant=self.plant,
             faults=tuple(filter(self._draws, process_faults.FAULTS)) if struck else (),

@@ -176,6 +176,10 @@ def test_faults_excuse_a_free_lock_only_while_they_last() -> None:
     late = waited(6.6, 6.7), waited(6.1, 6.2)
     assert rules(held(1.0, 1.5), waited(2.0, 2.1), late[0], faults=cuts) == ["refused"]
     assert rules(held(1.0, 1.5), waited(2.0, 2.1), late[1], faults=cuts) == []
+    # It was free for long enough, but for too little of that without an excuse.
+    once = waited(4.6, 4.7)
+    assert rules(held(1.0, 1.5), waited(2.0, 2.1), once, faults=cuts) == []
+    assert rules(held(1.0, 1.5), waited(2.0, 2.1), once, faults=cuts[:1]) == ["refused"]
 
 
 def test_how_much_of_the_waiting_was_excused() -> None:
@@ -380,8 +384,22 @@ def test_an_answer_after_lost_data_is_admitted() -> None:
 
 def test_what_is_left_behind_and_unexpected_errors() -> None:
     assert rules(leaks=[Leak(1, "3 descriptors", 20.0)]) == ["leak"]
+    (leak,) = judge(noted(leaks=[Leak(1, "3 descriptors", 20.0)]), PROMISES)
+    assert leak.at == 20.0
     assert rules(leftovers=["the hold dl:2:{n}"]) == ["leftover"]
     assert rules(errors=["process 1: KeyError: 'x'"]) == ["error"]
+
+
+def test_a_lock_that_was_lost_at_once_is_noted_so(tmp_path: Path) -> None:
+    notes = Notebook(tmp_path)
+    about = {"caller": "1/thread", "names": ["n"], "kind": "lock", "permits": 1, "limit": 0, "depth": 0}
+    for number, lost in enumerate((True, False)):
+        notes.note_at(1.0 + number, "asked", id=f"{number}", **about)
+        notes.note_at(1.1 + number, "granted", id=f"{number}", fences={}, lost=lost)
+        notes.note_at(1.2 + number, "releasing", id=f"{number}", lost=True)
+    at_once, later = read(tmp_path, []).attempts
+    assert (at_once.lost_at_once, at_once.lost) == (True, True)
+    assert (later.lost_at_once, later.lost) == (False, True)
 
 
 def test_notes_are_read_while_they_are_written(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_no_fault_is_drawn_in_a_calm() -> None:
         1.0,
         0.0,
     ]
-    assert [schedule.until_closing(at) for at in (100.0, 122.0, 124.0)] == [23.0, 1.0, 26.0]
+    assert [schedule.until_closing(at) for at in (100.0, 122.0, 124.0)] == [18.0, 23.0, 21.0]
     assert replace(schedule, calm=0.0).until_closing(100.0) == math.inf
 
 

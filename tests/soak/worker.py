@@ -32,11 +32,12 @@ from tests.soak.latching import latch_steps
 from tests.soak.notes import BEGINS, Kind, Notebook
 from tests.soak.plants import PLANTS
 
-#: Seconds within which the threads of a closed client end.
-PATIENCE = 20.0
 #: For how many seconds a process begins, while all its callers make their first calls. Then it looks how late
 #: a thread is that waits for so many seconds.
 BEGINNING, BEAT, LATE = 4.0, 0.1, 0.6
+#: Seconds within which the threads of a closed client end, and of one that was dropped: they linger.
+#: That many descriptors are not those of a client that lingers, and are told sooner.
+LINGER, MANY = 20.0, 50
 #: How many descriptors that are left are shown.
 SHOWN = 8
 #: The mean time between two requests of a process to release a lock, seconds.
@@ -59,6 +60,8 @@ class Orders:
     #: How many threads use latches, and how many tasks.
     latchers: int
     ttl: float
+    #: How long a lock may be free while callers wait, seconds. On a busy machine it takes longer.
+    patience: float
     kinds: tuple[Kind, ...]
     #: The bug that is planted before the work begins, one of `PLANTS`; "": none.
     plant: str = ""
@@ -93,7 +96,7 @@ class Worker:
         self.over.set()
 
     def work(self) -> None:
-        """Take locks until `end` is called. At the end of each calm, close the clients and go on."""
+        """Take locks until `end` is called. Early in each calm, close the clients and go on."""
         for watch in (self._watch_time, self._watch_schedule):
             threading.Thread(target=watch, daemon=True).start()
         while not self._ends.is_set():
@@ -152,7 +155,7 @@ class Worker:
             self.notes.note("error", what="".join(traceback.format_exception(error)[-3:]))
 
     def _left(self) -> Iterable[str]:
-        deadline, pause = time.monotonic() + PATIENCE, threading.Event()
+        closed, pause = time.monotonic(), threading.Event()
         while True:
             # What refers to a client that was dropped goes in circles.
             gc.collect()
@@ -160,7 +163,7 @@ class Worker:
             more = descriptors() - self._before - 1  # the notebook is one
             if not threads and more <= 0:
                 return
-            if time.monotonic() > deadline:
+            if time.monotonic() > closed + (2 * self.orders.patience if more > MANY else LINGER):
                 break
             pause.wait(0.2)
         if threads:
