@@ -39,7 +39,7 @@ BEGINNING, BEAT, LATE = 4.0, 0.1, 0.6
 #: That many descriptors are not those of a client that lingers, and are told sooner.
 LINGER, MANY = 20.0, 50
 #: How many descriptors that are left are shown.
-SHOWN = 8
+SHOWN = 16
 #: The mean time between two requests of a process to release a lock, seconds.
 REQUESTS = 1.5
 
