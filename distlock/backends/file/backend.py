@@ -255,8 +255,13 @@ class FileBackend:
         """Return the presence in the directory that exists now, and begin a call for `_finish_call`."""
         presence = self._presence
         if presence is not None and presence.begin():
-            if presence.current():
-                return presence
+            try:
+                if presence.current():
+                    return presence
+            except BaseException:
+                # An interrupt. A call that never ends would keep the descriptors open.
+                presence.end()
+                raise
             presence.end()
         with self._mutex:
             presence = self._presence

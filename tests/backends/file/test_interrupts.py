@@ -8,8 +8,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -117,3 +119,36 @@ def test_whoever_was_interrupted_when_it_began_to_listen_can_wait_later(
     far.do("let_go")
     assert locks.lock("a").acquire() is not None
     locks.close()
+
+
+def test_whoever_is_interrupted_when_it_looks_at_the_directory_keeps_no_descriptor(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = distlock.connect(url, prefix="shop", timeout=PATIENCE)
+    with locks.lock("a"):
+        pass
+    assert _open_below(url)
+    look = os.stat
+
+    def interrupted_look(path: Any, **keywords: Any) -> os.stat_result:
+        status = look(path, **keywords)
+        if str(path).endswith("/state"):
+            monkeypatch.undo()
+            raise Interrupted
+        return status
+
+    monkeypatch.setattr(os, "stat", interrupted_look)
+    with pytest.raises(Interrupted):
+        locks.lock("a").acquire()
+    locks.close()
+    assert _open_below(url) == []
+
+
+def _open_below(url: str) -> list[str]:
+    """Return what this process has open in the directory of *url*."""
+    directory, found = unquote(urlsplit(url).path), []
+    for descriptor in os.listdir("/proc/self/fd"):
+        # One of them was that of the list itself.
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [path for path in found if path.startswith(directory)]
