@@ -126,6 +126,7 @@ class ProcessFaults:
     """Draws the faults of one worker, and strikes with them until the work is over."""
 
     def __init__(self, worker: Worker) -> None:
+        self._worker = worker
         self._orders, self._notes, self._over = worker.orders, worker.notes, worker.over
         self._locks, self._schedule = worker.locks, Schedule(*worker.orders.schedule)
         self._choices = random.Random(f"{worker.orders.seed} faults")
@@ -222,6 +223,7 @@ class ProcessFaults:
     def interrupt(self) -> None:
         main = threading.main_thread().ident
         assert main is not None
+        self._worker.interrupts += 1
         forgets = self._orders.url.startswith(("postgresql:", "mysql:"))
         with self._struck("interrupts", more=MAX_HOLD, forgets=forgets):
             end = time.monotonic() + LASTS

@@ -38,8 +38,11 @@ BEGINNING, BEAT, LATE = 4.0, 0.1, 0.6
 #: Seconds within which the threads of a closed client end, and of one that was dropped: they linger.
 #: That many descriptors are not those of a client that lingers, and are told sooner.
 LINGER, MANY = 20.0, 50
+#: How many descriptors the signals of one fault may lose: each may come when a file was opened, but its
+#: descriptor is not assigned yet. Python offers nothing against that.
+LOST = 2
 #: How many descriptors that are left are shown.
-SHOWN = 16
+SHOWN = 8
 #: The mean time between two requests of a process to release a lock, seconds.
 REQUESTS = 1.5
 
@@ -86,6 +89,8 @@ class Worker:
         #: Set when the callers have to end: for a while, or for good.
         self.over, self._ends = threading.Event(), threading.Event()
         self._schedule = Schedule(*orders.schedule)
+        #: How often a fault has interrupted callers of this process.
+        self.interrupts = 0
         self._numbers = itertools.count(1)
         self._before = descriptors()
         self.locks = distlock.connect(orders.url, prefix=orders.prefix, ttl=orders.ttl, timeout=8)
@@ -160,7 +165,7 @@ class Worker:
             # What refers to a client that was dropped goes in circles.
             gc.collect()
             threads = [one.name for one in threading.enumerate() if ours(one)]
-            more = descriptors() - self._before - 1  # the notebook is one
+            more = descriptors() - self._before - 1 - LOST * self.interrupts
             if not threads and more <= 0:
                 return
             if time.monotonic() > closed + (2 * self.orders.patience if more > MANY else LINGER):
