@@ -174,6 +174,20 @@ def test_a_copy_that_nobody_asked_for_ends_the_session(wire: Wire, kind: bytes) 
     recovered(wire.locks, name)
 
 
+@pytest.mark.parametrize("wire", ["postgresql"], indirect=True)
+def test_a_row_that_never_comes_is_an_error_of_distlock(wire: Wire) -> None:
+    """The answers to the insertion and to the query after it have no rows."""
+    recovered(wire.locks, f"name{next(numbers)}")
+    [no_rows] = [at for at, one in enumerate(ODD["postgresql"].others) if b"SELECT 0" in one]
+    wire.meddler.play(Trick("other type", 0, at=0, seed=no_rows, lasts=True))
+    try:
+        with no_traceback():
+            ends = made(wire.locks, f"name{next(numbers)}", ["lock"], IO_TIMEOUT)
+    finally:
+        wire.meddler.stop()
+    assert ends == ["lock: BackendUnavailable"]
+
+
 SQL = ["postgresql", "mysql"]
 
 

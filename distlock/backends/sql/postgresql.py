@@ -158,7 +158,7 @@ class PostgreSQLDialect(Dialect):
         if not rows and make:
             # If the insertion returns no row, another process has just made the row.
             rows = _only_rows(execute(insert)) or _only_rows(execute(find))
-        if not rows:
+        if not rows and not make:
             return None
         if len(self._locks) >= _CACHED:
             self._locks.clear()
