@@ -18,7 +18,7 @@ from distlock.engine.hold import NameGrant
 from distlock.engine.sans_io import Call, Park, ThreadParker, run
 from distlock.engine.status import LIFE, PUBLISH_PERIOD
 from distlock.errors import BackendUnavailable
-from distlock.terms import PERMIT, Terms
+from distlock.terms import EXCLUSIVE, PERMIT, Mode, Terms
 
 
 class Heard(MemoryBackend):
@@ -114,13 +114,17 @@ def test_what_lasts_is_said_once_and_taken_back_when_it_ends(kept: Kept) -> None
     assert len(kept.backend.told) == said, "then there is nothing to say"
 
 
-def test_of_a_semaphore_its_limit_is_said_even_while_nobody_is_in_here(kept: Kept) -> None:
-    steps = kept.engine.acquire("a", "a", ThreadParker(), math.inf, replace(kept.terms, mode=PERMIT, limit=3))
+@pytest.mark.parametrize(("mode", "limit"), [(PERMIT, 3), (EXCLUSIVE, 0)])
+def test_a_limit_is_said_of_a_semaphore_even_while_nobody_is_in_here(
+    kept: Kept, mode: Mode, limit: int
+) -> None:
+    terms = replace(kept.terms, mode=mode, limit=limit or kept.terms.limit)
+    steps = kept.engine.acquire("a", "a", ThreadParker(), math.inf, terms)
     next(steps)
     kept.pass_time(MOMENT)
     row = kept.engine.row("a")
     assert row is not None
-    assert (row.waiting, row.limit) == (1, 3)
+    assert (row.waiting, row.limit) == (1, limit)
     steps.close()
 
 
