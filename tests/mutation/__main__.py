@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--lua", action="store_true", help="the scripts of Redis: --part lua")
     parser.add_argument("--sample", type=int, default=0, help="so many mutants, drawn; default: all")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--again", action="store_true", help="play those again that survived")
+    parser.add_argument("--again", action="store_true", help="only play those again that survived")
     parser.add_argument("--try", action="append", default=[], dest="tried",
                         help="a test that no recording knows, as pytest names it")  # fmt: skip
     parser.add_argument("--record", action="append", default=[], choices=sorted(GROUPS),
@@ -95,7 +95,7 @@ def results() -> dict[str, dict[str, str]]:
 
 
 def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
-    """Play the mutants without a result; with --again, those that survived or had no test, too.
+    """Play the mutants without a result; with --again, those that survived or had no test instead.
 
     Survivors that `survivors.toml` explains are not played again.
     """
@@ -108,7 +108,7 @@ def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
     except BlockingIOError:
         sys.exit("Another run is playing mutants in var/mutate.")
     known = results()
-    open_states = {SURVIVED, UNTESTED} if options.again else set()
+    wanted = {SURVIVED, UNTESTED} if options.again else {NOT_PLAYED}
     explained = explanations()
     tree = Tree(KEPT / "tree")
     tree.update()
@@ -120,7 +120,7 @@ def play(mutants: list[Mutant], options: argparse.Namespace) -> None:
             mutant
             for mutant in mutants
             if part_of(mutant.path) == part
-            and (mutant.key not in known or known[mutant.key]["state"] in open_states)
+            and (known[mutant.key]["state"] if mutant.key in known else NOT_PLAYED) in wanted
             and not (mutant.key in known and any(one.fits(mutant) for one in explained))
         ]
         for group in [*near, *far] if todo else []:
