@@ -161,7 +161,7 @@ class Attempt:
         try:
             grant = yield Step(lambda: lock.acquire(timeout=seconds), lambda: lock.aacquire(timeout=seconds))
         except BaseException as error:
-            self._notes.note("refused", id=self._id, how=type(error).__name__)
+            self._notes.note("refused", id=self._id, how=type(error).__name__, why=f"{error}")
             if not isinstance(error, distlock.LockError):
                 raise
             if not isinstance(error, distlock.BackendUnavailable):

@@ -188,7 +188,7 @@ def _unavailable(attempts: list[Attempt], excuses: Excuses) -> Iterator[Violatio
         called = attempt.refused - LONGEST_CALL
         if not excuses.explain(attempt.caller, called, attempt.refused, attempt.kind):
             said = f"{attempt.name}: {attempt.caller} got BackendUnavailable, and no fault explains it"
-            yield Violation("unavailable", said, attempt.refused)
+            yield Violation("unavailable", f"{said}: {attempt.why}", attempt.refused)
 
 
 def _lost(attempts: list[Attempt], excuses: Excuses) -> Iterator[Violation]:

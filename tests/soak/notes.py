@@ -68,6 +68,8 @@ class Attempt:
     #: When the attempt ended without a grant, and how: "timeout" or the name of the error.
     refused: float | None = None
     how: str = ""
+    #: What the error said.
+    why: str = ""
     #: How many attempts of the same caller, on the same name, are around it.
     depth: int = 0
     #: Whether other names are taken with it: all of them, or none.
@@ -256,4 +258,4 @@ def _note(attempt: Attempt, event: str, at: float, line: dict[str, Any]) -> None
         attempt.released = at
     else:
         assert event == "refused"
-        attempt.refused, attempt.how = at, line["how"]
+        attempt.refused, attempt.how, attempt.why = at, line["how"], line.get("why", "")

@@ -66,7 +66,7 @@ class Caller:
             self.armed = False
         except (distlock.BackendUnavailable, Interrupted) as error:
             self.armed = False
-            self._notes.note("refused", id=own, how=type(error).__name__)
+            self._notes.note("refused", id=own, how=type(error).__name__, why=f"{error}")
             threading.Event().wait(AWAY)
             return
         if grant is None:
@@ -89,7 +89,7 @@ class Caller:
         try:
             grant = await locks.lock(name).aacquire(timeout=self._choices.choice((0.1, 8.0)))
         except (distlock.BackendUnavailable, asyncio.CancelledError) as error:
-            self._notes.note("refused", id=own, how=type(error).__name__)
+            self._notes.note("refused", id=own, how=type(error).__name__, why=f"{error}")
             if isinstance(error, asyncio.CancelledError):
                 raise
             await asyncio.sleep(AWAY)
