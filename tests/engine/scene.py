@@ -92,6 +92,10 @@ class Caller:
         assert self.grant is not None
         run(self.grant._release())
 
+    def downgrade(self) -> None:
+        assert self.grant is not None
+        run(self.grant._downgrade())
+
     def _calls(self) -> None:
         while not self.done and isinstance(self._step, Call):
             self._send(self.carry_out())

@@ -7,7 +7,6 @@ import math
 import pytest
 
 from distlock.backends.base import READ
-from distlock.engine.sans_io import run
 from distlock.errors import ConfigurationError
 from tests.engine.scene import Owners, Scene, asked, come_as, granted, queues, scene
 
@@ -186,7 +185,8 @@ def test_an_upgrade_is_refused_at_once(scene: Scene, come_as: Owners) -> None:
 
 def test_after_a_downgrade_no_reader_passes_a_writer_that_waits_elsewhere(scene: Scene) -> None:
     writer, elsewhere = scene.come(), scene.come(process=1, timeout=math.inf)
-    run(granted(writer)._downgrade())
+    granted(writer)
+    writer.downgrade()
     reader = scene.come(mode=READ)
     assert not reader.done
     writer.leave()
