@@ -28,7 +28,7 @@ ATTACKS = (
     Case(
         "A04",
         "A client makes up an HTTP method to run the view without its lock.",
-        "No method runs what another one locks, unless the guard says so.",
+        "No method runs without the lock what another method runs under it, unless the guard lists methods.",
     ),
     Case(
         "A05",
@@ -48,13 +48,13 @@ ATTACKS = (
     Case(
         "A08",
         "One product is spelled in several ways that the database takes for equal: accents, case, blanks.",
-        "The view reads what is locked. Blanks around text are stripped. Text keeps its case and accents: "
-        "where the database does not, the number of the row is locked.",
+        "The view gets the value that is locked. Blanks around text are stripped. Text keeps its case and "
+        "accents. If the database ignores them, a function as the name locks the row's number instead.",
     ),
     Case(
         "A09",
         "One number is spelled in several ways: `01`, `+1`, `1.0`, `1_0`, or other digits.",
-        "There is one spelling, and the others are 400.",
+        "One spelling is accepted, and all others get 400.",
     ),
     Case(
         "A10",
@@ -85,11 +85,11 @@ ATTACKS = (
     Case(
         "A15",
         "A client takes another route to a view whose lock belongs to one route.",
-        "The other route is told, by a check in Django and at the first request in Flask.",
+        "The other route is reported, by a check in Django and at the first request in Flask.",
     ),
     Case(
         "A16",
-        "A name, or what a holder says of itself, has control characters for a log or a terminal.",
+        "A name, or the text with which a holder describes itself, has control characters.",
         "Names with control characters are 400. What is logged and shown is printable.",
     ),
     Case(
@@ -100,7 +100,7 @@ ATTACKS = (
     Case(
         "A18",
         "A client asks for 100,000 ids that do not exist.",
-        "G6: each costs a lock while it is used, and nothing stays behind.",
+        "G6: each costs a lock while it is used, and nothing stays behind on the lock service.",
         "Only Redis has 100,000 names in a test; files have 10,000. The table of the fence keeps its rows "
         "until `prune`.",
     ),
@@ -123,12 +123,12 @@ ATTACKS = (
     Case(
         "A22",
         "A client waits for a lock, disconnects and begins anew, again and again.",
-        "G3: an async view leaves the queue at once, any other one when its `TIMEOUT` is over.",
+        "G3: an async view leaves the queue at once, a sync view after its `TIMEOUT`.",
     ),
     Case(
         "A23",
         "A header, a query, a form or a cookie asks for a longer wait.",
-        "The wait is that of the settings or of the guard.",
+        "Only the settings and the guard say how long a request waits.",
     ),
     Case(
         "A24",
@@ -138,7 +138,8 @@ ATTACKS = (
     Case(
         "A25",
         "A client reads a streamed answer slowly while its request holds the lock.",
-        "The lock is released before the stream begins, and the log says so.",
+        "The lock is released before anything is sent, and the log says so. Flask builds a stream in its "
+        "context under the lock.",
     ),
     Case(
         "A26",
@@ -153,7 +154,8 @@ ATTACKS = (
     Case(
         "A28",
         "A browser or a crawler reads a locked address ahead, with GET or HEAD.",
-        "A rule and a class lock what changes something. A guard on a function locks every method.",
+        "A rule, or a guard on a class, locks only methods that change something. A guard on a function "
+        "locks every method.",
     ),
     Case(
         "A29",
@@ -184,7 +186,7 @@ ATTACKS = (
     ),
     Case(
         "A34",
-        "A name or the name of a host is HTML, for the pages of operators.",
+        "A name, or the name of a host, is HTML, which the pages for operators show.",
         "It is text wherever it is shown.",
     ),
     # -- secrets -----------------------------------------------------------------------------------
@@ -192,13 +194,13 @@ ATTACKS = (
         "A35",
         "A client reads from a refusal who holds the lock, where, and with which fence.",
         "Outside of debug mode every refusal of a kind is the same, for all names and all holders.",
-        "That a lock is taken shows: that is what 423 says. No test compares how long the answers take.",
+        "A 423 shows that the lock is taken. No test compares how long the answers take.",
     ),
     Case(
         "A36",
         "Somebody forges the token of a holder, to release its lock.",
-        "Only the token proves a hold. It has 128 random bits, and leaves neither the process nor "
-        "the lock service.",
+        "Only the token proves a hold. It has 128 random bits, and only its process and the "
+        "lock service know it.",
     ),
     Case(
         "A37",
@@ -207,17 +209,16 @@ ATTACKS = (
     ),
     Case(
         "A38",
-        "Somebody reads along, or answers in the place of the server.",
-        "TLS verifies certificates unless the URL says otherwise, and never falls back to a "
-        "connection without it.",
-        "No check tells that a server is reached without TLS. MySQL's own clients verify nothing unless "
-        "told, and neither do ours.",
+        "Somebody listens on the network, or answers in the place of the server.",
+        "TLS that the URL asks for never falls back to a connection without it. It verifies certificates "
+        "unless the URL says otherwise, on MySQL only if the URL says so.",
+        "No check reports that a server is reached without TLS.",
     ),
     Case(
         "A39",
         "Another user of the lock service changes what is ours.",
         "The rights that a page lists are enough. With a login, nobody else may change ZooKeeper's "
-        "nodes. A lost lock is told.",
+        "nodes. The holder of a lost lock is told.",
     ),
     # -- beyond the list ---------------------------------------------------------------------------
     Case(
@@ -227,8 +228,8 @@ ATTACKS = (
     ),
     Case(
         "A41",
-        "Two values run together: `x_y` and `z` make the name of `x` and `y_z`.",
-        "The check of the framework tells the template, with one that has no such names.",
+        "Two values run together: `x_y` and `z` make the same name as `x` and `y_z`.",
+        "A check in Django, and the first request in Flask, report the template and the line to write.",
     ),
     Case(
         "A42",

@@ -18,12 +18,12 @@ FAULTS = (
     Case(
         "F02",
         "SIGKILL ends processes that wait at the head of the queue.",
-        "G5: the lock passes to the first waiter that lives, and not every dead one costs time.",
+        "G5: the lock passes to the first waiter that lives, without a delay for each dead one.",
     ),
     Case(
         "F03",
         "A holder stands still for longer than its lease, and then goes on.",
-        "G1: if another holder came between, its transaction is rolled back, and it is answered with 503.",
+        "G1: if another process had the lock meanwhile, the transaction is rolled back; the answer is 503.",
     ),
     Case(
         "F04",
@@ -59,7 +59,7 @@ FAULTS = (
     Case(
         "F10",
         "Redis is killed and comes back with what its append-only file has kept.",
-        "G1: fences grow, and what the file has kept of a hold and its queue goes on.",
+        "G1: fences grow. A hold and a queue that the file has kept go on.",
         "No power is cut: the test kills Redis, and cuts off the end of its file.",
     ),
     Case(
@@ -136,13 +136,13 @@ FAULTS = (
     ),
     Case(
         "F25",
-        "Of five servers of Redlock some die, stand still, or lose their data.",
-        "G1, G4: a majority is enough, less is an error. Where two hold one lock, the later fence is larger.",
+        "Some of the five servers of Redlock die, stand still, or lose their data.",
+        "G1, G4: less than a majority is an error. If two hold one lock, the later one's fence is larger.",
     ),
     # -- ZooKeeper ---------------------------------------------------------------------------------
     Case(
         "F26",
-        "The leader of ZooKeeper dies, or the follower that has the session.",
+        "The leader of ZooKeeper dies, or the follower that a client is connected to.",
         "G1, G3: the lock and its queue stay, and the sale is exact without the fence.",
     ),
     Case(
@@ -169,22 +169,24 @@ FAULTS = (
     Case(
         "F31",
         "The database ends the holder's connection, or stops during COMMIT.",
-        "G1, G7: nothing is half done, the holder is told, and a repeated request finds its order.",
+        "G1, G7: no order is half done, the holder is told, and a repeated request finds its order.",
     ),
     Case(
         "F32",
         "The holder's connection to the database is dead, and the database does not know.",
-        "G3: the next holder waits until the database ends the idle transaction.",
+        "G3: if the database has a limit for idle transactions, it ends this one, and the next process gets "
+        "the lock.",
     ),
     Case(
         "F33",
         "A process stands still between the fence and COMMIT, and keeps the row locked.",
-        "G3: others get 423 after their `TIMEOUT`. The database's limit ends the transaction.",
+        "G3: others get 423 after their `TIMEOUT`. A limit that you set in the database ends the "
+        "transaction.",
     ),
     Case(
         "F34",
         "The database, or its pool, has no connection left.",
-        "G3: waiters leave the connections to the holder, or wait for one in time.",
+        "G3: waiters leave the connections to the holder, or try again until their `TIMEOUT`.",
     ),
     Case(
         "F35",
@@ -194,7 +196,7 @@ FAULTS = (
     Case(
         "F36",
         "A standby of PostgreSQL that lags behind takes over.",
-        "G1: stock and fences go back together, as rows of one database do.",
+        "G1: stock and fences, rows of one database, fall back to the same moment.",
     ),
     Case(
         "F37",
@@ -230,7 +232,7 @@ FAULTS = (
     Case(
         "F43",
         "The machine is suspended for longer than a lease.",
-        "G7: the time counts, so the holder finds its lock lost.",
+        "G7: the suspended time counts, so the holder finds its lock lost.",
         "No test suspends a machine: a cgroup freezes the processes, and a time namespace moves their clock.",
     ),
 )

@@ -76,7 +76,7 @@ def main() -> int:
 
 def write_docs(rows: list[Row]) -> None:
     page.write("faults", ("fault", "states", "histories"), page.by_fault(rows[0].found))
-    head = "model", "mode", "states", "histories", "keys proved", "seconds"
+    head = "model", "mode", "states", "histories", "events replayed", "seconds"
     page.write("modes", head, [cells(row) for row in rows])
     page.write("bugs", ("bug", "with the fault", "steps", "states", "seconds"), page.planted())
 
@@ -135,7 +135,7 @@ def counted(found: Found) -> str:
     cut = f", {found.cut:,} states cut" if found.cut else ", nothing cut"
     return (
         f"{found.states.total():,} states, {short(found.histories.total())} histories{cut}, "
-        f"{found.proved:,} keys proved"
+        f"{found.proved:,} events replayed"
     )
 
 
