@@ -206,7 +206,9 @@ class FileBackend:
 
         If the client is closed meanwhile, the descriptors stay open until *call* is over.
         """
-        return self._finish_call(self._begin_call(), call)
+        under_way = threading.Lock()
+        with under_way:
+            return self._finish_call(self._begin_call(under_way), call, under_way)
 
     def _if_made(self, call: Callable[[Presence], T], nothing: T) -> T:
         """As `_during`, but return *nothing*, and make no directory, if nothing was ever locked there."""
@@ -218,24 +220,26 @@ class FileBackend:
         A `ConfigurationError` of *call* becomes `BackendUnavailable`, so that the engine tries again: our
         entries stay while this process lives, and rights that were taken away may be given back.
         """
-        try:
-            presence = self._begin_call()
-        except ConfigurationError:
-            return nothing
-        try:
-            return self._finish_call(presence, call)
-        except ConfigurationError as error:
-            raise BackendUnavailable(str(error)) from error
+        under_way = threading.Lock()
+        with under_way:
+            try:
+                presence = self._begin_call(under_way)
+            except ConfigurationError:
+                return nothing
+            try:
+                return self._finish_call(presence, call, under_way)
+            except ConfigurationError as error:
+                raise BackendUnavailable(str(error)) from error
 
-    def _begin_call(self) -> Presence:
+    def _begin_call(self, under_way: threading.Lock) -> Presence:
         if _unclosed:
             _close_unclosed()
         try:
-            return self._connect()
+            return self._connect(under_way)
         except OSError as error:
             raise self._directory.explain(error) from error
 
-    def _finish_call(self, presence: Presence, call: Callable[[Presence], T]) -> T:
+    def _finish_call(self, presence: Presence, call: Callable[[Presence], T], under_way: threading.Lock) -> T:
         """Return the result of *call*. End the presence's call, which `_begin_call` has begun."""
         try:
             try:
@@ -244,25 +248,20 @@ class FileBackend:
             except BaseException:
                 # The error of *call* matters more than an error of `end`.
                 with suppress(OSError):
-                    presence.end()
+                    presence.end(under_way)
                 raise
-            presence.end()
+            presence.end(under_way)
             return result
         except OSError as error:
             raise self._directory.explain(error) from error
 
-    def _connect(self) -> Presence:
+    def _connect(self, under_way: threading.Lock) -> Presence:
         """Return the presence in the directory that exists now, and begin a call for `_finish_call`."""
         presence = self._presence
-        if presence is not None and presence.begin():
-            try:
-                if presence.current():
-                    return presence
-            except BaseException:
-                # An interrupt. A call that never ends would keep the descriptors open.
-                presence.end()
-                raise
-            presence.end()
+        if presence is not None and presence.begin(under_way):
+            if presence.current():
+                return presence
+            presence.end(under_way)
         with self._mutex:
             presence = self._presence
             if presence is not None and not presence.current():
@@ -275,7 +274,7 @@ class FileBackend:
                 self._presence = presence
                 self._set_finalizer(presence)
             # The presence is open, because `close` removes it under this mutex before closing it.
-            presence.begin()
+            presence.begin(under_way)
             return presence
 
     def _request(self, presence: Presence, request: LockRequest, deadline: float) -> Acquired | Queued | Busy:

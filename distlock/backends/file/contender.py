@@ -24,8 +24,9 @@ from distlock.errors import BackendUnavailable
 class Presence:
     """A contender from its first use to its close. It makes the directory if it is missing.
 
-    Every call is counted from `begin` to `end`. Descriptors are closed after the last call only: during a
-    call, another file could get the number of a closed one, and the call would lock and write that file.
+    Every call has a lock, which is locked until the call is over, even if it is interrupted. Descriptors are
+    closed after the last call only: during a call, another file could get the number of a closed one, and the
+    call would lock and write that file.
     """
 
     def __init__(self, directory: Directory, sink: Sink) -> None:
@@ -49,7 +50,8 @@ class Presence:
         self._sink = sink
         self._listener: notifications.FileListener | None = None
         self._mutex = threading.Lock()
-        self._calls = 0
+        #: The locks of the calls from `begin` to `end`. One that is not locked was interrupted.
+        self._calls: set[threading.Lock] = set()
         #: Why this presence was closed; None: it is open.
         self._closed: str | None = None
         #: Whether the directory with our locks is gone. Another directory may be in its place.
@@ -62,18 +64,18 @@ class Presence:
         self.queues.met_dead = self._sweeper.begin
         self._sweeper.begin()
 
-    def begin(self) -> bool:
-        """Start a call, which `end` has to follow. Return False if the presence was closed."""
+    def begin(self, call: threading.Lock) -> bool:
+        """Start *call*, which `end` follows. Return False if the presence was closed."""
         with self._mutex:
             if self._closed is None:
-                self._calls += 1
+                self._calls.add(call)
             return self._closed is None
 
-    def end(self) -> None:
-        """End a call. The last one after `close` releases everything."""
+    def end(self, call: threading.Lock) -> None:
+        """End *call*, which is still locked. The last one after `close` releases everything."""
         with self._mutex:
-            self._calls -= 1
-            last = self._closed is not None and not self._calls
+            self._calls.discard(call)
+            last = self._closed is not None and not any(one.locked() for one in self._calls)
         if last:
             self._die()
 
@@ -239,18 +241,20 @@ class Presence:
         self._tree.close()
 
     def _close(self, reason: str, *, deserted: bool) -> None:
-        with self._mutex:
-            if self._closed is not None:
-                return
-            self._closed, self._deserted = reason, deserted
-            # This counts as a call, so that the end of another call does not close the descriptors.
-            self._calls += 1
-        try:
-            if self._listener is not None:
-                self._listener.close()
-            self._give_back_all()
-        finally:
-            self.end()
+        # This is a call, too, so that the end of another call does not close the descriptors.
+        call = threading.Lock()
+        with call:
+            with self._mutex:
+                if self._closed is not None:
+                    return
+                self._closed, self._deserted = reason, deserted
+                self._calls.add(call)
+            try:
+                if self._listener is not None:
+                    self._listener.close()
+                self._give_back_all()
+            finally:
+                self.end(call)
 
     def _die(self) -> None:
         """Delete the entries that calls made after `close`, end the contender, and close all descriptors."""

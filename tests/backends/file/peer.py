@@ -306,7 +306,7 @@ class Puppet:
 
     def stop_writing_halfway(self) -> None:
         """Be the writer of every shard, for good."""
-        presence = self.backend._connect()
+        presence = self.backend._connect(threading.Lock())
         self.halfway = [presence.locks.writing(shard, 2.0) for shard in range(256)]
         for each in self.halfway:
             each.__enter__()

@@ -24,9 +24,9 @@ def test_the_error_of_the_call_counts(
     def fail(presence: Presence) -> None:
         raise error
 
-    def end(self: Presence) -> None:
+    def end(self: Presence, *_: object) -> None:
         raise OSError("too many open files")
 
     monkeypatch.setattr(Presence, "end", end)
     with pytest.raises(type(error)):
-        backend._finish_call(backend._begin_call(), fail)
+        backend._during(fail)

@@ -17,7 +17,7 @@ import pytest
 
 import distlock
 from tests.backends.file.peer import Peer
-from tests.core.interrupts import Interrupted, interrupted
+from tests.core.interrupts import Interrupted, Tracer, interrupted
 
 #: Seconds. A caller that is granted nothing for that long waits in vain.
 PATIENCE = 60.0
@@ -121,27 +121,20 @@ def test_whoever_was_interrupted_when_it_began_to_listen_can_wait_later(
     locks.close()
 
 
-def test_whoever_is_interrupted_when_it_looks_at_the_directory_keeps_no_descriptor(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    locks = distlock.connect(url, prefix="shop", timeout=PATIENCE)
-    with locks.lock("a"):
-        pass
-    assert _open_below(url)
-    look = os.stat
-
-    def interrupted_look(path: Any, **keywords: Any) -> os.stat_result:
-        status = look(path, **keywords)
-        if str(path).endswith("/state"):
-            monkeypatch.undo()
-            raise Interrupted
-        return status
-
-    monkeypatch.setattr(os, "stat", interrupted_look)
-    with pytest.raises(Interrupted):
-        locks.lock("a").acquire()
-    locks.close()
-    assert _open_below(url) == []
+def test_whoever_is_interrupted_anywhere_in_a_call_leaves_no_descriptor_open(url: str) -> None:
+    for number in itertools.count(1):
+        locks = distlock.connect(url, prefix="shop", timeout=PATIENCE)
+        with locks.lock("a"):
+            pass
+        assert _open_below(url)
+        tracer = Tracer(number, files=("backends/file/",))
+        with suppress(Interrupted), tracer, locks.lock("a"):
+            pass
+        locks.close()
+        if not tracer.where:
+            break
+        assert _open_below(url) == [], tracer.where
+    assert number > 100, f"{number} points: is anything traced?"
 
 
 def _open_below(url: str) -> list[str]:
