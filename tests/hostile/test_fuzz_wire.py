@@ -174,6 +174,17 @@ def test_a_copy_that_nobody_asked_for_ends_the_session(wire: Wire, kind: bytes) 
     recovered(wire.locks, name)
 
 
+@pytest.mark.parametrize("wire", ["mysql"], indirect=True)
+def test_a_local_file_that_the_server_asks_for_ends_the_session(wire: Wire) -> None:
+    name = f"name{next(numbers)}"
+    recovered(wire.locks, name)
+    [file] = [at for at, one in enumerate(ODD["mysql"].others) if b"/etc/passwd" in one]
+    wire.meddler.play(Trick("other type", 0, at=0, seed=file))
+    with no_traceback():
+        assert made(wire.locks, name, ["lock"], IO_TIMEOUT) == ["lock: BackendUnavailable"]
+    recovered(wire.locks, name)
+
+
 @pytest.mark.parametrize("wire", ["postgresql"], indirect=True)
 def test_a_row_that_never_comes_is_an_error_of_distlock(wire: Wire) -> None:
     """The answers to the insertion and to the query after it have no rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import ssl
@@ -36,6 +37,11 @@ _ON, _OFF = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 _ENDS = (1053, 1152, 1927, 2006, 2013, 4031)
 #: With these options, in seconds, seconds and a count, the kernel notices a peer that is gone.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+
+
+#: The buffered readers of the parent's connections, in a forked child. If a thread of the parent was reading,
+#: the lock of its reader stays locked here, and closing the reader, or finalising it, would wait for ever.
+_inherited: list[Any] = []
 
 
 class MySQLAddress:
@@ -195,12 +201,14 @@ class MySQLConnection(ServerConnection):
             return
         try:
             timeout = sock.gettimeout()
-            sock.settimeout(0.0)
             try:
+                sock.settimeout(0.0)
                 leftovers = received.peek(1)
             except (BlockingIOError, ssl.SSLWantReadError):
                 leftovers = b""
-            sock.settimeout(timeout)
+            finally:
+                # PyMySQL does not set it for each answer.
+                sock.settimeout(timeout)
         except (OSError, ValueError) as error:
             # ValueError: another thread has closed the connection.
             raise SessionLost(str(error)) from error
@@ -230,6 +238,10 @@ class MySQLConnection(ServerConnection):
             if isinstance(failure, ServerError):
                 self.sent_at = None
             raise failure from error
+        except RuntimeError as error:
+            # PyMySQL refuses so to send a local file, which no statement of ours lets a server ask for.
+            self._connection._force_close()
+            raise SessionLost(str(error)) from error
         except BaseException:
             # After an interrupt the next call would read the rest of this answer as its own.
             self._connection._force_close()
@@ -255,7 +267,12 @@ class MySQLConnection(ServerConnection):
 
     def forget(self) -> None:
         # close() would send COM_QUIT, and end the parent's session.
-        self._connection._force_close()
+        connection = self._connection
+        sock, received = connection._sock, connection._rfile
+        connection._sock = connection._rfile = None
+        if sock is not None:
+            _inherited.append(received)
+            os.close(sock.detach())
 
 
 def _connected(address: MySQLAddress, seconds: float) -> socket.socket:

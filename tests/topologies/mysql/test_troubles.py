@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import math
+import multiprocessing
 import select
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -21,6 +25,8 @@ from distlock.testing.protocol_fixtures import Contender, ask
 from distlock.testing.waits import PATIENCE, engine_of, wait_until
 from loadtest.servers.databases import MariaDBServer
 from tests.backend_class import new_backend
+from tests.core.interrupts import Interrupted, Tracer
+from tests.hostile.wire import ODD, Meddler, Trick
 from tests.topologies.mysql.asking import Connect, asked, prepare, waiting, with_user
 from tests.topologies.pooler import Pooler, after_version
 
@@ -233,6 +239,35 @@ locks.close()
 """
 
 
+def test_a_child_that_is_forked_while_a_thread_reads_an_answer_can_lock(
+    server: str, connect: Connect, pool: ThreadPoolExecutor
+) -> None:
+    """PyMySQL's buffer stays locked in the child, in which nobody reads."""
+    odd = ODD["mysql"]
+    [begun] = [at for at, one in enumerate(odd.others) if one[4:] == b"\x01"]
+    with Meddler(server, odd) as meddler:
+        locks = connect(meddler.url, io_timeout=PATIENCE)
+        with locks.lock("product_1"):
+            pass
+        meddler.play(Trick("other type", 0, at=0, seed=begun))
+        reads = pool.submit(locks.lock("product_1").locked)
+        wait_until(lambda: "readinto" in running(), "the rest of an answer is waited for")
+        child = multiprocessing.get_context("fork").Process(target=lock_once, args=(locks,))
+        child.start()
+        try:
+            child.join(PATIENCE)
+            assert child.exitcode == 0
+        finally:
+            child.kill()
+            meddler.stop()
+    assert isinstance(reads.exception(PATIENCE), distlock.BackendUnavailable)
+
+
+def lock_once(locks: distlock.Locks) -> None:
+    with locks.lock("product_2"):
+        pass
+
+
 # -- refusals ------------------------------------------------------------------------------------
 
 
@@ -345,6 +380,24 @@ def test_an_interrupt_in_the_middle_of_an_answer_costs_no_later_call(
             assert other.lock(name).locked()
         with other.lock(name):
             assert locks.lock(name).locked()
+
+
+def test_an_interrupt_before_an_answer_leaves_the_connection_able_to_wait(
+    server: str, connect: Connect
+) -> None:
+    backend: Any = engine_of(connect(server, io_timeout=PATIENCE)).backend
+    execute = backend._executing(math.inf)
+    execute("SELECT 1")
+    for number in itertools.count(1):
+        tracer = Tracer(number, files=("backends/sql/mysql_connection.py",))
+        with suppress(Interrupted), tracer:
+            execute("SELECT 1")
+        if not tracer.where:
+            break
+        # Its end is not here yet when its beginning is read.
+        [[[answer]]] = execute("SELECT REPEAT('x', 4000000)")
+        assert len(answer) == 4_000_000, tracer.where
+    assert number > 20, f"{number} points: is anything traced?"
 
 
 def test_an_interrupt_that_ends_a_session_is_told_to_the_other_holders_in_it(
