@@ -22,7 +22,7 @@ from distlock.backends.file.record_locks import name_of
 from distlock.backends.file.trusted_directories import refuse_unusable
 from distlock.backends.inspectable import Finding, KeyState, SeenProcess, StatusRow
 from distlock.backends.latches import LatchState
-from distlock.errors import BackendUnavailable, ConfigurationError
+from distlock.errors import BackendUnavailable, ConfigurationError, LockError
 from distlock.numbers import check_seconds
 from distlock.signal_safety import backend_thread
 
@@ -372,7 +372,8 @@ def _close_in_thread(presence: Presence) -> None:
 
 def _close_unclosed() -> None:
     while _unclosed:
-        with suppress(IndexError, OSError):
+        # The caller has nothing to do with what is wrong there.
+        with suppress(IndexError, OSError, LockError):
             _unclosed.popleft().close()
 
 

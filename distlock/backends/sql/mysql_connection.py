@@ -238,13 +238,12 @@ class MySQLConnection(ServerConnection):
             if isinstance(failure, ServerError):
                 self.sent_at = None
             raise failure from error
-        except RuntimeError as error:
-            # PyMySQL refuses so to send a local file, which no statement of ours lets a server ask for.
-            self._connection._force_close()
-            raise SessionLost(str(error)) from error
-        except BaseException:
+        except BaseException as error:
             # After an interrupt the next call would read the rest of this answer as its own.
             self._connection._force_close()
+            if isinstance(error, RuntimeError) and "LOAD_LOCAL" in str(error):
+                # The server asks for a local file, which PyMySQL refuses.
+                raise SessionLost(str(error)) from error
             raise
         self.sent_at = None
         return found

@@ -210,8 +210,10 @@ def make_client(
 
 
 def _refuse_arguments_of_connect(options: Mapping[str, Any]) -> None:
+    parameters = inspect.signature(connect).parameters
     for word in options:
-        if word not in inspect.signature(connect).parameters:
+        # A backend may have an option that is called as connect() calls all of them.
+        if word not in parameters or parameters[word].kind is inspect.Parameter.VAR_KEYWORD:
             continue
         if word in _SIGNALS:
             remedy = f"Connect to the signal {_SIGNALS[word]} instead."

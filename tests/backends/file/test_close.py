@@ -273,6 +273,24 @@ def test_a_client_that_is_dropped_at_a_limit_of_threads_is_closed_by_the_next_ca
     one.held(ask(key))
 
 
+def test_what_is_wrong_where_a_dropped_client_was_is_not_told_to_another(
+    one: Contender, key: str, tmp_path: Path
+) -> None:
+    dropped = FileBackend(f"file://{tmp_path}/dropped")
+    dropped.open(RecordingSink())
+    assert isinstance(dropped.request(ask(key)), Acquired)
+    before = threading.stack_size(1 << 46)
+    try:
+        del dropped
+        gc.collect()
+    finally:
+        threading.stack_size(before)
+    for path in (tmp_path / "dropped").rglob("*"):
+        if path.is_dir():
+            path.chmod(0o777)
+    one.held(ask(key))
+
+
 class TestListener:
     @pytest.fixture
     def listener(self, url: str) -> Iterator[FileListener]:

@@ -6,7 +6,9 @@ import threading
 
 import pytest
 
+from distlock.backends.memory import MemoryBackend
 from distlock.errors import ConfigurationError
+from distlock.testing.waits import engine_of
 from distlock.web.settings.aliases import read, without_settings
 from distlock.web.settings.clients import Clients
 
@@ -77,6 +79,18 @@ def test_an_option_that_is_a_setting_names_the_setting(option: dict[str, object]
     assert (
         str(raised.value) == f"DISTLOCK['default']: {word!r} in OPTIONS is no option of a backend. {remedy}"
     )
+
+
+class WithOptions(MemoryBackend):
+    def __init__(self, url: str, *, options: int) -> None:
+        super().__init__(url)
+        self.given = options
+
+
+def test_a_backend_may_have_an_option_that_is_called_options() -> None:
+    backend = f"{__name__}.{WithOptions.__name__}"
+    clients = clients_of({"default": {"LOCATION": "x://", "BACKEND": backend, "OPTIONS": {"options": 3}}})
+    assert engine_of(clients["default"]).backend.given == 3
 
 
 def test_an_unknown_scheme_names_the_alias() -> None:
