@@ -11,8 +11,9 @@ import random
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import distlock
 from tests.soak.notes import NAMES_IN_FILES, Kind
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 #: How long callers wait for a lock, seconds. 0 asks once. Those that want several names may hold some of them
 #: while they wait for the others, so they wait less.
 TIMEOUTS, SHORT_TIMEOUTS = (0.0, 0.1, 1.0, 8.0, 8.0, 20.0), (0.0, 0.1, 1.0)
+#: A caller that has waited in vain for so many seconds, or longer, looks at the lock service.
+LONG_WAIT = 8.0
 #: How often an owner may enter its re-entrant lock.
 DEPTH = 3
 #: For how many seconds a lock is held whose release nobody requests, and the pause between two looks.
@@ -170,11 +173,22 @@ class Attempt:
             return
         if grant is None:
             self._notes.note("refused", id=self._id, how="timeout")
+            if seconds >= LONG_WAIT:
+                yield from self._look_at_lock_service()
             return
         now, lost = time.monotonic(), grant.lost
         fences = {} if self._kind == "permit" else dict(grant.fences)
         self._notes.note_at(now, "granted", id=self._id, fences=fences, lost=lost)
         self._grant = grant
+
+    def _look_at_lock_service(self) -> Steps:
+        """Note who has the lock and who waits for it by the lock service, for the reader of a violation."""
+        second = self._kind == "second"
+        locks, name = self._worker.second if second else self._worker.locks, self.names[0]
+        kind: Literal["lock", "semaphore"] = "semaphore" if self._kind == "permit" else "lock"
+        with suppress(distlock.LockError):
+            state = yield Step(lambda: locks.inspect(name, kind), lambda: locks.ainspect(name, kind))
+            self._notes.note("looked", id=self._id, why=f"{state}")
 
     def _use(self) -> Steps:
         choices = self._choices

@@ -68,7 +68,7 @@ class Attempt:
     #: When the attempt ended without a grant, and how: "timeout" or the name of the error.
     refused: float | None = None
     how: str = ""
-    #: What the error said.
+    #: What the error said, or what the lock service said after a long wait in vain.
     why: str = ""
     #: How many attempts of the same caller, on the same name, are around it.
     depth: int = 0
@@ -256,6 +256,8 @@ def _note(attempt: Attempt, event: str, at: float, line: dict[str, Any]) -> None
         attempt.wanted = at
     elif event == "released":
         attempt.released = at
+    elif event == "looked":
+        attempt.why = line["why"]
     else:
         assert event == "refused"
         attempt.refused, attempt.how, attempt.why = at, line["how"], line.get("why", "")
