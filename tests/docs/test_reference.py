@@ -72,7 +72,7 @@ def test_each_error_has_a_row() -> None:
 def test_each_code_of_an_answer_has_a_row() -> None:
     text = (REFERENCE / "answers.md").read_text("utf-8")
     # The others are signals, and the page of locks.
-    code = r'"(lock_(?!lost"|acquired"|refused"|released"|url")\w+|lock_lost)"'
+    code = r'"(lock_(?!lost"|acquired"|refused"|released"|release_requested"|url")\w+|lock_lost)"'
     codes = set(re.findall(code, source("distlock/web")))
     assert codes == set(re.findall(r"^\| .* \| `(lock_\w+)` \|$", text, re.MULTILINE))
 
