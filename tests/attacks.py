@@ -241,6 +241,8 @@ ATTACKS = (
         "Something between a process and its lock service cuts, doubles, reorders or makes up answers.",
         "G3, G4: the error comes in time. Nothing large is allocated, nothing is granted that the "
         "server does not know of, and nothing stays held.",
+        "PostgreSQL, MariaDB and MySQL number no answers: a copy that arrives after the next statement was "
+        "sent is believed. TLS keeps others from making copies.",
     ),
     Case(
         "A44",
