@@ -71,7 +71,7 @@ MODES: dict[str, Mode] = {
 }
 LIMIT = 2
 
-#: What a token or a fence number is called here: how many the process had met before it.
+#: A token or a fence number is known here by how many the process had met before it.
 Ordinal = int
 Event = tuple[Any, ...]
 Steps = Generator[Any, Any, Any]

@@ -254,7 +254,7 @@ def test_an_answer_that_belongs_to_another_call_grants_nothing(wire: Wire, kind:
     ] == []
 
 
-#: What compares an answer with the question, and what does not.
+#: These functions compare an answer with its question. Each stands beside one that does not.
 CREDULOUS = {
     "redis": (
         "distlock.backends.redis.scripts.Script.accepts",
@@ -275,7 +275,9 @@ def test_where_any_answer_is_believed_one_lock_is_held_by_two(
     seam, credulous = CREDULOUS[wire.meddler.url.partition(":")[0]]
     monkeypatch.setattr(seam, credulous)
     tricks = [Trick(kind, after, at=0, seed=0) for kind in ("double", "repeat") for after in range(6)]
-    assert any("'held" in false for trick in tricks for false in falsely_granted(wire, trick))
+    # A copy does harm only if it arrives between two statements, so one round may do none.
+    rounds = tricks * 20
+    assert any("'held" in false for trick in rounds for false in falsely_granted(wire, trick))
 
 
 def falsely_granted(wire: Wire, trick: Trick) -> list[str]:
@@ -292,7 +294,7 @@ def falsely_granted(wire: Wire, trick: Trick) -> list[str]:
     ours: list[distlock.Grant] = []
     false = []
     try:
-        # What is answered for a free name is not for the one that is held.
+        # A copied answer for a free name must not pass for an answer about the held one.
         for name in (free[0], free[1], held[0], free[2], held[1], held[2]):
             wire.meddler.send_late()
             with suppress(distlock.BackendUnavailable, distlock.LockLost):

@@ -28,7 +28,7 @@ GROUPS = {
         "tests/django_distlock/rules",
         "tests/flask_distlock/guarding",
     ],
-    # Where transactions meet guards.
+    # These tests show how guards and transactions work together.
     "sessions": ["tests/batches", "tests/flask_distlock/sql"],
 }
 _SETTINGS = f"""

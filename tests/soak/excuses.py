@@ -1,4 +1,4 @@
-"""What the faults of a soak excuse: calls that fail, and locks that nobody can take for a while.
+"""Faults of a soak excuse calls that fail, and locks that nobody can take for a while.
 
 The pages of the lock services say whom a fault costs how long. Nothing more is excused.
 """

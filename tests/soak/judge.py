@@ -23,7 +23,7 @@ from tests.soak.waiting import forgotten, overlong_turns, overtaken, waited_and_
 LONGEST_CALL = 3.0
 #: A caller with a shorter time-out, in seconds, may get no answer in time from a service that is well.
 SHORT_TIME = 2.0
-#: What an error says if no answer has come in time.
+#: An error has one of these texts if no answer has come in time.
 _NO_ANSWER = re.compile("no answer within|did not answer in time|opened no session within")
 #: For how many seconds after a fault a lock may be lost.
 LOST_AFTER = LONGEST_CALL

@@ -68,7 +68,7 @@ class Attempt:
     #: When the attempt ended without a grant, and how: "timeout" or the name of the error.
     refused: float | None = None
     how: str = ""
-    #: What the error said, or what the lock service said after a long wait in vain.
+    #: The text of the error, or the state of the lock after a long wait in vain.
     why: str = ""
     #: How many attempts of the same caller, on the same name, are around it.
     depth: int = 0

@@ -1,4 +1,4 @@
-"""What a lock service promises, for the judge of a soak, and the breach of a promise."""
+"""The judge of a soak gets the promises of a lock service from here, and finds breaches of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.soak.notes import NAMES_IN_FILES
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """What the page of a lock service promises, and how busy the machine is. Times are in seconds.
+    """The promises on the page of a lock service, and how busy the machine is. Times are in seconds.
 
     *patience*: how long a lock may be free while callers wait. *killed*, *stopped*: how long a process that
     is killed, or stands still, may keep a lock from others; ``inf``: until it goes on. *slack*: for how

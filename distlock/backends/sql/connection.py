@@ -11,7 +11,7 @@ from typing import Protocol
 
 #: The rows of one statement.
 Rows = list[list[str | None]]
-#: What code that reads an answer raises if the answer does not have the shape that the statements ask for.
+#: Code that reads an answer raises these if it does not have the shape that the statements ask for.
 _UNREADABLE = (struct.error, ValueError, ArithmeticError, LookupError, TypeError, AssertionError)
 #: No answer to our statements has more bytes, even if hundred thousands of names are listed.
 LONGEST_ANSWER = 1 << 24

@@ -118,7 +118,7 @@ class PostgreSQLConnection(ServerConnection):
     def send(self, statements: str) -> None:
         self.sent_at = now()
         try:
-            # What has come before the statements is no answer to them. While none is pending, libpq drops it.
+            # An answer that came before the statements is not theirs. While none is pending, libpq drops it.
             self._connection.consume_input()
             self._connection.is_busy()
             self._connection.send_query(statements.encode())

@@ -257,9 +257,8 @@ def test_clients_that_are_dropped_leave_nothing(one: Contender, url: str, direct
     eventually(freed, "threads, descriptors and FIFOs are given back", pause=0.5)
 
 
-def test_a_client_that_is_dropped_at_a_limit_of_threads_is_closed_by_the_next_call(
-    one: Contender, url: str, key: str
-) -> None:
+def drop_at_a_limit_of_threads(url: str, key: str) -> None:
+    """Drop a client that holds *key*. No thread can be started to close it."""
     dropped = FileBackend(url)
     dropped.open(RecordingSink())
     assert isinstance(dropped.request(ask(key)), Acquired)
@@ -270,21 +269,19 @@ def test_a_client_that_is_dropped_at_a_limit_of_threads_is_closed_by_the_next_ca
         gc.collect()
     finally:
         threading.stack_size(before)
+
+
+def test_a_client_that_is_dropped_at_a_limit_of_threads_is_closed_by_the_next_call(
+    one: Contender, url: str, key: str
+) -> None:
+    drop_at_a_limit_of_threads(url, key)
     one.held(ask(key))
 
 
 def test_what_is_wrong_where_a_dropped_client_was_is_not_told_to_another(
     one: Contender, key: str, tmp_path: Path
 ) -> None:
-    dropped = FileBackend(f"file://{tmp_path}/dropped")
-    dropped.open(RecordingSink())
-    assert isinstance(dropped.request(ask(key)), Acquired)
-    before = threading.stack_size(1 << 46)
-    try:
-        del dropped
-        gc.collect()
-    finally:
-        threading.stack_size(before)
+    drop_at_a_limit_of_threads(f"file://{tmp_path}/dropped", key)
     for path in (tmp_path / "dropped").rglob("*"):
         if path.is_dir():
             path.chmod(0o777)
