@@ -39,7 +39,8 @@ def eventually(
 def stand_still(process: subprocess.Popen[Any]) -> None:
     """SIGSTOP. Returns when every thread of it stands still: the signal alone leaves time for an answer."""
     process.send_signal(signal.SIGSTOP)
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    # A process that stands still already does not stop again: what is told of it stays to be told.
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
 
 
 class RedisServer:

@@ -79,7 +79,7 @@ class Process:
     def stop(self) -> None:
         """Stop the process, and wait until it has stopped: right after the signal it could acquire a lock."""
         self._popen.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
 
     def go_on(self) -> None:
         self._popen.send_signal(signal.SIGCONT)

@@ -69,7 +69,8 @@ def test_a_task_that_needs_it_no_more_leaves_the_line(page: dict[str, Any], othe
             wait_for_waiters(page["locks"], 0)
 
     asyncio.run(main())
-    assert not other.lock("catalogue").locked()
+    # The request that nobody waits for any more may have been granted first: then it is given back.
+    wait_until(lambda: not other.lock("catalogue").locked(), "nobody holds it")
 
 
 def test_a_task_that_is_cancelled_when_it_has_the_lock_gives_it_back(

@@ -167,9 +167,11 @@ def test_without_the_fence_two_lock_services_at_once_sell_pieces_twice(
 ) -> None:
     old = Order("django", database, own_server.url, "o", False, ttl=10.0)
     new = Order("flask", database, another, "n", False, ttl=10.0, epoch=2)
-    with started(old, new) as instances:
-        for instance in instances:
-            instance.tell("rush")
-        for instance in instances:
+    with started(old, new) as (before, after):
+        # The one that takes longer to connect sells first.
+        after.tell("rush")
+        listen(after, 1)
+        before.tell("rush")
+        for instance in (after, before):
             until_all_is_sold(instance)
     assert len(stock.sales()) > STOCK

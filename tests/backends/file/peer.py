@@ -50,7 +50,7 @@ class Peer:
     def stop(self) -> None:
         """SIGSTOP. Returns when every thread of it stands still."""
         self.process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def go_on(self) -> None:
         self.process.send_signal(signal.SIGCONT)

@@ -62,6 +62,8 @@ def configure(database: str, redis: str, backend: str) -> None:
     }
     settings.configure(
         ALLOWED_HOSTS=["*"],
+        # An error ends the thread of its request, which prints it.
+        DEBUG_PROPAGATE_EXCEPTIONS=True,
         DATABASES={"default": options["default"]},
         CACHES={"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": redis}},
         SESSION_ENGINE=f"django.contrib.sessions.backends.{backend}",
@@ -101,7 +103,7 @@ def meet(get_response: Callable[..., Any]) -> Callable[..., Any]:
 
         def middleware(request: Any) -> Any:
             assert request.user.pk
-            threads.wait(60)
+            threads.wait(200)
             return get_response(request)
 
     return middleware
@@ -123,7 +125,7 @@ def count(request: HttpRequest) -> HttpResponse:
 
 def report(request: HttpRequest) -> HttpResponse:
     """Leaves a mark that no other request leaves, while the other readers are inside, too."""
-    threads.wait(60)
+    threads.wait(200)
     request.session[uuid4().hex] = "mark"
     return HttpResponse("reported")
 

@@ -31,6 +31,8 @@ def outcomes(database: str, redis: str, backend: str, *cells: str) -> dict[str, 
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
+    # The requests that failed: pytest shows it with a test that fails.
+    sys.stderr.write(done.stderr)
     return dict(zip(cells, map(json.loads, done.stdout.splitlines()), strict=True))
 
 

@@ -113,13 +113,21 @@ class SlowServers(RedlockBackend):
 
     five: Five
     pause = 0.0
+    #: A server that goes on before it has stood still would be waited for without end.
+    signalling = threading.Lock()
 
     def _by(self, deadline: float) -> float:
         if self.pause:
-            for server in self.five:
-                server.pause()
-            threading.Timer(self.pause, lambda: [server.resume() for server in self.five]).start()
+            with self.signalling:
+                for server in self.five:
+                    server.pause()
+            threading.Timer(self.pause, self.resume).start()
         return super()._by(deadline)
+
+    def resume(self) -> None:
+        with self.signalling:
+            for server in self.five:
+                server.resume()
 
 
 def test_a_request_of_a_lost_hold_takes_at_most_twice_the_time_of_an_answer(
