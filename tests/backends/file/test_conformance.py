@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from distlock.testing import conformance
+from distlock.testing.waits import PATIENCE
 from tests.stored import spelled
 
 
@@ -77,7 +79,10 @@ class TestTroubles(conformance.TroubleConformance):
 
 
 class TestLatchProtocol(conformance.LatchProtocolConformance):
-    pass
+    @pytest.fixture
+    def options(self) -> dict[str, Any]:
+        """On a busy machine eight threads that write in turn may take seconds for a hundred turns."""
+        return {"busy_timeout": PATIENCE}
 
 
 class TestLatches(conformance.LatchConformance):
