@@ -20,7 +20,7 @@ from loadtest.servers.databases import own_mariadb, own_postgresql
 from tests.hostile.calls import ALL_CALLS, CALLS, MORE_CALLS, made, no_traceback
 from tests.hostile.fuzz import examples
 from tests.hostile.memory import LITTLE, peak, reset_peak
-from tests.hostile.wire import KINDS, ODD, Meddler, Trick
+from tests.hostile.wire import KINDS, UNEXPECTED, AnswerChange, ChangingProxy
 from tests.redis_server import redis_server
 from tests.zookeeper_server import zookeeper_server
 
@@ -36,14 +36,14 @@ numbers = itertools.count()
 
 
 class Wire(NamedTuple):
-    meddler: Meddler
-    #: Through the meddler, and beside it.
+    proxy: ChangingProxy
+    #: Through the proxy, and beside it.
     locks: distlock.Locks
     direct: distlock.Locks
     is_whole: bool
 
 
-@pytest.fixture(scope="module", params=ODD)
+@pytest.fixture(scope="module", params=UNEXPECTED)
 def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
     with ExitStack() as running:
         if request.param in ("redis", "zookeeper"):
@@ -51,15 +51,15 @@ def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
         else:
             own = own_postgresql if request.param == "postgresql" else own_mariadb
             url = running.enter_context(own()).url
-        meddler = running.enter_context(Meddler(url, ODD[request.param]))
+        proxy = running.enter_context(ChangingProxy(url, UNEXPECTED[request.param]))
         words = {"prefix": "wire", "ttl": TTL, "timeout": PATIENCE, "io_timeout": IO_TIMEOUT}
         direct = distlock.connect(url, **{**words, "io_timeout": 5.0})
         running.callback(direct.close)
         if request.param in ("postgresql", "mysql"):
             direct.namespace.prepare()
-        locks = distlock.connect(meddler.url, **words)
+        locks = distlock.connect(proxy.url, **words)
         running.callback(locks.close)
-        yield Wire(meddler, locks, direct, is_whole=request.param in ("redis", "zookeeper"))
+        yield Wire(proxy, locks, direct, is_whole=request.param in ("redis", "zookeeper"))
 
 
 def renewed(locks: distlock.Locks, name: str) -> None:
@@ -96,8 +96,8 @@ def no_false_grant(wire: Wire, name: str, as_task: bool) -> None:
     grant.release()
 
 
-tricks = st.builds(
-    Trick,
+changes = st.builds(
+    AnswerChange,
     st.sampled_from([*KINDS, "other type", "giant"]),
     after=st.integers(0, 6),
     at=st.floats(0, 1),
@@ -109,12 +109,14 @@ tricks = st.builds(
 @pytest.mark.attack("A43")
 @examples(15, shrinks=False)
 @given(
-    trick=tricks,
+    change=changes,
     call=st.sampled_from([*CALLS, *MORE_CALLS, "renewed", "handed over", "granted", "granted task"]),
     is_fresh=st.booleans(),
 )
-def test_changed_answers_are_an_error_in_time(wire: Wire, trick: Trick, call: str, is_fresh: bool) -> None:
-    meddler, locks, direct, is_whole = wire
+def test_changed_answers_are_an_error_in_time(
+    wire: Wire, change: AnswerChange, call: str, is_fresh: bool
+) -> None:
+    proxy, locks, direct, is_whole = wire
     name = f"name{next(numbers)}"
     if call in MORE_CALLS and not is_whole:
         call = "lock"
@@ -126,19 +128,19 @@ def test_changed_answers_are_an_error_in_time(wire: Wire, trick: Trick, call: st
     }
     ALL_CALLS.update(more)
     if is_fresh:
-        # Connections are made through the trick, with their greetings and logins.
-        meddler.stop()
+        # The connections are new, so the change may meet their greetings and logins.
+        proxy.stop()
     else:
         recovered(locks, f"{name} before")
     reset_peak()
     before = peak()
     with no_traceback():
-        meddler.play(trick)
+        proxy.apply(change)
         try:
             ends = made(locks, name, [call], IO_TIMEOUT)
         finally:
-            meddler.stop()
-        note(f"{ends}, played: {meddler.played}")
+            proxy.stop()
+        note(f"{ends}, an answer was changed: {proxy.has_changed}")
     assert peak() - before < LITTLE
     # Nothing stays held: whatever the client believes, it is over with the ttl.
     with direct.lock(name, timeout=TTL + PATIENCE):
@@ -162,15 +164,15 @@ def test_a_copy_that_nobody_asked_for_ends_the_session(wire: Wire, kind: bytes) 
     """The answer begins one, and libpq goes on to say so as long as it is asked for results."""
     name = f"name{next(numbers)}"
     recovered(wire.locks, name)
-    copies = [one for one in ODD["postgresql"].others if one[:1] == kind]
-    wire.meddler.play(
-        Trick("other type", 0, at=0, seed=ODD["postgresql"].others.index(copies[0]), lasts=True)
+    copies = [one for one in UNEXPECTED["postgresql"].others if one[:1] == kind]
+    wire.proxy.apply(
+        AnswerChange("other type", 0, at=0, seed=UNEXPECTED["postgresql"].others.index(copies[0]), lasts=True)
     )
     try:
         with no_traceback():
             assert made(wire.locks, name, ["lock"], IO_TIMEOUT) == ["lock: BackendUnavailable"]
     finally:
-        wire.meddler.stop()
+        wire.proxy.stop()
     recovered(wire.locks, name)
 
 
@@ -178,8 +180,8 @@ def test_a_copy_that_nobody_asked_for_ends_the_session(wire: Wire, kind: bytes) 
 def test_a_local_file_that_the_server_asks_for_ends_the_session(wire: Wire) -> None:
     name = f"name{next(numbers)}"
     recovered(wire.locks, name)
-    [file] = [at for at, one in enumerate(ODD["mysql"].others) if b"/etc/passwd" in one]
-    wire.meddler.play(Trick("other type", 0, at=0, seed=file))
+    [file] = [at for at, one in enumerate(UNEXPECTED["mysql"].others) if b"/etc/passwd" in one]
+    wire.proxy.apply(AnswerChange("other type", 0, at=0, seed=file))
     with no_traceback():
         assert made(wire.locks, name, ["lock"], IO_TIMEOUT) == ["lock: BackendUnavailable"]
     recovered(wire.locks, name)
@@ -189,13 +191,13 @@ def test_a_local_file_that_the_server_asks_for_ends_the_session(wire: Wire) -> N
 def test_a_row_that_never_comes_is_an_error_of_distlock(wire: Wire) -> None:
     """The answers to the insertion and to the query after it have no rows."""
     recovered(wire.locks, f"name{next(numbers)}")
-    [no_rows] = [at for at, one in enumerate(ODD["postgresql"].others) if b"SELECT 0" in one]
-    wire.meddler.play(Trick("other type", 0, at=0, seed=no_rows, lasts=True))
+    [no_rows] = [at for at, one in enumerate(UNEXPECTED["postgresql"].others) if b"SELECT 0" in one]
+    wire.proxy.apply(AnswerChange("other type", 0, at=0, seed=no_rows, lasts=True))
     try:
         with no_traceback():
             ends = made(wire.locks, f"name{next(numbers)}", ["lock"], IO_TIMEOUT)
     finally:
-        wire.meddler.stop()
+        wire.proxy.stop()
     assert ends == ["lock: BackendUnavailable"]
 
 
@@ -210,16 +212,16 @@ def test_an_answer_that_the_library_or_we_can_not_read_is_an_error_of_distlock(
     """It is text that is none, or a number that is none: libraries raise errors of Python for those."""
     name = f"name{next(numbers)}"
     recovered(wire.locks, name)
-    kind = "mysql" if wire.meddler.url.startswith("mysql") else "postgresql"
+    kind = "mysql" if wire.proxy.url.startswith("mysql") else "postgresql"
     [unreadable] = [
-        at for at, one in enumerate(ODD[kind].others) if b"no 1" in one or b"\x00\x02\xff\xfe" in one
+        at for at, one in enumerate(UNEXPECTED[kind].others) if b"no 1" in one or b"\x00\x02\xff\xfe" in one
     ]
-    wire.meddler.play(Trick("other type", after, at=0, seed=unreadable, lasts=True))
+    wire.proxy.apply(AnswerChange("other type", after, at=0, seed=unreadable, lasts=True))
     try:
         with no_traceback():
             ends = made(wire.locks, name, ["lock"] * 3, IO_TIMEOUT)
     finally:
-        wire.meddler.stop()
+        wire.proxy.stop()
     assert ends[-1] == "lock: BackendUnavailable"
     recovered(wire.locks, name)
 
@@ -250,7 +252,9 @@ def test_an_error_in_our_own_code_is_not_taken_for_a_bad_answer(
 @pytest.mark.parametrize("kind", ["double", "reorder", "repeat"])
 def test_an_answer_that_belongs_to_another_call_grants_nothing(wire: Wire, kind: str) -> None:
     assert [
-        false for after in range(6) for false in falsely_granted(wire, Trick(kind, after, at=0, seed=0))
+        false
+        for after in range(6)
+        for false in falsely_granted(wire, AnswerChange(kind, after, at=0, seed=0))
     ] == []
 
 
@@ -272,16 +276,16 @@ CREDULOUS = {
 def test_where_any_answer_is_believed_one_lock_is_held_by_two(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seam, credulous = CREDULOUS[wire.meddler.url.partition(":")[0]]
+    seam, credulous = CREDULOUS[wire.proxy.url.partition(":")[0]]
     monkeypatch.setattr(seam, credulous)
-    tricks = [Trick(kind, after, at=0, seed=0) for kind in ("double", "repeat") for after in range(6)]
+    changes = [AnswerChange(kind, after, at=0, seed=0) for kind in ("double", "repeat") for after in range(6)]
     # A copy does harm only if it arrives between two statements, so one round may do none.
-    rounds = tricks * 20
-    assert any("'held" in false for trick in rounds for false in falsely_granted(wire, trick))
+    rounds = changes * 20
+    assert any("'held" in false for change in rounds for false in falsely_granted(wire, change))
 
 
-def falsely_granted(wire: Wire, trick: Trick) -> list[str]:
-    """Lock names while *trick* is played: some are free, and others held by the other client.
+def falsely_granted(wire: Wire, change: AnswerChange) -> list[str]:
+    """Lock names while the proxy applies *change*: some are free, and others held by the other client.
 
     Return those that the server has not granted.
     """
@@ -289,23 +293,23 @@ def falsely_granted(wire: Wire, trick: Trick) -> list[str]:
     for name in (*free, *held):
         recovered(wire.locks, name)
     taken = [wire.direct.lock(name).acquire() for name in held]
-    wire.meddler.play(trick)
-    wire.meddler.is_late = trick.kind == "repeat"
+    wire.proxy.apply(change)
+    wire.proxy.is_late = change.kind == "repeat"
     ours: list[distlock.Grant] = []
     false = []
     try:
         # A copied answer for a free name must not pass for an answer about the held one.
         for name in (free[0], free[1], held[0], free[2], held[1], held[2]):
-            wire.meddler.send_late()
+            wire.proxy.send_late()
             with suppress(distlock.BackendUnavailable, distlock.LockLost):
                 grant = wire.locks.lock(name, timeout=0).acquire()
                 if grant is None:
                     continue
                 ours.append(grant)
                 if name in held or not wire.direct.lock(name).locked():
-                    false.append(f"{trick.kind} after {trick.after}: {grant}")
+                    false.append(f"{change.kind} after {change.after}: {grant}")
     finally:
-        wire.meddler.stop()
+        wire.proxy.stop()
         for one in [*taken, *ours]:
             assert one is not None
             with suppress(distlock.LockError):
@@ -317,18 +321,18 @@ def falsely_granted(wire: Wire, trick: Trick) -> list[str]:
 @pytest.mark.parametrize("seed", range(4))
 def test_an_answer_without_end_is_not_kept(wire: Wire, seed: int) -> None:
     """A giant answer is announced, and comes as quickly as the client reads."""
-    meddler, locks, direct, _ = wire
+    proxy, locks, direct, _ = wire
     name = f"name{next(numbers)}"
     recovered(locks, name)
     reset_peak()
     before = peak()
-    meddler.play(Trick("giant", after=0, at=0, seed=seed, lasts=True))
-    meddler.floods = True
+    proxy.apply(AnswerChange("giant", after=0, at=0, seed=seed, lasts=True))
+    proxy.floods = True
     try:
         with no_traceback():
             ends = made(locks, name, ["lock"], IO_TIMEOUT)
     finally:
-        meddler.stop()
+        proxy.stop()
     assert ends != ["lock: well"]
     assert peak() - before < LITTLE
     with direct.lock(name, timeout=TTL + PATIENCE):

@@ -1,4 +1,4 @@
-"""Something between a client and a real server, which changes what the server answers."""
+"""A proxy between a client and a real server, which changes what the server answers."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _BEGUN = 1000
 
 
 @dataclass(frozen=True)
-class Trick:
-    """What is done to one answer, or to all from it on."""
+class AnswerChange:
+    """How a proxy changes one answer, or that one and all later ones."""
 
     #: One of `KINDS`.
     kind: str
-    #: How many answers pass before.
+    #: How many answers pass unchanged before.
     after: int
-    #: Where in the answer something is done, as a part of it.
+    #: Where in the answer the change is made, as a fraction of its length.
     at: float
     #: Chooses among the answers that a protocol has, and the random bytes.
     seed: int
-    #: Whether all answers from then on are changed.
+    #: Whether all later answers are changed, too.
     lasts: bool = False
 
 
@@ -43,51 +43,59 @@ class Trick:
 Changed = Iterator[bytes | None]
 
 
-def _cut(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Changed:
-    yield answer[: int(trick.at * len(answer))]
+def _cut(answer: bytes, held: list[bytes], change: AnswerChange, unexpected: UnexpectedAnswers) -> Changed:
+    yield answer[: int(change.at * len(answer))]
     yield None
 
 
-def _swallow(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Changed:
+def _swallow(
+    answer: bytes, held: list[bytes], change: AnswerChange, unexpected: UnexpectedAnswers
+) -> Changed:
     yield b""
 
 
-def _double(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Changed:
+def _double(answer: bytes, held: list[bytes], change: AnswerChange, unexpected: UnexpectedAnswers) -> Changed:
     yield answer + answer
 
 
-def _reorder(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Changed:
+def _reorder(
+    answer: bytes, held: list[bytes], change: AnswerChange, unexpected: UnexpectedAnswers
+) -> Changed:
     """Keep the answer back until the next one has passed."""
     held.append(answer)
     yield b""
 
 
-def _repeat(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Changed:
+def _repeat(answer: bytes, held: list[bytes], change: AnswerChange, unexpected: UnexpectedAnswers) -> Changed:
     """Send the answer at once, and again behind the next one."""
     held.append(answer)
     yield answer
 
 
-def _random_bytes(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Changed:
-    yield random.Random(trick.seed).randbytes(max(1, len(answer)))
+def _random_bytes(
+    answer: bytes, held: list[bytes], change: AnswerChange, unexpected: UnexpectedAnswers
+) -> Changed:
+    yield random.Random(change.seed).randbytes(max(1, len(answer)))
 
 
-def _insert(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Changed:
-    at = int(trick.at * len(answer))
-    yield answer[:at] + random.Random(trick.seed).randbytes(9) + answer[at:]
+def _insert(answer: bytes, held: list[bytes], change: AnswerChange, unexpected: UnexpectedAnswers) -> Changed:
+    at = int(change.at * len(answer))
+    yield answer[:at] + random.Random(change.seed).randbytes(9) + answer[at:]
 
 
-def _other_type(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Changed:
-    yield odd.others[trick.seed % len(odd.others)]
+def _other_type(
+    answer: bytes, held: list[bytes], change: AnswerChange, unexpected: UnexpectedAnswers
+) -> Changed:
+    yield unexpected.others[change.seed % len(unexpected.others)]
 
 
-def _giant(answer: bytes, held: list[bytes], trick: Trick, odd: Odd) -> Changed:
+def _giant(answer: bytes, held: list[bytes], change: AnswerChange, unexpected: UnexpectedAnswers) -> Changed:
     """Announce more than there can be, and begin to send it."""
-    yield odd.giants[trick.seed % len(odd.giants)]
+    yield unexpected.giants[change.seed % len(unexpected.giants)]
     yield b"x" * _BEGUN
 
 
-KINDS: dict[str, Callable[[bytes, list[bytes], Trick, Odd], Changed]] = {
+KINDS: dict[str, Callable[[bytes, list[bytes], AnswerChange, UnexpectedAnswers], Changed]] = {
     "cut": _cut,
     "swallow": _swallow,
     "double": _double,
@@ -101,8 +109,8 @@ KINDS: dict[str, Callable[[bytes, list[bytes], Trick, Odd], Changed]] = {
 
 
 @dataclass(frozen=True)
-class Odd:
-    """What a protocol allows, and nobody asked for."""
+class UnexpectedAnswers:
+    """Answers that a protocol allows, but that answer no request of ours."""
 
     #: Whole answers of other types.
     others: tuple[bytes, ...]
@@ -139,8 +147,8 @@ def _reply(xid: int, body: bytes = b"", error: int = 0) -> bytes:
 
 
 _READY = _message(b"Z", b"I")
-ODD = {
-    "redis": Odd(
+UNEXPECTED = {
+    "redis": UnexpectedAnswers(
         others=(
             b"+OK\r\n",
             b":1\r\n",
@@ -179,7 +187,7 @@ ODD = {
             b"*1\r\n" * 200_000,
         ),
     ),
-    "postgresql": Odd(
+    "postgresql": UnexpectedAnswers(
         others=(
             _message(b"C", b"SELECT 1\x00") + _READY,
             _message(b"I") + _READY,
@@ -220,7 +228,7 @@ ODD = {
             _message(b"D", struct.pack("!hi", 1, 0x7FFFFFFF)),
         ),
     ),
-    "mysql": Odd(
+    "mysql": UnexpectedAnswers(
         others=(
             _packet(b"\x00\x00\x00\x02\x00\x00\x00"),
             _packet(b"\xff\x15\x04#28000no\xff"),
@@ -250,7 +258,7 @@ ODD = {
         ),
         flood=_packets,
     ),
-    "zookeeper": Odd(
+    "zookeeper": UnexpectedAnswers(
         others=(
             _reply(1),
             _reply(-1, struct.pack("!iii", 1, 3, 1) + b"/"),
@@ -284,22 +292,22 @@ def _has_arrived(sock: socket.socket) -> bool:
     return not unconfirmed[0]
 
 
-class Meddler:
-    """Passes each connection to *url* on, and plays the trick that is set on the answers of all of them."""
+class ChangingProxy:
+    """Forwards connections to the server at *url*. `apply` has it change the answers in all of them."""
 
-    def __init__(self, url: str, odd: Odd) -> None:
+    def __init__(self, url: str, unexpected: UnexpectedAnswers) -> None:
         parts = urlsplit(url)
         self._target = parts.hostname or "127.0.0.1", parts.port or 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         login, at, _ = parts.netloc.rpartition("@")
         self.url = parts._replace(netloc=f"{login}{at}127.0.0.1:{self._listener.getsockname()[1]}").geturl()
-        self._odd = odd
+        self._unexpected = unexpected
         self._open: set[socket.socket] = set()
         self._mutex = threading.Lock()
-        self._trick: Trick | None = None
+        self._change: AnswerChange | None = None
         self._answers = itertools.count()
-        #: Whether a trick was played since `play`.
-        self.played = False
+        #: Whether an answer was changed since `apply`.
+        self.has_changed = False
         #: With this, answers are followed by as many bytes as the client takes.
         self.floods = False
         #: With this, answers that are held back pass when `send_late` is called.
@@ -314,14 +322,14 @@ class Meddler:
                 client.sendall(answer)
                 eventually(partial(_has_arrived, client), "the answer has arrived")
 
-    def play(self, trick: Trick) -> None:
+    def apply(self, change: AnswerChange) -> None:
         with self._mutex:
-            self._trick, self._answers, self.played = trick, itertools.count(), False
+            self._change, self._answers, self.has_changed = change, itertools.count(), False
 
     def stop(self) -> None:
-        """Pass everything on, and break what is open: what was made of its bytes is not known."""
+        """Pass everything on, and break the open connections, whose clients may have read changed bytes."""
         with self._mutex:
-            self._trick, self.floods, self.is_late = None, False, False
+            self._change, self.floods, self.is_late = None, False, False
             self._late.clear()
         for end in list(self._open):
             with suppress(OSError):
@@ -371,18 +379,18 @@ class Meddler:
                     client.sendall(changed)
                 client.sendall(b"".join(before))
                 if self.floods:
-                    for more in self._odd.flood():
+                    for more in self._unexpected.flood():
                         client.sendall(more)
         self._close(client, server)
 
     def _changed(self, answer: bytes, held: list[bytes]) -> Changed:
         with self._mutex:
-            trick = self._trick
+            change = self._change
             number = next(self._answers)
-            if trick is None or number < trick.after or (number > trick.after and not trick.lasts):
+            if change is None or number < change.after or (number > change.after and not change.lasts):
                 return iter([answer])
-            self.played = True
-        return KINDS[trick.kind](answer, held, trick, self._odd)
+            self.has_changed = True
+        return KINDS[change.kind](answer, held, change, self._unexpected)
 
     def _close(self, *ends: socket.socket) -> None:
         for end in ends:

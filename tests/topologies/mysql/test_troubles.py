@@ -26,7 +26,7 @@ from distlock.testing.waits import PATIENCE, engine_of, wait_until
 from loadtest.servers.databases import MariaDBServer
 from tests.backend_class import new_backend
 from tests.core.interrupts import Interrupted, Tracer
-from tests.hostile.wire import ODD, Meddler, Trick
+from tests.hostile.wire import UNEXPECTED, AnswerChange, ChangingProxy
 from tests.topologies.mysql.asking import Connect, asked, prepare, waiting, with_user
 from tests.topologies.pooler import Pooler, after_version
 
@@ -243,13 +243,13 @@ def test_a_child_that_is_forked_while_a_thread_reads_an_answer_can_lock(
     server: str, connect: Connect, pool: ThreadPoolExecutor
 ) -> None:
     """PyMySQL's buffer stays locked in the child, in which nobody reads."""
-    odd = ODD["mysql"]
-    [begun] = [at for at, one in enumerate(odd.others) if one[4:] == b"\x01"]
-    with Meddler(server, odd) as meddler:
-        locks = connect(meddler.url, io_timeout=PATIENCE)
+    unexpected = UNEXPECTED["mysql"]
+    [begun] = [at for at, one in enumerate(unexpected.others) if one[4:] == b"\x01"]
+    with ChangingProxy(server, unexpected) as proxy:
+        locks = connect(proxy.url, io_timeout=PATIENCE)
         with locks.lock("product_1"):
             pass
-        meddler.play(Trick("other type", 0, at=0, seed=begun))
+        proxy.apply(AnswerChange("other type", 0, at=0, seed=begun))
         reads = pool.submit(locks.lock("product_1").locked)
         wait_until(lambda: "readinto" in running(), "the rest of an answer is waited for")
         child = multiprocessing.get_context("fork").Process(target=lock_once, args=(locks,))
@@ -259,7 +259,7 @@ def test_a_child_that_is_forked_while_a_thread_reads_an_answer_can_lock(
             assert child.exitcode == 0
         finally:
             child.kill()
-            meddler.stop()
+            proxy.stop()
     assert isinstance(reads.exception(PATIENCE), distlock.BackendUnavailable)
 
 
