@@ -201,8 +201,12 @@ class Contenders:
             except Foreign:
                 yield from self._leave(node, deadline)
                 raise
-        if node.name not in names or not self._keep(node, began):
+        if node.name not in names:
             self._drop(node)
+            return None
+        if not self._keep(node, began):
+            # The node has lapsed, but the server still has it.
+            self.give_up()
             return None
         place = names.index(node.name)
         if rivals := self._rivals_of(node, names[:place]):

@@ -55,10 +55,11 @@ class Leftovers:
     def sweep(self, deadline: Deadline) -> None:
         """Look for the nodes of all tokens, and delete them."""
         self._delete(deadline)
-        for token, (key, _) in list(self._tokens.items()):
-            found = run(self.find(token, key, deadline))
-            # A caller that repeats its request may have claimed the token, and its node with it.
-            if self.claim(token) is not None:
+        for token, entry in list(self._tokens.items()):
+            found = run(self.find(token, entry[0], deadline))
+            # A caller that repeats its request may have claimed the token, and its node with it. It may also
+            # have added the token again, with another node, which the next sweep finds.
+            if self._tokens.get(token) is entry and self.claim(token) is not None:
                 self._doomed.update(found)
                 self._delete(deadline)
 

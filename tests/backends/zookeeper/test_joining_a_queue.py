@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from distlock.errors import BackendUnavailable
@@ -119,6 +121,29 @@ def test_a_hold_that_lapsed_is_a_new_ask_with_new_fences(
     eventually(lambda: one.line(0.3).current(mine.token) is None, "nobody renewed it")
     assert one.hold(mine).number > fence
     assert len(zookeeper_server.children(mine.key)) == 1
+
+
+def test_a_place_that_lapses_while_the_queue_is_read_leaves_no_second_node(
+    zookeeper_server: ZooKeeperServer, proxy: Proxy, contender: MakeContender
+) -> None:
+    key = some_key()
+    holder, waiter = contender(zookeeper_server.url), contender(proxy.url)
+    first, mine = ask(key), ask(key)
+    holder.hold(first)
+    waiter.queue(mine)
+    line = waiter.line()
+    # It would note by itself that the place has lapsed, were it not in the middle of something else.
+    waiter._sessions[mine.ttl].stop()
+    proxy.hold()
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(waiter.queue, mine)
+        eventually(lambda: line.session.client._pending, "the queue is being read")
+        line.nodes[mine.token].seen -= 2 * mine.ttl
+        proxy.flow()
+        asking.result()
+    assert len(zookeeper_server.children(key)) == 2
+    holder.release(first)
+    waiter.until_held(mine)
 
 
 def test_who_gives_up_an_ask_without_an_answer_leaves_no_node(
