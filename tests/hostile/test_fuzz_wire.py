@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, note
@@ -224,6 +224,25 @@ def test_an_answer_that_the_library_or_we_can_not_read_is_an_error_of_distlock(
         wire.proxy.stop()
     assert ends[-1] == "lock: BackendUnavailable"
     recovered(wire.locks, name)
+
+
+@pytest.mark.parametrize("wire", SQL, indirect=True)
+def test_a_session_whose_answer_can_not_be_read_is_used_no_more(wire: Wire) -> None:
+    """Its next answers may be those of other statements."""
+    name = f"name{next(numbers)}"
+    recovered(wire.locks, name)
+    backend: Any = engine_of(wire.locks).backend
+    sessions = backend._pool
+    [main] = [one.number for one in sessions._all if one.main]
+    kind = "mysql" if wire.proxy.url.startswith("mysql") else "postgresql"
+    # MySQL answers one statement, where there are two; PostgreSQL has one column, where there are more.
+    sign = {"mysql": b"\x07\0\0\1\0\0\0\2", "postgresql": b"\0\1\xff\xff\xff\xff"}[kind]
+    [wrong] = [at for at, one in enumerate(UNEXPECTED[kind].others) if sign in one]
+    wire.proxy.apply(AnswerChange("other type", 0, at=0, seed=wrong))
+    with pytest.raises(distlock.BackendUnavailable, match="an answer can't be read"):
+        wire.locks.inspect(name)
+    assert not sessions.has(main)
+    wire.locks.inspect(name)
 
 
 @pytest.mark.parametrize("wire", SQL, indirect=True)

@@ -85,7 +85,8 @@ class SQLBackend:
                         return Queued(POLL)
                     if session.has(request) and (held := session.accept(request, deadline)) is not None:
                         return held
-            lock = self._dialect.lock_of(request.key, self._executing(deadline), make=True)
+            with self._executing(deadline) as execute:
+                lock = self._dialect.lock_of(request.key, execute, make=True)
             assert lock is not None
             session = self._pool.for_hold(request, deadline)
             with self._using(session, deadline):
@@ -169,25 +170,23 @@ class SQLBackend:
         return None
 
     def locked(self, key: str) -> bool:
-        execute = self._executing(self._by(math.inf))
-        with self._dialect.translating_errors():
+        with self._dialect.translating_errors(), self._executing(self._by(math.inf)) as execute:
             lock = self._dialect.lock_of(key, execute, make=False)
             return lock is not None and self._dialect.is_locked(execute, lock)
 
     def prepare(self) -> str:
         """Make the tables: see `distlock.backends.protocols.Prepares`."""
-        with self._dialect.translating_errors():
-            return self._dialect.prepare(self._executing(self._by(math.inf)))
+        with self._dialect.translating_errors(), self._executing(self._by(math.inf)) as execute:
+            return self._dialect.prepare(execute)
 
     def examine(self) -> Iterator[Finding]:
         """Return findings: see `distlock.backends.inspectable.Examinable`."""
-        with self._dialect.translating_errors():
-            found = self._dialect.examine(self._executing(self._by(math.inf)), 1 + self._max_connections)
-            return iter([*found])
+        with self._dialect.translating_errors(), self._executing(self._by(math.inf)) as execute:
+            return iter([*self._dialect.examine(execute, 1 + self._max_connections)])
 
     def inspect(self, key: str, deadline: float = math.inf) -> KeyState:
-        with self._dialect.translating_errors():
-            found = list(self._dialect.sessions_of(self._executing(deadline), key))
+        with self._dialect.translating_errors(), self._executing(deadline) as execute:
+            found = list(self._dialect.sessions_of(execute, key))
         holder = next((one for one in found if one.waited is None), None)
         queue = [self._process_of(one) for one in found if one.waited is not None]
         shown, waiting = queue[:MOST_SHOWN], len(queue)
@@ -197,8 +196,8 @@ class SQLBackend:
         return KeyState(self._process_of(holder), None, None, shown, waiting, ended_by=ended_by)
 
     def announced(self, before: str, deadline: float = math.inf) -> Iterator[SeenProcess]:
-        with self._dialect.translating_errors():
-            for one in self._dialect.sessions_below(self._executing(deadline), before):
+        with self._dialect.translating_errors(), self._executing(deadline) as execute:
+            for one in self._dialect.sessions_below(execute, before):
                 yield self._process_of(one)
 
     def close(self) -> None:
@@ -232,8 +231,8 @@ class SQLBackend:
         while not session.connection.is_answered():
             # The server may have granted the lock, and not answered yet. Ask, so that this request gets the
             # lock, and not only the next one.
-            execute = self._executing(deadline)
-            granted = self._dialect.has_granted(execute, session.waiting[1], session.number)
+            with self._executing(deadline) as execute:
+                granted = self._dialect.has_granted(execute, session.waiting[1], session.number)
             if granted is not None or now() >= deadline:
                 return bool(granted)
             # Until the server has begun the statement, the session is not in its queue, and later
@@ -255,8 +254,9 @@ class SQLBackend:
         assert session.waiting is not None
         if not session.connection.is_answered():
             try:
-                execute = self._executing(deadline)
-                if self._dialect.cancel_wait(execute, session.waiting[1], session.number):
+                with self._executing(deadline) as execute:
+                    cancelled = self._dialect.cancel_wait(execute, session.waiting[1], session.number)
+                if cancelled:
                     return session.finish_cancelled_wait(deadline)
             except BaseException:
                 # Close the session: if the server still grants the lock, the lock ends when the server
@@ -275,20 +275,29 @@ class SQLBackend:
             return SeenProcess(self.process, socket.gethostname(), os.getpid(), row)
         return SeenProcess(one.description, one.host, one.pid, row)
 
-    def _executing(self, deadline: float) -> Execute:
-        """Return a function that executes statements in the main session.
+    @contextmanager
+    def _executing(self, deadline: float) -> Iterator[Execute]:
+        """Yield a function that executes statements in the main session.
 
-        Other threads may use the session between two calls of the function.
+        Other threads may use the session between two calls of the function. Remove the session if the block
+        can't read one of its answers.
         """
+        used: SQLSession | None = None
 
         def execute(text: str) -> list[Rows]:
+            nonlocal used
             # There may be any number of calls, so each has a timeout of its own.
             by = self._by(deadline)
-            session = self._pool.main(by)
-            with self._using(session, by):
-                return session.connection.call(text, by)
+            used = self._pool.main(by)
+            with self._using(used, by):
+                return used.connection.call(text, by)
 
-        return execute
+        try:
+            yield execute
+        except SessionLost:
+            if used is not None:
+                self._pool.lose(used)
+            raise
 
     def _by(self, deadline: float) -> float:
         """Return the deadline of a call that begins now: io_timeout from now, but not after *deadline*."""

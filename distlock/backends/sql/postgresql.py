@@ -22,6 +22,8 @@ from distlock.errors import ConfigurationError
 _OLDEST = 140000
 #: The most names whose rows are cached.
 _CACHED = 10_000
+#: How often a missing row is inserted before the caller gets an error.
+_INSERTIONS = 3
 _BEYOND_BIGINT = "22003"
 
 #: The first half of the keys of our advisory locks: "dlk", and the number of the format. The advisory locks
@@ -83,6 +85,8 @@ class PostgreSQLDialect(Dialect):
         ),
         ("It is a standby, or read only: put the primary in the URL.", "25006"),
         ("Somebody has ended the statement on the server: try again.", "due to user request"),
+        ("Somebody has ended the session, or stopped the server: try again.", "to administrator command"),
+        ("This process stood still for longer than its ttl: try again.", "to idle-session timeout"),
         ("It is starting or stopping: try again.", "57P03"),
         ("It is starting: try again.", "starting up"),
         (
@@ -155,10 +159,13 @@ class PostgreSQLDialect(Dialect):
         find = f"SELECT id FROM {_TABLE} WHERE name = {name}"  # noqa: S608
         insert = f"INSERT INTO {_TABLE} (name) VALUES ({name}) ON CONFLICT DO NOTHING RETURNING id"  # noqa: S608
         rows = _only_rows(execute(find))
-        if not rows and make:
-            # If the insertion returns no row, another process has just made the row.
-            rows = _only_rows(execute(insert)) or _only_rows(execute(find))
-        if not rows and not make:
+        for _ in range(_INSERTIONS if make else 0):
+            # If the insertion returns no row, another process has just made the row. Somebody may have
+            # deleted it by the next query.
+            rows = rows or _only_rows(execute(insert)) or _only_rows(execute(find))
+        if not rows:
+            if make:
+                raise RowMissing
             return None
         if len(self._locks) >= _CACHED:
             self._locks.clear()

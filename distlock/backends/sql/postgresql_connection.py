@@ -9,6 +9,7 @@ import os
 import select
 import socket
 import termios
+from functools import partial
 from urllib.parse import parse_qsl
 
 from psycopg import OperationalError, ProgrammingError, pq
@@ -36,6 +37,8 @@ _DEFAULTS = {
     "keepalives_interval": "5",
     "keepalives_count": "3",
 }
+#: How the codes of notices and errors begin with which the server ends a session: "operator intervention".
+_ENDS_SESSION = b"57P"
 #: The states in which the server wants to copy data, which no statement of ours asks for.
 _COPIES = (ExecStatus.COPY_IN, ExecStatus.COPY_OUT, ExecStatus.COPY_BOTH)
 
@@ -84,6 +87,9 @@ class PostgreSQLConnection(ServerConnection):
 
     def __init__(self, conninfo: bytes, deadline: float) -> None:
         self._connection = PGconn.connect_start(conninfo)
+        #: What the server has said, outside of an answer, about why it ends the session.
+        self._reasons: list[str] = []
+        self._connection.notice_handler = partial(_keep_reason, self._reasons)
         try:
             self._connect(deadline)
         except BaseException:
@@ -119,12 +125,15 @@ class PostgreSQLConnection(ServerConnection):
         self.sent_at = now()
         try:
             # An answer that came before the statements is not theirs. While none is pending, libpq drops it.
+            # It reports an error as a notice.
             self._connection.consume_input()
             self._connection.is_busy()
+            if self._reasons:
+                raise SessionLost(self._reasons[0])
             self._connection.send_query(statements.encode())
             self._connection.flush()
         except OperationalError as error:
-            raise SessionLost(str(error)) from error
+            raise self._lost(error) from error
 
     def is_answered(self) -> bool:
         try:
@@ -132,13 +141,13 @@ class PostgreSQLConnection(ServerConnection):
             self._connection.consume_input()
             return self.sent_at is not None and not self._connection.is_busy()
         except OperationalError as error:
-            raise SessionLost(str(error)) from error
+            raise self._lost(error) from error
 
     def answer(self, deadline: float) -> list[Rows]:
         try:
             found = self._results(deadline)
         except OperationalError as error:
-            raise SessionLost(str(error)) from error
+            raise self._lost(error) from error
         for result in found:
             if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
                 code = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode("ascii", "replace")
@@ -176,12 +185,22 @@ class PostgreSQLConnection(ServerConnection):
         if not poll(self._connection.socket, events, deadline - now()):
             raise TimeoutError
 
+    def _lost(self, error: OperationalError) -> SessionLost:
+        return SessionLost(next(iter(self._reasons), str(error)))
+
     def close(self) -> None:
         self._connection.finish()
 
     def forget(self) -> None:
         # finish() would end the parent's session. psycopg does not call it in a forked child, either.
         os.close(self.fileno)
+
+
+def _keep_reason(reasons: list[str], notice: PGresult) -> None:
+    """Append the text of *notice* to *reasons* if it says that the server ends the session."""
+    if (notice.error_field(DiagnosticField.SQLSTATE) or b"").startswith(_ENDS_SESSION):
+        text = notice.error_field(DiagnosticField.MESSAGE_PRIMARY) or b""
+        reasons.append(text.decode("utf-8", "replace"))
 
 
 def _readable_bytes(fileno: int) -> int:

@@ -386,17 +386,17 @@ def test_an_interrupt_before_an_answer_leaves_the_connection_able_to_wait(
     server: str, connect: Connect
 ) -> None:
     backend: Any = engine_of(connect(server, io_timeout=PATIENCE)).backend
-    execute = backend._executing(math.inf)
-    execute("SELECT 1")
-    for number in itertools.count(1):
-        tracer = Tracer(number, files=("backends/sql/mysql_connection.py",))
-        with suppress(Interrupted), tracer:
-            execute("SELECT 1")
-        if not tracer.where:
-            break
-        # Its end is not here yet when its beginning is read.
-        [[[answer]]] = execute("SELECT REPEAT('x', 4000000)")
-        assert len(answer) == 4_000_000, tracer.where
+    with backend._executing(math.inf) as execute:
+        execute("SELECT 1")
+        for number in itertools.count(1):
+            tracer = Tracer(number, files=("backends/sql/mysql_connection.py",))
+            with suppress(Interrupted), tracer:
+                execute("SELECT 1")
+            if not tracer.where:
+                break
+            # Its end is not here yet when its beginning is read.
+            [[[answer]]] = execute("SELECT REPEAT('x', 4000000)")
+            assert len(answer) == 4_000_000, tracer.where
     assert number > 20, f"{number} points: is anything traced?"
 
 

@@ -8,6 +8,7 @@ import pytest
 import distlock
 from distlock.testing.process import Process
 from distlock.testing.waits import PATIENCE, wait_until
+from tests.topologies.pooler import Pooler
 from tests.topologies.postgresql.asking import Connect, asked, prepare
 
 
@@ -36,6 +37,28 @@ def test_a_row_that_was_taken_away_is_told_once_and_made_anew(server: str, conne
         locks.lock("pruned").acquire()
     with locks.lock("pruned"):
         assert connect(server).lock("pruned").acquire(timeout=0) is None
+
+
+def test_a_row_that_comes_and_goes_while_it_is_looked_for_is_made_anew(server: str, connect: Connect) -> None:
+    """Another process makes the row, and somebody deletes it between our insertion and our next look."""
+    changes: list[str] = []
+
+    def change(statement: str) -> None:
+        changes.append(statement)
+        asked(server, statement)
+
+    def look(answer: bytes) -> None:
+        if not changes and b"\0\1id\0" in answer and b"SELECT 0\0" in answer:
+            change("INSERT INTO distlock_name (name) VALUES ('t:fleeting')")
+        elif len(changes) == 1 and b"INSERT 0 0\0" in answer:
+            change("DELETE FROM distlock_name WHERE name = 't:fleeting'")
+
+    with Pooler(server, look) as proxy:
+        locks = connect(proxy.url)
+        with locks.lock("fleeting"):
+            assert len(changes) == 2
+            assert connect(server).lock("fleeting").acquire(timeout=0) is None
+        locks.close()
 
 
 def test_a_process_that_hangs_while_a_row_keeps_it_waiting_keeps_its_locks_no_longer(

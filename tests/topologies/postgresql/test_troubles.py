@@ -156,6 +156,24 @@ def end_holder(server: str, key: str) -> None:
     )
 
 
+def test_why_the_server_has_ended_the_session_is_told(server: str, connect: Connect) -> None:
+    with Pooler(server, lambda _: None, late=True) as pooler:
+        locks = connect(pooler.url)
+        with locks.lock("told"):
+            pass
+        backend: Any = engine_of(locks).backend
+        [session] = backend._pool._all
+        asked(server, f"SELECT pg_terminate_backend({session.number})")
+        poller = select.poll()
+        poller.register(session.connection.fileno, select.POLLIN)
+        assert poller.poll(PATIENCE * 1000), "the message has come here"
+        with pytest.raises(distlock.BackendUnavailable, match=r"administrator command\. .*: try again"):
+            locks.lock("told").acquire()
+        with locks.lock("told"):
+            pass
+        locks.close()
+
+
 @pytest.mark.fault("F31")
 def test_a_lock_that_an_operator_ends_is_told_to_its_holder(server: str, connect: Connect) -> None:
     lost = threading.Event()
