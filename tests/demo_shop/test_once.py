@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from itertools import product as each_of
 from pathlib import Path
 from string import Template
@@ -215,6 +216,7 @@ class Interrupted:
 
     stack: Stack
     server: PostgreSQLServer
+    crashed: threading.Event = field(default_factory=threading.Event)
 
     def ask(self, statement: str) -> list[tuple[object, ...]]:
         with psycopg.connect(self.server.url, autocommit=True) as connection:
@@ -229,13 +231,28 @@ class Interrupted:
             # The record is written, and no standby confirms it.
             self.ask("ALTER SYSTEM SET synchronous_standby_names = '*'")
             self.ask("SELECT pg_reload_conf()")
+            # The processes of a busy server learn the setting when they get round to it.
+            self.crashed.clear()
+            threading.Thread(target=self._probe, daemon=True).start()
+            eventually(lambda: self._stays("LIKE"), "a transaction stays in COMMIT")
+
+    def _probe(self) -> None:
+        """Commit until the server crashes."""
+        with suppress(psycopg.OperationalError):
+            while not self.crashed.is_set():
+                self.ask("SELECT pg_logical_emit_message(true, 'probe', '')")
+
+    def _stays(self, like: str) -> bool:
+        """Return whether a transaction whose statement is *like* that of a probe stays in COMMIT."""
+        waits = "wait_event IN ('PgSleep', 'SyncRep') AND backend_type = 'client backend'"
+        return bool(self.ask(f"SELECT 1 FROM pg_stat_activity WHERE {waits} AND query {like} '%probe%'"))
 
     def crash_in_commit(self, key: str | None) -> Answer:
         """Buy, crash in COMMIT, and start again. Return what the buyer was told."""
-        stays = "SELECT 1 FROM pg_stat_activity WHERE wait_event IN ('PgSleep', 'SyncRep')"
         with ThreadPoolExecutor(1) as pool:
             first: Future[Answer] = pool.submit(buy, self.stack.instance_ports[0], key)
-            eventually(lambda: bool(self.ask(stays)), "the order is in COMMIT")
+            eventually(lambda: self._stays("NOT LIKE"), "the order is in COMMIT")
+            self.crashed.set()
             # Not for the running server, but for the next one.
             self.ask("ALTER SYSTEM RESET synchronous_standby_names")
             self.server.crash()
