@@ -12,6 +12,7 @@ import math
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache, partial
 from types import MethodType
@@ -286,8 +287,8 @@ class _Threads:
 _threads = _Threads()
 
 
-def _begin_in_thread(call: Call) -> Future[Any]:
-    """Have a worker thread make *call*, and return its future.
+def _begin(function: Callable[[], Any], submit: Callable[[Callable[[], None]], object]) -> Future[Any]:
+    """Have a thread call *function*, and return the future of its result. *submit*: gives it to an executor.
 
     Raises:
         BackendUnavailable: no thread could be started.
@@ -297,21 +298,30 @@ def _begin_in_thread(call: Call) -> Future[Any]:
     def make_call() -> None:
         if begun.set_running_or_notify_cancel():
             try:
-                answer = signal_safety.call(call.function, *call.arguments)
+                answer = function()
             except BaseException as error:
-                call.over = True
                 begun.set_exception(error)
             else:
-                call.over = True
                 begun.set_result(answer)
 
     try:
-        _threads.executor.submit(make_call)
+        submit(make_call)
     except RuntimeError as error:
         # The executor has queued the call all the same, and must not make it later.
         if begun.cancel():
             raise BackendUnavailable(f"No thread could be started for it: {error}.") from error
     return begun
+
+
+def _make(call: Call) -> Any:
+    try:
+        return signal_safety.call(call.function, *call.arguments)
+    finally:
+        call.over = True
+
+
+def _begin_in_thread(call: Call) -> Future[Any]:
+    return _begin(partial(_make, call), _threads.executor.submit)
 
 
 async def _in_thread(call: Call) -> Any:
@@ -335,3 +345,15 @@ async def _in_thread(call: Call) -> Any:
             # Retrieve the error of the call, which no caller gets: else asyncio would log it.
             future.exception()
         raise
+
+
+async def call_in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Return ``function(*arguments)``, which another thread calls, as in `asyncio.to_thread`.
+
+    Raises `BackendUnavailable` if no thread can be started.
+    """
+    # `self_deadlock` finds the context here.
+    context, loop = copy_context(), asyncio.get_running_loop()
+    begun = _begin(partial(context.run, function, *arguments), partial(loop.run_in_executor, None))
+    answer: T = await asyncio.wrap_future(begun)
+    return answer

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Never, TypedDict, TypeVar, Unpack
 
+from distlock.engine.sans_io import call_in_thread
 from distlock.grants.grant import OnReleaseRequested
 from distlock.locks.latch import Latch, check_total
 from distlock.locks.lock import Lock, ReadLock, Semaphore
@@ -252,8 +252,8 @@ class Locks:
 
     # -- looking at locks ------------------------------------------------------------------------
     #
-    # The asyncio versions run in the threads of `asyncio.to_thread`. None of them waits for a lock there. A
-    # slow call delays no acquisition or release, because those use other threads.
+    # The asyncio versions run in the threads of the event loop's own executor. None of them waits for a lock
+    # there. A slow call delays no acquisition or release, because those use other threads.
 
     def inspect(self, name: str, kind: Kind = "lock") -> LockState:
         """Return who holds *name*, since when, and who waits for it, in order, at one moment.
@@ -270,7 +270,7 @@ class Locks:
 
     async def ainspect(self, name: str, kind: Kind = "lock") -> LockState:
         """`inspect`, for asyncio."""
-        return await asyncio.to_thread(self.inspect, name, kind)
+        return await call_in_thread(self.inspect, name, kind)
 
     def list(self, before: str = "") -> Iterator[Listed]:
         """Yield what processes have held or waited for, for longer than about three seconds.
@@ -291,7 +291,7 @@ class Locks:
     async def alist(self, before: str = "") -> AsyncIterator[Listed]:
         """`list`, for asyncio: ``async for one in locks.alist("product_")``."""
         listed = self.list(before)
-        while some := await asyncio.to_thread(_some, listed):
+        while some := await call_in_thread(_some, listed):
             for one in some:
                 yield one
 
@@ -312,7 +312,7 @@ class Locks:
 
     async def arequest_release(self, name: str) -> bool:
         """`request_release`, for asyncio. After a cancellation, the request may still reach the holder."""
-        return await asyncio.to_thread(self.request_release, name)
+        return await call_in_thread(self.request_release, name)
 
     def close(self) -> None:
         """Release everything, end the threads and close the connections. The client may be used again."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import sys
@@ -10,7 +9,7 @@ from types import FrameType
 from typing import Any, Never
 
 from distlock.engine.admission import is_time_out
-from distlock.engine.sans_io import Commands, Parker, TaskParker, ThreadParker, arun, run
+from distlock.engine.sans_io import Commands, Parker, TaskParker, ThreadParker, arun, call_in_thread, run
 from distlock.errors import LostInside, NotHeld
 from distlock.grants.grant import Grant
 from distlock.locks import self_deadlock
@@ -126,7 +125,7 @@ class Lock:
 
     async def alocked(self) -> bool:
         """`locked`, for asyncio."""
-        return await asyncio.to_thread(self.locked)
+        return await call_in_thread(self.locked)
 
     def owned(self) -> bool:
         """Return whether this object holds the lock and has not lost it. Does not ask the lock service."""

@@ -6,7 +6,6 @@ acquire the locks in the same order, so that they never deadlock; and the time-o
 
 from __future__ import annotations
 
-import asyncio
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 from distlock import clock
 from distlock.engine.admission import is_time_out
 from distlock.engine.engine import REPLY_GRACE
-from distlock.engine.sans_io import Commands, Parker, TaskParker, ThreadParker, arun, run
+from distlock.engine.sans_io import Commands, Parker, TaskParker, ThreadParker, arun, call_in_thread, run
 from distlock.errors import ConfigurationError, LockError
 from distlock.grants.grant import Grant
 from distlock.grants.joint import JointGrant, MultiGrant
@@ -138,7 +137,7 @@ class MultiLock:
 
     async def alocked(self) -> bool:
         """`locked`, for asyncio."""
-        return await asyncio.to_thread(self.locked)
+        return await call_in_thread(self.locked)
 
     def owned(self) -> bool:
         """Return whether this object holds all locks and has lost none. Does not ask a lock service."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -54,6 +55,38 @@ def test_a_task_is_told_the_same_errors(locks: distlock.Locks) -> None:
         assert [one async for one in dummy_locks().alist()] == []
 
     asyncio.run(main())
+
+
+def test_a_task_is_told_that_no_thread_can_be_started(locks: distlock.Locks) -> None:
+    async def main() -> None:
+        lock = locks.lock("product_1")
+        calls = {
+            "alocked": lock.alocked,
+            "alocked of several": distlock.multi_lock(lock, locks.lock("product_2")).alocked,
+            "ainspect": partial(locks.ainspect, "product_1"),
+            "arequest_release": partial(locks.arequest_release, "product_1"),
+            "alist": partial(list_all, locks),
+        }
+        async with lock as grant:
+            for call in calls.values():
+                # No address space has room for such a stack, so no thread starts.
+                before = threading.stack_size(1 << 46)
+                try:
+                    with pytest.raises(distlock.BackendUnavailable, match="No thread could be started"):
+                        await call()
+                finally:
+                    threading.stack_size(before)
+            # Now there are threads. They make none of the calls that have failed.
+            assert await lock.alocked()
+            assert not grant.release_requested
+            assert await locks.arequest_release("product_1")
+            assert grant.release_requested
+
+    asyncio.run(main())
+
+
+async def list_all(locks: distlock.Locks) -> list[object]:
+    return [one async for one in locks.alist()]
 
 
 def test_a_long_list_comes_whole_and_in_order_and_some_of_it_at_a_time(
