@@ -24,7 +24,7 @@ LONGEST_CALL = 3.0
 #: A caller with a shorter time-out, in seconds, may get no answer in time from a service that is well.
 SHORT_TIME = 2.0
 #: An error has one of these texts if no answer has come in time.
-_NO_ANSWER = re.compile("no answer within|did not answer in time|opened no session within")
+_NO_ANSWER = re.compile("no answer within|no answer in time|did not answer in time|opened no session within")
 #: For how many seconds after a fault a lock may be lost.
 LOST_AFTER = LONGEST_CALL
 #: Within how many seconds a holder learns that its release is requested. A file's does so within two.
