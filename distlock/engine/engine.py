@@ -505,7 +505,6 @@ class Engine:
         run(self.cancellations.tick(self.renewer.next, last=True))
         with self.section.mutex:
             refusals = self._refusals.take()
-            self.renewer.start_anew()
             self.replies.forget()
             self.status.forget()
             self.recovery.stop()

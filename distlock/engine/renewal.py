@@ -67,10 +67,6 @@ class Renewer:
         #: A heap. A check is valid if its time is the hold's `due`, and `holds` has the hold.
         self._planned_checks: list[tuple[float, int, Hold]] = []
         self._count = itertools.count()
-        self.start_anew()
-
-    def start_anew(self) -> None:
-        """Forget failures of the lock service: at first, after a close, and in a forked child."""
         self._all_due = False
         #: How many seconds the latest renewal took if it failed, as the next one may take as long; else 0.
         self.failed_call_took = 0.0

@@ -166,7 +166,8 @@ class StatusPublisher:
         """Publish the status if that is due and the lock service answers."""
         if self._backend is None:
             return
-        if self._queues.renewer.failed_call_took:
+        renewer = self._queues.renewer
+        if renewer.failed_call_took and renewer.holds:
             # The lock service does not answer, so wait for another period.
             self._plan(max(self._next, self._now() + self._period))
         elif self._now() >= self._next:

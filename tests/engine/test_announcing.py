@@ -15,8 +15,8 @@ from distlock.backends.memory.service import MemoryService
 from distlock.engine import status
 from distlock.engine.engine import Engine
 from distlock.engine.hold import NameGrant
-from distlock.engine.sans_io import Call, Park, ThreadParker, run
-from distlock.engine.status import LIFE, PUBLISH_PERIOD
+from distlock.engine.sans_io import Call, Commands, Park, ThreadParker, run
+from distlock.engine.status import LIFE, PUBLISH_PERIOD, PUBLISH_TIMEOUT
 from distlock.errors import BackendUnavailable
 from distlock.terms import EXCLUSIVE, PERMIT, Mode, Terms
 
@@ -28,6 +28,7 @@ class Heard(MemoryBackend):
         super().__init__("memory://", service)
         self.told: list[tuple[list[str], list[str]]] = []
         self.until: list[float] = []
+        self.leases: list[float] = []
         self.away = False
         self.heed: Callable[[float], None] = lambda deadline: None
 
@@ -43,6 +44,7 @@ class Heard(MemoryBackend):
     ) -> bool:
         self.told.append(([row.key for row in rows], list(gone)))
         self.until.append(deadline)
+        self.leases.append(lease)
         self.heed(deadline)
         if self.away:
             raise BackendUnavailable("away")
@@ -54,6 +56,8 @@ class Kept:
 
     def __init__(self, ttl: float = 9.0) -> None:
         self.now = 0.0
+        #: How often the keeper has looked at what there is to do.
+        self.rounds = 0
         self.service = MemoryService(now=lambda: self.now)
         self.backend = Heard(self.service)
         self.terms = Terms(ttl, 600.0, "shop.views.reduce")
@@ -77,7 +81,18 @@ class Kept:
         until = self.now + seconds
         while (pause := run(self.engine.maintenance.tick())) <= until - self.now:
             self.now += max(pause, 0.001)
+            self.rounds += 1
         self.now = until
+
+    def wait_for(self, name: str) -> Commands[NameGrant | None]:
+        """Return the steps of a caller that waits for *name*, which another process holds from now on."""
+        other = MemoryBackend("memory://", self.service)
+        assert isinstance(other.request(LockRequest(name, "f" * 48, 600.0, 1)), Acquired)
+        waiting = self.engine.acquire(name, name, ThreadParker(), 300.0, self.terms)
+        asked = next(waiting)
+        assert isinstance(asked, Call)
+        assert isinstance(waiting.send(asked.function(*asked.arguments)), Park)
+        return waiting
 
     def shown(self) -> list[str]:
         return sorted(seen.row.key for seen in self.service.status.rows_below("") if seen.row is not None)
@@ -162,12 +177,85 @@ def test_many_names_are_said_some_at_a_time(kept: Kept, monkeypatch: pytest.Monk
 
 def test_it_never_takes_so_long_that_a_renewal_would_be_late() -> None:
     kept = Kept(ttl=1.5)
+    allowed = list[float]()
+
+    def heed(deadline: float) -> None:
+        due = min(kept.engine.renewer._due(hold) for hold in kept.engine.renewer.holds)
+        allowed.append(min(due, kept.now + PUBLISH_TIMEOUT))
+
+    kept.backend.heed = heed
     kept.acquire("a")
     for _ in range(100):
         kept.pass_time(0.1)
-        due = min(kept.engine.renewer._due(hold) for hold in kept.engine.renewer.holds)
-        assert all(until <= due + 0.5 for until in kept.backend.until[-1:])
-    assert all(until < math.inf for until in kept.backend.until)
+    assert len(allowed) > 3
+    assert all(until <= most for until, most in zip(kept.backend.until, allowed, strict=True))
+
+
+def test_it_is_said_once_in_a_period_however_often_locks_are_renewed() -> None:
+    kept = Kept(ttl=1.5)
+    kept.acquire("a")
+    kept.pass_time(20 * PUBLISH_PERIOD)
+    assert len(kept.backend.told) <= 20
+
+
+def test_a_process_that_was_idle_says_at_once_what_lasts(kept: Kept) -> None:
+    run(kept.acquire("a")._release())
+    kept.pass_time(0.5)
+    kept.acquire("b")
+    kept.now += MOMENT
+    kept.pass_time(0.1)
+    assert kept.shown() == ["b"]
+
+
+def test_it_outlives_the_longest_lease(kept: Kept) -> None:
+    kept.acquire("a")
+    kept.terms = replace(kept.terms, ttl=3.0)
+    kept.acquire("b")
+    kept.pass_time(5 * PUBLISH_PERIOD)
+    assert set(kept.backend.leases) == {9.0}
+
+
+def test_who_holds_what_is_waited_for_is_known_before_the_wait_ends(kept: Kept) -> None:
+    waiting = kept.wait_for("b")
+    kept.pass_time(MOMENT + PUBLISH_PERIOD)
+    state = kept.engine.status.last_state("b")
+    assert state is not None
+    assert state.holder is not None
+    waiting.close()
+
+
+def test_nothing_is_said_to_a_lock_service_that_does_not_renew(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.acquire("a")
+    kept.pass_time(MOMENT + PUBLISH_PERIOD)
+    with monkeypatch.context() as patch:
+        patch.setattr(kept.backend, "renew", out_of_reach)
+        kept.pass_time(1.0)
+        kept.rounds, said = 0, len(kept.backend.told)
+        kept.pass_time(3.0)
+        assert len(kept.backend.told) == said, "each try would delay the next renewal"
+        assert kept.rounds < 30, "the keeper sleeps in between"
+    kept.pass_time(2 * PUBLISH_PERIOD)
+    assert len(kept.backend.told) > said
+
+
+def test_who_waits_after_an_outage_that_has_cost_all_locks_says_so(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant = kept.acquire("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(kept.backend, "renew", out_of_reach)
+        kept.pass_time(10.0)
+    assert grant.lost
+    waiting = kept.wait_for("b")
+    kept.pass_time(MOMENT + 2 * PUBLISH_PERIOD)
+    assert "b" in kept.shown()
+    waiting.close()
+
+
+def out_of_reach(requests: Sequence[LockRequest]) -> list[bool]:
+    raise BackendUnavailable("away")
 
 
 def test_what_ended_while_the_lock_service_was_away_is_taken_back(kept: Kept) -> None:
@@ -199,17 +287,12 @@ def test_an_unforeseen_error_of_it_costs_no_lock(
     step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = Kept(ttl=0.9)
-    other = MemoryBackend("memory://", kept.service)
 
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("nonsense was read")
 
     monkeypatch.setattr(kept.backend, step, fail)
-    assert isinstance(other.request(LockRequest("b", "f" * 48, 60.0, 1)), Acquired)
-    waiting = kept.engine.acquire("b", "b", ThreadParker(), 30.0, kept.terms)
-    asked = next(waiting)
-    assert isinstance(asked, Call)
-    assert isinstance(waiting.send(asked.function(*asked.arguments)), Park)
+    waiting = kept.wait_for("b")
     grant = kept.acquire("a")
     for _ in range(50):
         kept.pass_time(0.1)
@@ -245,3 +328,9 @@ def test_where_many_names_take_too_long_fewer_are_said_at_a_time(kept: Kept) -> 
         kept.acquire(f"p{number}")
     kept.pass_time(40 * PUBLISH_PERIOD)
     assert len(kept.shown()) == 2000
+    kept.backend.heed = lambda deadline: None
+    kept.backend.told.clear()
+    kept.service.status.clear()
+    kept.pass_time(40 * PUBLISH_PERIOD)
+    assert len(kept.shown()) == 2000
+    assert max(len(rows) for rows, _ in kept.backend.told) > 700, "then the limit rises again"
