@@ -139,9 +139,6 @@ class Callbacks:
         callbacks = [one for one in (own, self._on_release_requested) if one is not None]
         if not callbacks:
             return
-        if not self._threads:
-            _call_on_release_requested(callbacks, grant)
-            return
         # The callbacks may hang, or wait for this very lock.
         thread = threading.Thread(
             target=_call_on_release_requested,

@@ -89,12 +89,12 @@ def may_run(thread: int) -> bool:
 def _register_in_child() -> None:
     """In a child of multiprocessing, register a finalizer: forked children run no exit hooks."""
     global _finalizer
-    util = sys.modules.get("multiprocessing.util")
     process = sys.modules.get("multiprocessing.process")
-    if util is None or process is None or process.parent_process() is None:
+    if process is None or process.parent_process() is None:
         return
     if _finalizer is None or not _finalizer.still_active():
-        _finalizer = util.Finalize(None, _at_end_of_child, exitpriority=LAST)
+        # Such a child has loaded the module before anything else.
+        _finalizer = sys.modules["multiprocessing.util"].Finalize(None, _at_end_of_child, exitpriority=LAST)
 
 
 def _at_end_of_child() -> None:
