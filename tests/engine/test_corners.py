@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,8 @@ import distlock
 from distlock.backends.base import LockRequest
 from distlock.errors import BackendUnavailable
 from distlock.testing.waits import engine_of, wait_for_waiters, wait_until
+from tests.engine.scene import Scene
+from tests.redis_server import RedisServer
 
 Connect = Callable[..., distlock.Locks]
 
@@ -190,6 +193,24 @@ def test_a_waiter_whose_loop_was_closed_is_stepped_over(connect: Connect) -> Non
     task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
+def test_so_it_is_while_another_process_has_the_lock(connect: Connect) -> None:
+    locks, other = connect(timeout=-1), connect()
+    grant = other.lock("a").acquire()
+    assert grant is not None
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(locks.lock("a").aacquire())
+    while engine_of(locks).queues.waiting == 0 or engine_of(locks).queues.by_key[":a"].queued is None:
+        loop.run_until_complete(asyncio.sleep(0.001))
+    loop.close()
+    waiter = threading.Thread(target=locks.lock("a").acquire, daemon=True)
+    waiter.start()
+    wait_until(lambda: other.inspect("a").waiting == 1, "it stands in the queue of the lock service")
+    grant.release()
+    waiter.join(20)
+    assert not waiter.is_alive()
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
 def test_steps_that_are_collected_as_garbage_never_wait_for_the_mutex(connect: Connect) -> None:
     """The collector may run in a thread that has the mutex, and would wait for itself."""
     locks = connect()
@@ -269,3 +290,58 @@ def test_closing_inside_a_reentrant_lock_does_not_hide_the_error(connect: Connec
     locks = connect()
     with pytest.raises(ZeroDivisionError), locks.rlock("a"):
         1 / (locks.close() or 0)
+
+
+def test_a_process_knows_its_own_locks_without_asking(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = connect()
+
+    def away(key: str, deadline: float = math.inf) -> bool:
+        raise BackendUnavailable("away")
+
+    monkeypatch.setattr(engine_of(locks).backend, "locked", away)
+    with locks.lock("a"):
+        assert locks.lock("a").locked()
+    with pytest.raises(BackendUnavailable):
+        locks.lock("a").locked()
+
+
+def test_a_fork_asks_nothing_if_no_release_is_under_way(
+    connect: Connect, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, settled = engine_of(connect(redis_server.url)), list[float]()
+    monkeypatch.setattr(engine.backend, "settle", settled.append)
+    engine.before_fork()
+    assert settled == []
+
+
+# -- an interrupt inside of the engine, whose cleanup comes later --------------------------------
+
+
+def test_a_lock_that_is_freed_at_the_very_end_of_a_wait_is_granted() -> None:
+    scene = Scene()
+    holder = scene.come()
+    holder.go()
+    assert holder.grant is not None
+    waiter = scene.come(timeout=0.01)
+    with scene.all[0].engine.section.mutex:
+        holder.grant._abandon(KeyboardInterrupt())
+    scene.now += 0.02
+    waiter.go()
+    assert waiter.grant is not None
+    waiter.leave()
+
+
+def test_a_process_that_ends_leaves_the_queue_of_a_caller_that_was_interrupted() -> None:
+    scene = Scene(processes=2)
+    scene.come(process=1).go()
+    waiter, engine = scene.come(), scene.all[0].engine
+    assert engine.has_ended()
+    with engine.section.mutex:
+        engine.abandon([":a"], waiter.parker, KeyboardInterrupt())
+    engine.end_with_process()
+    assert not engine.has_ended()
+    scene.keep()
+    assert engine.has_ended()
+    assert engine.queues.by_key == {}

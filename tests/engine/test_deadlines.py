@@ -54,6 +54,16 @@ class Hanging(MemoryBackend):
         return super().release(ask)
 
 
+class Deaf(Hanging):
+    """A client that hears no notification."""
+
+    def notified(self, key: str) -> None:
+        pass
+
+    def handed_off(self, key: str, token: str, number: int, sent: float) -> None:
+        pass
+
+
 def client(url: str) -> distlock.Locks:
     return distlock.connect(url, backend=f"{__name__}.Hanging", max_waiters=1000, max_waiters_total=1000)
 
@@ -203,3 +213,16 @@ def test_tasks_that_get_no_thread_in_time_do_not_wait_for_one(locks: distlock.Lo
     over = asyncio.run(main())
     assert sum(deadline < math.inf for deadline in service.deadlines) == 16
     assert over <= min(ends[-16:])
+
+
+def test_who_hears_no_notification_asks_again_soon(url: str, other: distlock.Locks) -> None:
+    locks = distlock.connect(url, backend=f"{__name__}.Deaf")
+    grant = other.lock("a").acquire()
+    assert grant is not None
+    waiter = threading.Thread(target=lambda: locks.lock("a").acquire(timeout=-1), daemon=True)
+    waiter.start()
+    wait_until(lambda: other.inspect("a").waiting == 1, "it waits")
+    grant.release()
+    waiter.join(CEILING)
+    assert not waiter.is_alive()
+    locks.close()

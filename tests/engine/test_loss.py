@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 import distlock
-from distlock.testing.waits import engine_of, wait_until
+from distlock.testing.waits import ask_of, engine_of, wait_until
 
 CEILING = 60
 TTL = 1.0
@@ -97,3 +97,31 @@ def test_where_no_thread_can_be_started_the_loss_is_told_all_the_same(
         lose(locks, "a")
         assert told.wait(CEILING)
     locks.close()
+
+
+def test_losses_are_told_of_one_after_the_other(request: pytest.FixtureRequest, slow: Slow) -> None:
+    locks = distlock.connect(f"memory://{request.node.name}", ttl=TTL, on_lost=slow)
+    grants = [take(locks, name) for name in "abc"]
+    for name, grant in zip("abc", grants, strict=True):
+        lose(locks, name)
+        wait_until(lambda grant=grant: grant.lost, "the loss is noticed")  # type: ignore[misc]
+        assert slow.begun.wait(CEILING)
+    # The maintenance thread has reported "b" before it looked at "c".
+    assert [thread.name for thread in threading.enumerate()].count("distlock-on-lost") == 1
+    slow.go_on.set()
+    locks.close()
+    assert [names for names, _ in slow.told] == [("a",), ("b",), ("c",)]
+
+
+def test_a_loss_that_the_lock_service_tells_of_is_believed(request: pytest.FixtureRequest) -> None:
+    told: list[str] = []
+    locks = distlock.connect(f"memory://{request.node.name}", on_lost=lambda grant, why: told.append(why))
+    grant = take(locks, "a")
+    ask = ask_of(grant)
+    engine_of(locks).sink.lost(ask.key, "another token")
+    engine_of(locks).sink.lost(":b", ask.token)
+    assert not grant.lost
+    engine_of(locks).sink.lost(ask.key, ask.token)
+    assert grant.lost
+    locks.close()
+    assert told == ["its lock service said so"]

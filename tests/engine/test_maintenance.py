@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from distlock import clock
-from distlock.backends.base import LockRequest
+from distlock.backends.base import Acquired, LockRequest
 from distlock.backends.memory import MemoryBackend
 from distlock.backends.memory.service import MemoryService
 from distlock.engine import maintenance
@@ -17,7 +17,7 @@ from distlock.engine.critical_section import CriticalSection
 from distlock.engine.engine import Engine
 from distlock.engine.hold import Hold, NameGrant
 from distlock.engine.maintenance import Job, MaintenanceThread
-from distlock.engine.sans_io import Commands, ThreadParker, run
+from distlock.engine.sans_io import Call, Commands, ThreadParker, run
 from distlock.errors import BackendUnavailable, ConfigurationError
 from distlock.terms import Terms
 from distlock.testing.waits import wait_until
@@ -429,3 +429,73 @@ def test_the_clock_of_the_engine_counts_an_hour_of_suspension_and_the_monotonic_
     if ran.stdout == "no right\n":
         pytest.skip("no right to make a time namespace")
     assert (ran.stdout, ran.stderr) == (f"{finds}\n", "")
+
+
+def test_a_hung_holder_is_not_renewed_after_max_hold_even_if_notifications_may_be_missing(kept: Kept) -> None:
+    kept.acquire("a", max_hold=5.0)
+    kept.pass_time(5.5)
+    kept.backend.renewals.clear()
+    kept.engine.sink.missed_notifications()
+    kept.pass_time(0.1)
+    assert kept.backend.renewals == []
+
+
+def test_who_outlives_many_others_is_still_renewed(kept: Kept) -> None:
+    grant = kept.acquire("a", max_hold=600.0)
+    others = [kept.acquire(f"p{number}", ttl=90.0) for number in range(200)]
+    kept.pass_time(1.0)
+    for other in others:
+        run(other._release())
+    last = kept.acquire("b")
+    kept.pass_time(1.0)
+    run(last._release())
+    kept.pass_time(20.0)
+    assert not grant.lost
+
+
+# -- requests that nobody wants any more ---------------------------------------------------------
+
+
+def interrupted(kept: Kept, calls: int) -> None:
+    """A caller is interrupted when the lock service has carried out so many of its calls."""
+    steps = kept.engine.acquire("a", "a", ThreadParker(), 5.0, Terms(9.0, 30.0))
+    step = next(steps)
+    for _ in range(calls):
+        assert isinstance(step, Call)
+        step = steps.send(step.function(*step.arguments))
+    with pytest.raises(KeyboardInterrupt):
+        steps.throw(KeyboardInterrupt())
+
+
+def test_a_lock_service_that_does_not_answer_is_asked_to_cancel_once_a_second_at_most(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = list[float]()
+
+    def cancel(request: LockRequest, deadline: float = math.inf) -> bool:
+        tried.append(kept.now)
+        raise BackendUnavailable("away")
+
+    monkeypatch.setattr(kept.backend, "cancel", cancel)
+    interrupted(kept, calls=0)
+    kept.pass_time(10.0)
+    assert 5 < len(tried) < 12
+    kept.pass_time(20.0)
+    tried.clear()
+    kept.pass_time(20.0)
+    assert tried == [], "the request has ended by itself"
+
+
+def test_a_request_that_was_answered_is_cancelled_once(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = MemoryBackend("memory://", kept.backend.service)
+    assert isinstance(other.request(LockRequest("a", "f" * 48, 600.0, 1)), Acquired)
+    honest, cancelled = kept.backend.cancel, list[str]()
+
+    def cancel(request: LockRequest, deadline: float = math.inf) -> bool:
+        cancelled.append(request.key)
+        return honest(request, deadline)
+
+    monkeypatch.setattr(kept.backend, "cancel", cancel)
+    interrupted(kept, calls=1)
+    kept.pass_time(10.0)
+    assert cancelled == ["a"]

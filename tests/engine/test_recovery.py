@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import math
 import os
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +19,7 @@ from distlock.engine import recovery
 from distlock.engine.sans_io import ThreadParker, run
 from distlock.grants.grant import Grant
 from distlock.locks.engine_namespace import EngineNamespace
+from distlock.testing.waits import engine_of
 from tests.redis_server import RedisServer, eventually, redis_server
 
 __all__ = ["redis_server"]
@@ -175,3 +179,57 @@ def test_an_interrupted_hand_off_wakes_the_next_caller(
         first.release()
     assert granted.wait(30.0)
     thread.join()
+
+
+def test_after_a_failure_nothing_is_noted_for_a_while(
+    locks: distlock.Locks, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    fenced(locks, "one").release()
+    folder.chmod(0o700)
+    fenced(locks, "two").release()
+    assert [*folder.iterdir()] == []
+    assert caplog.text.count("is no directory of this user alone") == 1
+
+
+def test_old_files_of_dead_processes_are_deleted_and_no_others(locks: distlock.Locks, folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    days_ago = time.time() - 3 * 86_400
+    for name, mtime in (("dead", days_ago), ("living", days_ago), ("new", time.time())):
+        (folder / name).write_bytes(b"")
+        os.utime(folder / name, (mtime, mtime))
+    with (folder / "living").open("rb") as living:
+        fcntl.flock(living, fcntl.LOCK_EX)
+        fenced(locks, "one").release()
+        assert not (folder / "dead").exists()
+        assert (folder / "living").exists()
+        assert (folder / "new").exists()
+
+
+def test_what_there_is_no_time_to_break_stays_noted(
+    locks: distlock.Locks, folder: Path, redis_server: RedisServer
+) -> None:
+    engine, now = engine_of(locks), 0.0
+    looking = recovery.Recovery(
+        engine.section, engine.backend, lambda: now, engine.maintenance, waits=lambda: True
+    )
+    looking.join("a group")
+    looking.note(object(), "recovery:product", 1)
+    beginning = next(folder.iterdir()).name.partition(".")[0]
+    other = distlock.connect(redis_server.url, prefix="recovery")
+    held = other.lock("product").acquire()
+    assert held is not None
+    dead = folder / f"{beginning}.dead"
+    dead.write_text(f"{held.fence.number} recovery:product\n", "utf-8")
+    looking.begin_looking()
+    now += 1.0
+    run(looking.tick(lambda: now))
+    assert dead.exists()
+    assert locks.lock("product").locked()
+    now += 1.0
+    run(looking.tick(lambda: math.inf))
+    assert not dead.exists()
+    assert not locks.lock("product").locked()
+    looking.stop()
+    other.close()
