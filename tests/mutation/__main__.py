@@ -162,9 +162,10 @@ def play_part(trials: Trials, recorded: Recorded, todo: list[Mutant], collected:
             place = mutant.path, mutant.first, mutant.last
             cold = recorded.runs_before_tests(*place)
             tests = [test for test in recorded.tests_of(*place) if test.startswith(collected)]
-            # All tests of the file may notice what runs before any test.
+            # All tests of the file may notice what runs before any test. They may also run a line of which no
+            # recording knows: coverage.py sees nothing in a test that traces lines itself.
             more = [test for test in recorded.tests_of_file(mutant.path) if test.startswith(collected)]
-            outcome = trials.play(mutant, tests, cold=cold, more=more if cold else ())
+            outcome = trials.play(mutant, tests, cold=cold, more=more if cold or not tests else ())
             kept.write(json.dumps({"key": mutant.key, **asdict(outcome)}) + "\n")
             kept.flush()
             if outcome.state not in (KILLED, TIMED_OUT):

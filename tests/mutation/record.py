@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 from tests.mutation.lua_mutants import begin_of_statement, with_marks
-from tests.mutation.recording import LOGS, NOTES, TEST, lines_of_lua, seconds_of_tests
+from tests.mutation.recording import LOGS, NOTES, lines_of_lua, seconds_of_tests
 from tests.mutation.tree import KEPT, ROOT, Tree
 
 LUA = "distlock/backends/redis/lua"
@@ -31,12 +31,11 @@ GROUPS = {
     # These tests show how guards and transactions work together.
     "sessions": ["tests/batches", "tests/flask_distlock/sql"],
 }
-_SETTINGS = f"""
+_SETTINGS = """
 [run]
 source = distlock
-data_file = {{data}}
+data_file = {data}
 parallel = true
-context = ${{{{{TEST}-}}}}
 patch = subprocess, fork, _exit
 disable_warnings = trace-changed, no-data-collected, module-not-measured, module-not-imported
 """

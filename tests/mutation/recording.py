@@ -1,8 +1,8 @@
 """A plugin of pytest that notes which test runs which line, for Python as for Lua.
 
-coverage.py notes the lines of Python, and the plugin tells it the test. It tells other processes, too, by the
-environment. A Lua script has a mark before each statement that writes into the log of its Redis, and the time
-in the log says which test ran.
+coverage.py notes the lines of Python, and the plugin tells it the test. It tells forked children and other
+processes, too, by the configuration that these get. A Lua script has a mark before each statement that writes
+into the log of its Redis, and the time in the log says which test ran.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-#: The test that runs now, for coverage.py in other processes.
-TEST = "MUTATION_TEST"
+#: Where coverage.py in other processes looks for its configuration.
+CONFIGURATION = "COVERAGE_PROCESS_CONFIG"
 #: Where the plugin writes its notes.
 NOTES = "MUTATION_NOTES"
 #: Where the logs of Redis are.
@@ -38,9 +38,11 @@ class Recorder:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        os.environ[TEST] = item.nodeid
         if self._coverage is not None:
             self._coverage.switch_context(item.nodeid)
+            # Forked children and other processes begin with a copy of this configuration.
+            self._coverage.set_option("run:context", item.nodeid)
+            os.environ[CONFIGURATION] = self._coverage.config.serialize()
         self._failed = False
         began = time.time()
         try:

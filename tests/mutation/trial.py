@@ -85,7 +85,7 @@ class Trials:
             outcome = self._play(mutant, self._choose(mutant.path, tests, more, colder), colder)
             if outcome.state != SURVIVED:
                 break
-        if outcome.state == SURVIVED and not (tests or more):
+        if outcome.state == SURVIVED and not (tests or (cold and more)):
             outcome = Outcome(UNTESTED)
         if outcome.by:
             self.note_killer(mutant.path, outcome.by)
