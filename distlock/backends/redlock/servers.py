@@ -128,9 +128,12 @@ class Server:
 
     def _repeat_releases(self) -> None:
         with self._mutex:
+            if not self._workers:
+                # They were dismissed, and nobody would dismiss those that a release starts now.
+                return
             pending, self._pending_releases = self._pending_releases, {}
-        for request in pending.values():
-            self.release(request)
+            for request in pending.values():
+                self.release(request)
 
     def _checked(self, answer: object) -> None:
         self._checking.release()

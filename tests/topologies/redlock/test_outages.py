@@ -190,6 +190,38 @@ def test_a_server_that_comes_back_gives_back_what_nobody_wants_any_more(
         way.close()
 
 
+def test_a_server_that_comes_back_during_close_leaves_no_thread(
+    own_five: Five, contender: MakeContender, key: str
+) -> None:
+    first, before = own_five[0], workers()
+    one = contender(own_five.url, io_timeout=LONG)
+    mine, other = ask(key), ask(f"{key}_other")
+    one.held(mine)
+    one.held(other)
+    eventually(lambda: is_held_on(first, key), "the first one has granted it, too")
+    first.kill()
+    assert one.backend.release(mine)
+    # This waits for all servers, and the first one is asked after the release that it did not get.
+    assert one.backend.inspect(key).holder is None
+    first.start()
+    first.pause()
+    closing = threading.Thread(target=one.backend.close)
+    try:
+        # It asks the first one, too, and does not wait for it.
+        assert one.backend.release(other)
+        busy = workers()
+        closing.start()
+        eventually(lambda: busy - workers(), "workers without a call have ended")
+    finally:
+        first.resume()
+    closing.join()
+    eventually(lambda: workers() <= before, "all workers have ended")
+
+
+def workers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "distlock-redlock"}
+
+
 def is_held_on(server: RedisServer, key: str) -> bool:
     return not is_free(server.client.get(hold_key(key)))
 
