@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 
 import pytest
@@ -60,15 +60,15 @@ def test_a_task_is_told_the_same_errors(locks: distlock.Locks) -> None:
 def test_a_task_is_told_that_no_thread_can_be_started(locks: distlock.Locks) -> None:
     async def main() -> None:
         lock = locks.lock("product_1")
-        calls = {
-            "alocked": lock.alocked,
-            "alocked of several": distlock.multi_lock(lock, locks.lock("product_2")).alocked,
-            "ainspect": partial(locks.ainspect, "product_1"),
-            "arequest_release": partial(locks.arequest_release, "product_1"),
-            "alist": partial(list_all, locks),
-        }
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lock.alocked,
+            distlock.multi_lock(lock, locks.lock("product_2")).alocked,
+            partial(locks.ainspect, "product_1"),
+            partial(locks.arequest_release, "product_1"),
+            partial(list_all, locks),
+        ]
         async with lock as grant:
-            for call in calls.values():
+            for call in calls:
                 # No address space has room for such a stack, so no thread starts.
                 before = threading.stack_size(1 << 46)
                 try:
