@@ -297,10 +297,12 @@ class LatchConformance(ConformanceFixtures):
         assert waiting.result(PATIENCE)
 
     def test_where_nobody_can_tell_a_wait_is_no_mere_time_out(
-        self, locks: distlock.Locks, name: str, pool: ThreadPoolExecutor
+        self, locks: distlock.Locks, name: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         faulty = Faulty(engine_of(locks).backend)
         locks.latch(name, 1).make()
+        # All further answers are lost, so there is none to wait for.
+        monkeypatch.setattr(latch_waits, "REPLY_GRACE", BRIEF)
         waiting = pool.submit(locks.latch(name).wait, 4 * BRIEF)
         wait_for_latch_waiters(locks, 1)
         faulty.lose_replies["look_at_latches"] = 1000

@@ -15,7 +15,7 @@ import pytest
 import distlock
 from distlock import clock
 from distlock.testing.fixtures import ConformanceFixtures, Connect, Faulty
-from distlock.testing.waits import BRIEF, PATIENCE, ask_of, engine_of, wait_until
+from distlock.testing.waits import BRIEF, LONG, PATIENCE, ask_of, engine_of, wait_until
 
 
 def make_faulty(locks: distlock.Locks) -> Faulty:
@@ -168,6 +168,8 @@ class TroubleConformance(ConformanceFixtures):
 
     #: How many names are locked. The test class of a slow backend may lower this, and says why.
     names = 100_000
+    #: The ttl of these locks, seconds. What a lock service keeps for the fences of a name may last as long.
+    ttl_of_names = LONG
     #: After this many names, all connections and threads that stay are open.
     first_names = 1
 
@@ -176,7 +178,7 @@ class TroubleConformance(ConformanceFixtures):
         return 0
 
     def test_many_names_leave_nothing_behind(self, connect: Connect) -> None:
-        locks = connect()
+        locks = connect(ttl=self.ttl_of_names)
         for number in range(self.first_names):
             with locks.lock(f"first_{number}"):
                 pass

@@ -69,6 +69,7 @@ class TestCarts(conformance.CartConformance):
 class TestTroubles(conformance.TroubleConformance):
     #: Each goes over the wire. The engine has forgotten all 100,000 with memory.
     names = 20_000
+    ttl_of_names = 4.0
 
     @pytest.fixture(autouse=True)
     def _server(self, redis_server: RedisServer) -> None:
@@ -83,7 +84,7 @@ class TestTroubles(conformance.TroubleConformance):
         def keys() -> int:
             return sum(1 for _ in self.server.client.scan_iter(match="dl:2:{kit%3Amany_*", count=10_000))
 
-        eventually(lambda: keys() == 0, "the counters are forgotten")
+        eventually(lambda: keys() == 0, "the counters are forgotten", pause=0.2)
         return 0
 
 

@@ -68,6 +68,7 @@ class TestCarts(conformance.CartConformance):
 
 class TestTroubles(conformance.TroubleConformance):
     names = 2000
+    ttl_of_names = 4.0
     #: Enough for each node to have one.
     first_names = 40
 
@@ -85,7 +86,7 @@ class TestTroubles(conformance.TroubleConformance):
             pattern = "dl:2:{kit%3Amany_*"
             return sum(1 for node in self.cluster.primaries for _ in node.client.scan_iter(match=pattern))
 
-        eventually(lambda: keys() == 0, "the counters are forgotten")
+        eventually(lambda: keys() == 0, "the counters are forgotten", pause=0.2)
         return 0
 
 

@@ -137,6 +137,7 @@ def test_a_server_that_missed_something_is_told_anew(
 class TestTroubles(conformance.TroubleConformance):
     #: Each asks five servers three times. The engine has forgotten all 100,000 with memory.
     names = 200
+    ttl_of_names = 4.0
 
     @pytest.fixture(autouse=True)
     def _five(self, five: Five, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,5 +156,5 @@ class TestTroubles(conformance.TroubleConformance):
             pattern = f"{FORMAT}:{{kit%3Amany_*"
             return sum(sum(1 for _ in one.client.scan_iter(match=pattern)) for one in self.five)
 
-        eventually(lambda: keys() == 0, "the counters are forgotten")
+        eventually(lambda: keys() == 0, "the counters are forgotten", pause=0.2)
         return 0
