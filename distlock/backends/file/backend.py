@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -27,6 +28,7 @@ from distlock.numbers import check_seconds
 from distlock.signal_safety import backend_thread
 
 T = TypeVar("T")
+logger = logging.getLogger("distlock")
 
 #: Seconds between polls, in case a notification is lost or a process is stopped.
 POLL = 1.0
@@ -182,7 +184,8 @@ class FileBackend:
             presence, self._presence = self._presence, None
         if presence is not None:
             self._set_finalizer(None)
-            presence.close()
+            _keep_unless(presence.close(), presence)
+        _close_unclosed()
 
     def after_fork(self) -> None:
         self._mutex = threading.Lock()
@@ -267,7 +270,7 @@ class FileBackend:
             if presence is not None and not presence.current():
                 # The directory was deleted with our entries. Another process may have made it again.
                 self._presence = None
-                presence.desert()
+                _keep_unless(presence.desert(), presence)
                 presence = None
             if presence is None:
                 presence = Presence(self._directory, self._weak_sink)
@@ -370,15 +373,27 @@ def _close_in_thread(presence: Presence) -> None:
         _unclosed.append(presence)
 
 
+def _keep_unless(is_closed: bool, presence: Presence) -> None:
+    if not is_closed:
+        _unclosed.append(presence)
+
+
 def _close_unclosed() -> None:
-    while _unclosed:
-        # The caller has nothing to do with what is wrong there.
-        with suppress(IndexError, OSError, LockError):
-            _unclosed.popleft().close()
+    """Close what is in `_unclosed`, except for presences with a call that is still under way."""
+    for _ in range(len(_unclosed)):
+        try:
+            presence = _unclosed.popleft()
+            _keep_unless(presence.close(), presence)
+        except IndexError:
+            return  # Another thread has closed it.
+        except (OSError, LockError) as error:
+            # The caller has nothing to do with what is wrong there.
+            logger.debug("A client that was dropped, or closed during a call, could not be closed: %s", error)
 
 
-#: The presences of dropped backends for which no thread could be started. The next call of a backend of this
-#: process closes them.
+#: The presences of dropped backends for which no thread could be started, and those that were closed while a
+#: call was under way, which may have been interrupted. The next call or `close` of a backend of this process
+#: closes them.
 _unclosed: deque[Presence] = deque()
 #: All backends of this process. In a forked child, each one forgets the parent's contender.
 _backends: weakref.WeakSet[FileBackend] = weakref.WeakSet()

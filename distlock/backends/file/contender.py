@@ -54,6 +54,8 @@ class Presence:
         self._calls: set[threading.Lock] = set()
         #: Why this presence was closed; None: it is open.
         self._closed: str | None = None
+        #: Whether everything was released after `close`.
+        self._dead = False
         #: Whether the directory with our locks is gone. Another directory may be in its place.
         self._deserted = False
         self._unresponsive = Unresponsive()
@@ -74,10 +76,15 @@ class Presence:
     def end(self, call: threading.Lock) -> None:
         """End *call*, which is still locked. The last one after `close` releases everything."""
         with self._mutex:
-            self._calls.discard(call)
-            last = self._closed is not None and not any(one.locked() for one in self._calls)
+            last = self._closed is not None and not self._dead and not self._is_used_beside(call)
+            if not last:
+                self._calls.discard(call)
         if last:
             self._die()
+
+    def _is_used_beside(self, call: threading.Lock) -> bool:
+        """Return whether a call other than *call* is under way. The caller holds the mutex."""
+        return any(one.locked() for one in self._calls if one is not call)
 
     def refuse_closed(self, token: str | None = None) -> None:
         """Raise `BackendUnavailable` if this presence was closed during the call.
@@ -221,14 +228,18 @@ class Presence:
             if not entry.held:
                 notifications.send(self._tree, entry.contender, entry.sign)
 
-    def close(self) -> None:
-        """Delete our entries. Close everything else once no call is under way. May be called twice."""
-        self._close("The client was closed while this call was under way. It holds nothing.", deserted=False)
+    def close(self) -> bool:
+        """Delete our entries. Close everything else once no call is under way. May be called twice.
 
-    def desert(self) -> None:
+        Return False if a call is under way. If that is interrupted, the next `close` closes everything.
+        """
+        reason = "The client was closed while this call was under way. It holds nothing."
+        return self._close(reason, deserted=False)
+
+    def desert(self) -> bool:
         """As `close`, in a directory that was deleted or replaced."""
         directory = self._directory.path
-        self._close(
+        return self._close(
             f"The lock directory {directory} was deleted or replaced while this call was under way.",
             deserted=True,
         )
@@ -240,24 +251,27 @@ class Presence:
             self._listener.abandon()
         self._tree.close()
 
-    def _close(self, reason: str, *, deserted: bool) -> None:
+    def _close(self, reason: str, *, deserted: bool) -> bool:
         # This is a call, too, so that the end of another call does not close the descriptors.
         call = threading.Lock()
         with call:
             with self._mutex:
-                if self._closed is not None:
-                    return
-                self._closed, self._deserted = reason, deserted
+                is_first = self._closed is None
+                if is_first:
+                    self._closed, self._deserted = reason, deserted
                 self._calls.add(call)
             try:
-                if self._listener is not None:
-                    self._listener.close()
-                self._give_back_all()
+                if is_first:
+                    if self._listener is not None:
+                        self._listener.close()
+                    self._give_back_all()
             finally:
                 self.end(call)
+        return self._dead
 
     def _die(self) -> None:
         """Delete the entries that calls made after `close`, end the contender, and close all descriptors."""
+        self._dead = True
         try:
             self._give_back_all()
             self.status.end()

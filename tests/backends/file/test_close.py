@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import threading
@@ -279,13 +280,16 @@ def test_a_client_that_is_dropped_at_a_limit_of_threads_is_closed_by_the_next_ca
 
 
 def test_what_is_wrong_where_a_dropped_client_was_is_not_told_to_another(
-    one: Contender, key: str, tmp_path: Path
+    one: Contender, key: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     drop_at_a_limit_of_threads(f"file://{tmp_path}/dropped", key)
     for path in (tmp_path / "dropped").rglob("*"):
         if path.is_dir():
             path.chmod(0o777)
-    one.held(ask(key))
+    with caplog.at_level(logging.DEBUG, "distlock"):
+        one.held(ask(key))
+    [told] = caplog.messages
+    assert f"could not be closed: The lock directory {tmp_path}/dropped" in told
 
 
 class TestListener:

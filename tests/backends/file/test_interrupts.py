@@ -7,8 +7,10 @@ import itertools
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -135,6 +137,31 @@ def test_whoever_is_interrupted_anywhere_in_a_call_leaves_no_descriptor_open(url
             break
         assert _open_below(url) == [], tracer.where
     assert number > 100, f"{number} points: is anything traced?"
+
+
+def test_a_client_that_is_closed_while_its_call_is_interrupted_leaves_no_descriptor_open(url: str) -> None:
+    for number in itertools.count(1):
+        locks = distlock.connect(url, prefix="shop", timeout=PATIENCE)
+        with locks.lock("a"):
+            pass
+        assert _open_below(url)
+        tracer = Tracer(number, partial(_close_and_interrupt, locks), files=("backends/file/backend.py",))
+        with suppress(Interrupted, distlock.LockError), tracer, locks.lock("a"):
+            pass
+        # The next close of any client of this process closes the descriptors of the interrupted call, too.
+        locks.close()
+        if not tracer.where:
+            break
+        assert _open_below(url) == [], tracer.where
+    assert number > 20, f"{number} points: is anything traced?"
+
+
+def _close_and_interrupt(locks: distlock.Locks) -> None:
+    closing = threading.Thread(target=locks.close)
+    closing.start()
+    closing.join(PATIENCE)
+    assert not closing.is_alive()
+    raise Interrupted
 
 
 def _open_below(url: str) -> list[str]:
