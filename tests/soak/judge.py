@@ -47,7 +47,7 @@ def judge(history: History, promises: Promises) -> list[Violation]:
         found += _unavailable(attempts, excuses)
         found += _lost(attempts, excuses)
     found += _requests(history, excuses)
-    found += _latches(history.latches, excuses)
+    found += _latches(history, excuses)
     found += [
         Violation("leak", f"process {leak.process} left {leak.what}", leak.at) for leak in history.leaks
     ]
@@ -252,13 +252,21 @@ def _requests(history: History, excuses: Excuses) -> Iterator[Violation]:
                 yield Violation("request", said, until, forgot)
 
 
-def _latches(calls: list[LatchCall], excuses: Excuses) -> Iterator[Violation]:
+def _latches(history: History, excuses: Excuses) -> Iterator[Violation]:
     """There is an order of the calls of a latch in which each answer is right."""
+    # After a call without an answer a process gives up its connection. Other calls on it are repeated.
+    given_up = [
+        (one.process, one.refused)
+        for one in history.attempts
+        if one.refused is not None and _NO_ANSWER.search(one.why)
+    ]
 
     def is_disturbed(call: LatchCall) -> bool:
+        if any(process == call.process and call.began <= at <= call.ended for process, at in given_up):
+            return True
         return excuses.explain(call.caller, call.began, call.ended, "lock")
 
-    for wrong, explained in unexplained(calls, is_disturbed):
+    for wrong, explained in unexplained(history.latches, is_disturbed):
         about = {"make": f" {wrong.total}", "count": f" {wrong.by} for {wrong.part}"}.get(wrong.what, "")
         yield Violation(
             "latch",

@@ -390,6 +390,11 @@ def test_answers_of_latches_that_no_order_explains(calls: list[LatchCall]) -> No
 def test_a_call_that_was_repeated_may_have_had_its_effect_before(calls: list[LatchCall]) -> None:
     assert rules(latches=[made(), *calls]) == ["latch"]
     assert rules(latches=[made(), *calls], faults=[Fault("replies cut", 2.1, 2.2)]) == []
+    # Another caller of this process got no answer in time, so the calls on its connection were repeated.
+    told = "it did not answer in time"
+    unanswered = replace(waited(2.0, 2.5, process=1), how="BackendUnavailable", why=told)
+    assert rules(unanswered, latches=[made(), *calls]) == []
+    assert rules(replace(unanswered, process=2), latches=[made(), *calls]) == ["latch"]
 
 
 def test_an_answer_after_lost_data_is_admitted() -> None:
