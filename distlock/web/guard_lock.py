@@ -153,7 +153,6 @@ class _RowMeanwhile(AcquirerWrapper):
         try:
             return (yield from self._inner.acquire(names, parker, seconds, terms))
         except BackendUnavailable as error:
-            self.namespace.abandon(names, parker, error)
             logger.error(
                 "Without its lock service, the lock %s is the fence's row this time: %s",
                 ", ".join(map(repr, names)),

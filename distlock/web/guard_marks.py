@@ -261,10 +261,6 @@ def options_here(names: Sequence[NameSource], **words: Unpack[GuardKeywords]) ->
         raise with_traceback_at(line, error) from None
 
 
-#: The instructions that may stand between ``super`` and the attribute that is read from it.
-_CALLING = ("PUSH_NULL", "PRECALL", "CALL", "CACHE", "LOAD_DEREF", "LOAD_FAST")
-
-
 def reached(cls: type, name: str) -> set[str]:
     """Return the methods of *cls* that a call of its method *name* may call, including *name*."""
     found: set[str] = set()
@@ -298,6 +294,7 @@ def _of_self(code: CodeType) -> Iterator[str]:
                 yield str(step.argval)
             of_self = of_super = False
             continue
-        of_super = step.argval == "super" or (of_super and step.opname.startswith(_CALLING))
+        # What stands between ``super`` and the attribute that is read from it are its arguments and its call.
+        of_super = of_super or step.argval == "super"
         last = step.argval[-1] if isinstance(step.argval, tuple) and step.argval else step.argval
         of_self = bool(own) and step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and last == own

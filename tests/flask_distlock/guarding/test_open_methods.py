@@ -30,6 +30,11 @@ class Calls(MethodView):
         return self.post(id)
 
 
+class CallsAbove(Calls):
+    def put(self, id: int) -> str:
+        return super(CallsAbove, self).post(id)  # noqa: UP008
+
+
 class Alias(Calls):
     put = Calls.post
 
@@ -62,10 +67,11 @@ def locking(view: Callable[..., Any]) -> Callable[..., Any]:
         (locking(buy), ["GET", "POST"], "with HEAD as well"),
         (locking(buy), ["POST", "BUY"], "with BUY as well"),
         (named(Calls.as_view("buy")), None, "answers PUT by post()"),
+        (named(CallsAbove.as_view("buy")), None, "answers PUT by post()"),
         (named(Alias.as_view("buy")), None, "answers PUT by post()"),
         (named(Decides.as_view("buy")), None, "with HEAD, PUT as well"),
     ],
-    ids=["HEAD", "made up", "calls", "alias", "decides"],
+    ids=["HEAD", "made up", "calls", "calls above", "alias", "decides"],
 )
 def test_an_open_method_is_told(
     app: Flask, caplog: pytest.LogCaptureFixture, view: Any, methods: Any, message: str
