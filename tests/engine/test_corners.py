@@ -345,3 +345,14 @@ def test_a_process_that_ends_leaves_the_queue_of_a_caller_that_was_interrupted()
     scene.keep()
     assert engine.has_ended()
     assert engine.queues.by_key == {}
+
+
+def test_a_handler_inside_of_the_engine_gets_no_lock_and_closes_later(connect: Connect) -> None:
+    locks, other = connect(), connect()
+    assert locks.lock("a").acquire()
+    with engine_of(locks).section.mutex:
+        with pytest.raises(distlock.Reentered):
+            locks.lock("b").acquire()
+        locks.close()
+        assert other.lock("a").locked()
+    wait_until(lambda: not other.lock("a").locked(), "another thread has closed the client")

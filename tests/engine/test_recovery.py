@@ -20,9 +20,9 @@ from distlock.engine.sans_io import ThreadParker, run
 from distlock.grants.grant import Grant
 from distlock.locks.engine_namespace import EngineNamespace
 from distlock.testing.waits import engine_of
-from tests.redis_server import RedisServer, eventually, redis_server
+from tests.redis_server import RedisServer, eventually, own_server, redis_server
 
-__all__ = ["redis_server"]
+__all__ = ["own_server", "redis_server"]
 
 
 @pytest.fixture
@@ -207,29 +207,50 @@ def test_old_files_of_dead_processes_are_deleted_and_no_others(locks: distlock.L
         assert (folder / "new").exists()
 
 
-def test_what_there_is_no_time_to_break_stays_noted(
-    locks: distlock.Locks, folder: Path, redis_server: RedisServer
-) -> None:
-    engine, now = engine_of(locks), 0.0
-    looking = recovery.Recovery(
-        engine.section, engine.backend, lambda: now, engine.maintenance, waits=lambda: True
-    )
-    looking.join("a group")
-    looking.note(object(), "recovery:product", 1)
-    beginning = next(folder.iterdir()).name.partition(".")[0]
+class Neighbour:
+    """It looks in a time that the test makes up, and a process has died that held ``product``."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.now = 0.0
+        self.locks = distlock.connect(url, prefix="recovery")
+        held = self.locks.lock("product").acquire()
+        assert held is not None
+        engine = engine_of(self.locks)
+        self.recovery = recovery.Recovery(
+            engine.section, engine.backend, lambda: self.now, engine.maintenance, waits=lambda: True
+        )
+        self.recovery.join("a group")
+        self.recovery.note(object(), "another", 1)
+        beginning = next(folder.iterdir()).name.partition(".")[0]
+        self.dead = folder / f"{beginning}.dead"
+        self.dead.write_text(f"{held.fence.number} recovery:product\n", "utf-8")
+        self.recovery.begin_looking()
+
+    def look(self, seconds: float = math.inf) -> None:
+        """Look for so many seconds at most."""
+        self.now += 2.0
+        run(self.recovery.tick(lambda: self.now + seconds))
+
+    def close(self) -> None:
+        self.recovery.stop()
+        self.locks.close()
+
+
+def test_what_there_is_no_time_to_break_stays_noted(folder: Path, redis_server: RedisServer) -> None:
+    neighbour = Neighbour(redis_server.url, folder)
+    neighbour.look(seconds=0.0)
+    assert neighbour.dead.exists()
+    neighbour.look()
+    assert not neighbour.dead.exists()
     other = distlock.connect(redis_server.url, prefix="recovery")
-    held = other.lock("product").acquire()
-    assert held is not None
-    dead = folder / f"{beginning}.dead"
-    dead.write_text(f"{held.fence.number} recovery:product\n", "utf-8")
-    looking.begin_looking()
-    now += 1.0
-    run(looking.tick(lambda: now))
-    assert dead.exists()
-    assert locks.lock("product").locked()
-    now += 1.0
-    run(looking.tick(lambda: math.inf))
-    assert not dead.exists()
-    assert not locks.lock("product").locked()
-    looking.stop()
+    assert not other.lock("product").locked()
     other.close()
+    neighbour.close()
+
+
+def test_so_does_what_the_lock_service_did_not_break(folder: Path, own_server: RedisServer) -> None:
+    neighbour = Neighbour(own_server.url, folder)
+    own_server.kill()
+    neighbour.look()
+    assert neighbour.dead.exists()
+    neighbour.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import itertools
 import threading
@@ -291,3 +292,36 @@ def test_two_aliases_of_one_service_and_prefix_give_out_one_lock() -> None:
     # Another prefix is another lock.
     assert nested(site["other"], site["default"])[2:4] == ["nested-", "BEGIN+"]
     site.reset()
+
+
+def test_a_fence_inside_a_guard_on_the_same_name_without_it_is_refused(locks: distlock.Locks) -> None:
+    def view() -> str:
+        return guard.run(
+            locks, ["product_1"], lambda: "inner", Transactions(locks, [], commits=False), fenced_in="default"
+        )
+
+    outer = Transactions(locks, [], commits=False)
+    with pytest.raises(ConfigurationError, match="write the fence on the outer guard"):
+        guard.run(locks, ["product_1"], view, outer)
+    assert guard.run(locks, ["product_1"], view, outer, fenced_in="default") == "inner"
+
+
+def test_only_who_has_stopped_the_event_loop_is_told_so(locks: distlock.Locks) -> None:
+    def view() -> None:
+        pytest.fail("entered")
+
+    async def aview() -> None:
+        view()
+
+    async def both() -> None:
+        with pytest.raises(LockTimeout, match="stopped the event loop"):
+            guard.run(locks, ["product_1"], view, Transactions(locks, []), timeout=0.01)
+        with pytest.raises(LockTimeout) as found:
+            await guard.arun(locks, ["product_1"], aview, Transactions(locks, []), timeout=0.01)
+        assert "event loop" not in str(found.value)
+
+    with ThreadPoolExecutor(1) as other:
+        grant = other.submit(locks.lock("product_1").acquire).result()
+    assert grant is not None
+    asyncio.run(both())
+    grant.release()

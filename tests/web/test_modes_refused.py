@@ -88,6 +88,7 @@ def test_a_fence_of_the_alias_is_not_for_semaphores() -> None:
 def test_it_is_said_as_it_was_written() -> None:
     assert str(GuardOptions(["a"], mode="shared")) == 'distributed_lock("a", mode="shared")'
     assert str(GuardOptions(["a"], limit=2)) == 'distributed_lock("a", limit=2)'
+    assert str(GuardOptions(["a"], on_contended="raise")) == 'distributed_lock("a", on_contended="raise")'
 
 
 def test_a_method_that_writes_is_not_where_readers_stand() -> None:

@@ -334,6 +334,22 @@ def test_the_uppermost_guard_waits_as_long_as_its_own_alias_says(serve: Serve) -
     assert 0 < waits["old"] <= 60
 
 
+def test_a_guard_that_was_called_by_another_locks_alone_when_it_is_called_alone(serve: Serve) -> None:
+    lower = both[1](sell)
+    assert serve(both[0](lower)).post("/product/1").content == b"old new, no transaction"
+    assert lower(HttpRequest(), id=1).content == b"new, no transaction"
+
+
+def test_the_order_of_a_stack_is_no_cause_for_a_warning(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    lowest = distributed_lock("product_<id>")
+    one, other = stacked(sell, *both, lowest), stacked(sell, *reversed(both), lowest)
+    client = serve([path("up/<int:id>", one), path("down/<int:id>", other)])
+    assert [client.post(f"/{way}/1").status_code for way in ("up", "down")] == [200, 200]
+    assert "stands inside" not in caplog.text
+
+
 def test_guards_of_other_methods_are_no_stack(serve: Serve) -> None:
     guards = {alias: [method] for alias, method in (("old", "POST"), ("new", "PUT"))}
     view = stacked(
