@@ -85,9 +85,9 @@ class SQLSession:
             self.closed = True
             raise
         except TimeoutError:
-            # Keep a session with holds for as long as the lease: if the server answers before its end, the
-            # holds still exist.
-            patience = self.ttl if self.holds else self.patience
+            # Keep a session with known holds for as long as the lease: if the server answers before its end,
+            # the holds still exist.
+            patience = self.ttl if any(hold.number for hold in self.holds.values()) else self.patience
             since = self.connection.sent_at
             self.closed = self.closed or (since is not None and now() - since > patience)
             raise

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psycopg
 
 import distlock
+from distlock.testing.waits import wait_until
 
 #: Makes a client of a URL, closed at the end of the test.
 Connect = Callable[..., distlock.Locks]
@@ -48,3 +53,21 @@ def is_up(url: str) -> bool:
         return bool(asked(url, "SELECT 1"))
     except psycopg.OperationalError:
         return False
+
+
+@contextmanager
+def stopped(session: int) -> Iterator[None]:
+    """Stop the server's process for *session* during the block."""
+    os.kill(session, signal.SIGSTOP)
+    try:
+        # A signal that comes before the process has stopped overtakes SIGSTOP, and ends a wait.
+        wait_until(lambda: status(session)["State"].startswith("T"), "it stands still")
+        yield
+    finally:
+        os.kill(session, signal.SIGCONT)
+
+
+def status(session: int) -> dict[str, str]:
+    """What the system says of its process."""
+    lines = Path(f"/proc/{session}/status").read_text("ascii").splitlines()
+    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +13,7 @@ import distlock
 from distlock.testing.protocol_fixtures import Contender, ask
 from distlock.testing.waits import PATIENCE, wait_until
 from tests.backend_class import backend_class
-from tests.topologies.postgresql.asking import Connect, asked, waiting
+from tests.topologies.postgresql.asking import Connect, asked, status, stopped, waiting
 
 PostgreSQLBackend = backend_class("postgresql://user@localhost/shop")
 
@@ -43,19 +41,8 @@ def standing_still(server: str, name: str) -> Iterator[int]:
     wait_until(lambda: len(sessions(server, name, asleep)) == 1, "it waits")
     [(session,)] = sessions(server, name, asleep)
     assert isinstance(session, int)
-    os.kill(session, signal.SIGSTOP)
-    try:
-        # A signal that comes before the process has stopped overtakes SIGSTOP, and ends the wait.
-        wait_until(lambda: status(session)["State"].startswith("T"), "it stands still")
+    with stopped(session):
         yield session
-    finally:
-        os.kill(session, signal.SIGCONT)
-
-
-def status(session: int) -> dict[str, str]:
-    """What the system says of its process."""
-    lines = Path(f"/proc/{session}/status").read_text("ascii").splitlines()
-    return dict(line.split(":\t", 1) for line in lines if ":\t" in line)
 
 
 def is_told_to_stop(session: int) -> bool:

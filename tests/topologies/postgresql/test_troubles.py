@@ -25,7 +25,15 @@ from loadtest.servers.processes import free_port
 from tests.backend_class import new_backend
 from tests.bouncer import pgbouncer
 from tests.topologies.pooler import Pooler, after_key
-from tests.topologies.postgresql.asking import Connect, asked, is_up, prepare, waiting, with_role
+from tests.topologies.postgresql.asking import (
+    Connect,
+    asked,
+    is_up,
+    prepare,
+    stopped,
+    waiting,
+    with_role,
+)
 
 # -- the server ----------------------------------------------------------------------------------
 
@@ -172,6 +180,22 @@ def test_why_the_server_has_ended_the_session_is_told(server: str, connect: Conn
         with locks.lock("told"):
             pass
         locks.close()
+
+
+def test_who_has_too_little_time_for_the_first_answer_ends_no_session(server: str, connect: Connect) -> None:
+    """The callers of the other names use the same one, and may have more time."""
+    for name in ("late", "later"):
+        with connect(server).lock(name):
+            pass
+    locks = connect(f"{server}?application_name=late")
+    assert not locks.lock("late").locked()
+    its_sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'late'"
+    [(session,)] = asked(server, its_sessions)
+    assert isinstance(session, int)
+    with stopped(session), pytest.raises(distlock.BackendUnavailable, match="no answer in time"):
+        locks.lock("late").acquire(timeout=0.1)
+    with locks.lock("later"):
+        assert asked(server, its_sessions) == [(session,)]
 
 
 @pytest.mark.fault("F31")
