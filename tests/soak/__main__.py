@@ -12,8 +12,9 @@ from loadtest.servers.processes import workspace
 from tests.soak.notes import History
 from tests.soak.plants import PLANTS
 from tests.soak.promises import Violation
-from tests.soak.run import CALM, PATIENCE, Soak, fault_names
+from tests.soak.run import CALM, FAULTS_OF_WORKERS, PATIENCE, Soak, fault_names
 from tests.soak.services.known import SERVICES, open_service
+from tests.soak.services.service import FAULTS_OF_NETWORKS
 
 #: Seconds after which the processes are replaced and their notes are judged.
 ROUND = 60.0
@@ -29,8 +30,16 @@ def main() -> int:
     parser.add_argument("--service", default="redis", choices=sorted(SERVICES))
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--seed", type=int, default=None, help="default: drawn, and printed")
-    parser.add_argument("--forget", action="store_true", help="let the lock service lose its data, too")
-    parser.add_argument("--faults", default="", help="draw only these, with commas between them")
+    parser.add_argument(
+        "--forget", action="store_true", help="let the lock service, one of Redis, lose its data, too"
+    )
+    workers, networks = ", ".join(FAULTS_OF_WORKERS), ", ".join(FAULTS_OF_NETWORKS)
+    parser.add_argument(
+        "--faults",
+        default="",
+        help=f"draw only these, with commas between them. Of processes: {workers}. "
+        f"Of the network: {networks}. An unknown name, such as ?, lists all of the lock service",
+    )
     parser.add_argument(
         "--plant", default="", choices=sorted(PLANTS), help="plant a bug, which has to be found"
     )
@@ -48,6 +57,8 @@ def main() -> int:
         place = directory / "service"
         place.mkdir()
         with open_service(options.service, place) as service:
+            if options.forget and not service.losing:
+                parser.error(f"{options.service} loses no data in a soak: leave --forget out")
             only = frozenset(filter(None, options.faults.split(",")))
             if unknown := only - set(fault_names(service)):
                 known = ", ".join(fault_names(service))

@@ -38,10 +38,14 @@ KINDS: dict[str, tuple[Kind, ...]] = {
 }
 
 
+#: The names of the faults that strike workers.
+FAULTS_OF_WORKERS = (*faults.OF_WORKERS, *process_faults.FAULTS)
+
+
 def fault_names(service: Service) -> list[str]:
     """Return the names of all faults that can strike *service* or its workers."""
     strikes = [one.what for one in service.strikes + service.losing]
-    return [*faults.OF_WORKERS, *process_faults.FAULTS, *strikes]
+    return [*FAULTS_OF_WORKERS, *strikes]
 
 
 @dataclass

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import cast
 
 from tests.soak.services.proxy import DIRECTIONS, Proxy
 
@@ -113,6 +114,10 @@ def network(proxy: Proxy, scheme: str) -> tuple[Strike, ...]:
 
 #: For how many seconds the network or a server is away: less and more than a call may take, and a lease.
 PAUSES = (0.3, 1.2 * IO_TIMEOUT, 1.3 * TTL)
+
+
+#: The names of the faults of a network. None is carried out here, so no proxy is needed.
+FAULTS_OF_NETWORKS = tuple(one.what for one in network(cast("Proxy", None), ""))
 
 
 def pause(seconds: float) -> None:
