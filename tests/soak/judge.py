@@ -25,6 +25,8 @@ LONGEST_CALL = 3.0
 SHORT_TIME = 2.0
 #: An error has one of these texts if no answer has come in time.
 _NO_ANSWER = re.compile("no answer within|no answer in time|did not answer in time|opened no session within")
+#: And one of these if there was no time to ask.
+_NO_TIME = re.compile("no time was left|there was no time left to ask")
 #: For how many seconds after a fault a lock may be lost.
 LOST_AFTER = LONGEST_CALL
 #: Within how many seconds a holder learns that its release is requested. A file's does so within two.
@@ -201,10 +203,11 @@ def _unavailable(attempts: list[Attempt], excuses: Excuses) -> Iterator[Violatio
 def _had_little_time(attempt: Attempt) -> bool:
     """Return whether the caller's own time-out was over before the lock service could answer its request.
 
-    On a busy machine a server may take longer than a short time-out.
+    On a busy machine a server may take longer than a short time-out, and a process may not get to asking it.
     """
     assert attempt.refused is not None
-    return attempt.refused - attempt.asked < SHORT_TIME and bool(_NO_ANSWER.search(attempt.why))
+    was_late = _NO_ANSWER.search(attempt.why) or _NO_TIME.search(attempt.why)
+    return attempt.refused - attempt.asked < SHORT_TIME and bool(was_late)
 
 
 def _lost(attempts: list[Attempt], excuses: Excuses) -> Iterator[Violation]:

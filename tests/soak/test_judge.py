@@ -263,6 +263,9 @@ def test_nobody_is_refused_a_lock_that_is_free() -> None:
         "It opened no session within 0.35 s.",
         "The Redis server can't be used: it did not answer in time.",
         "The PostgreSQL server at 127.0.0.1:5432/shop can't be used: no answer in time. See its log.",
+        # The request was not sent: that would have come too late.
+        "The Redis server can't be used: no time was left.",
+        "The ZooKeeper server failed: there was no time left to ask.",
     ],
 )
 def test_a_short_time_out_may_be_over_before_the_answer(why: str) -> None:
