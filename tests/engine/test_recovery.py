@@ -19,8 +19,11 @@ from distlock.engine import recovery
 from distlock.engine.sans_io import ThreadParker, run
 from distlock.grants.grant import Grant
 from distlock.locks.engine_namespace import EngineNamespace
+from distlock.terms import READ, Mode
 from distlock.testing.waits import engine_of
+from distlock.web import guard
 from tests.redis_server import RedisServer, eventually, own_server, redis_server
+from tests.web.nested_call import NoTransactions
 
 __all__ = ["own_server", "redis_server"]
 
@@ -82,6 +85,21 @@ def test_a_closed_client_leaves_no_file(locks: distlock.Locks, folder: Path) -> 
 def test_without_a_fence_nothing_is_noted(locks: distlock.Locks, folder: Path) -> None:
     with locks.lock("one"):
         assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("fenced_in", "mode", "notes"), [("default", None, 1), (None, None, 0), ("default", READ, 0)]
+)
+def test_a_guard_that_writes_under_a_fence_notes_its_lock(
+    locks: distlock.Locks, folder: Path, fenced_in: str | None, mode: Mode | None, notes: int
+) -> None:
+    terms = None if mode is None else replace(locks.namespace.terms, mode=mode)
+
+    def view() -> int:
+        return len(noted(folder)) if folder.exists() else 0
+
+    found = guard.run(locks, ["one"], view, NoTransactions(), terms=terms, fenced_in=fenced_in)
+    assert found == notes
 
 
 def test_a_process_that_has_closed_all_descriptors_writes_into_no_other_file(
