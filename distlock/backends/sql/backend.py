@@ -98,10 +98,14 @@ class SQLBackend:
         session = self._pool.for_wait(request, lock, deadline)
         if session is None:
             return Queued(_NO_SESSION * random.uniform(0.5, 1.5))  # noqa: S311
-        with self._using(session, deadline):
+        held = None
+        # If the session has ended, as it does after `ack_window`, its place in the queue is lost: begin anew.
+        with suppress(SessionLost), self._using(session, deadline):
             held = session.accept(request, deadline) if self._is_answered(session, deadline) else None
         if held is not None:
             return held
+        if session.closed:
+            return Queued(_NO_SESSION)
         self._pool.listen()
         return Queued(POLL)
 

@@ -35,6 +35,9 @@ from tests.topologies.postgresql.asking import (
     with_role,
 )
 
+#: The server lets a session in.
+_WELCOME = b"R\0\0\0\x08\0\0\0\0"
+
 # -- the server ----------------------------------------------------------------------------------
 
 
@@ -196,6 +199,38 @@ def test_who_has_too_little_time_for_the_first_answer_ends_no_session(server: st
         locks.lock("late").acquire(timeout=0.1)
     with locks.lock("later"):
         assert asked(server, its_sessions) == [(session,)]
+
+
+def test_who_does_not_take_a_lock_in_its_window_waits_again(
+    server: str, connect: Connect, pool: ThreadPoolExecutor
+) -> None:
+    opened, opens, goes_on = [0], threading.Event(), threading.Event()
+
+    def hold_back(data: bytes) -> None:
+        """Hold back the welcome to the second session, which is the one that waits."""
+        opened[0] += _WELCOME in data
+        if opened[0] == 2 and not goes_on.is_set():
+            opens.set()
+            goes_on.wait(PATIENCE)
+
+    with Pooler(server, hold_back) as pooler:
+        grant = connect(server).lock("window").acquire()
+        assert grant is not None
+        locks = connect(f"{pooler.url}?application_name=window", io_timeout=PATIENCE, ack_window=0.1)
+        assert locks.lock("window").locked()
+        its_sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'window'"
+        [(main,)] = asked(server, its_sessions)
+        assert isinstance(main, int)
+        waits = pool.submit(locks.lock("window").acquire)
+        assert opens.wait(PATIENCE)
+        wait_until(lambda: len(asked(server, its_sessions)) == 2, "the session that waits is there")
+        with stopped(main):
+            # It asks this session whether it has the lock.
+            grant.release()
+            goes_on.set()
+            wait_until(lambda: asked(server, its_sessions) == [(main,)], "its window is over")
+        assert waits.result(PATIENCE) is not None
+        locks.close()
 
 
 @pytest.mark.fault("F31")
