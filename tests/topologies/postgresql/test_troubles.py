@@ -198,7 +198,7 @@ def test_who_has_too_little_time_for_the_first_answer_ends_no_session(server: st
     with stopped(session), pytest.raises(distlock.BackendUnavailable, match="no answer in time"):
         locks.lock("late").acquire(timeout=0.1)
     with locks.lock("later"):
-        assert asked(server, its_sessions) == [(session,)]
+        assert (session,) in asked(server, its_sessions)
 
 
 def test_who_does_not_take_a_lock_in_its_window_waits_again(
