@@ -143,8 +143,13 @@ class Server:
             worker = self._workers.get(number)
             if worker is None:
                 worker = _Worker(self)
-                worker.start()
-                self._workers[number] = worker
+                try:
+                    worker.start()
+                    self._workers[number] = worker
+                finally:
+                    if self._workers.get(number) is not worker:
+                        # An interrupt came after the start: nobody would dismiss it.
+                        worker.jobs.put(None)
         return worker
 
     def answer(self, job: _Job) -> Any:

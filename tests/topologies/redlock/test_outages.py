@@ -218,6 +218,26 @@ def test_a_server_that_comes_back_during_close_leaves_no_thread(
     eventually(lambda: workers() <= before, "all workers have ended")
 
 
+def test_a_worker_whose_start_is_interrupted_ends(
+    five: Five, contender: MakeContender, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, before, start = contender(five.url), workers(), threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name == "distlock-redlock":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            one.backend.request(ask(key))
+    eventually(lambda: workers() <= before, "the worker has ended")
+    mine = ask(key)
+    one.held(mine)
+    assert one.backend.release(mine)
+
+
 def workers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "distlock-redlock"}
 
