@@ -37,7 +37,7 @@ class Callbacks:
     They may take long. So none runs in the thread that renews holds, unless no other thread can be started.
 
     Args:
-        threads: False: all callbacks run in the calling thread, for tests.
+        threads: False: `on_lost` runs in the calling thread, for tests.
     """
 
     def __init__(

@@ -257,15 +257,18 @@ def _requests(history: History, excuses: Excuses) -> Iterator[Violation]:
 
 def _latches(history: History, excuses: Excuses) -> Iterator[Violation]:
     """There is an order of the calls of a latch in which each answer is right."""
-    # After a call without an answer a process gives up its connection. Other calls on it are repeated.
+    # With Redis, the tasks of a process share a connection. If one of them gets no answer in its time, the
+    # connection is given up, and the calls of the others are repeated.
     given_up = [
         (one.process, one.refused)
         for one in history.attempts
-        if one.refused is not None and _NO_ANSWER.search(one.why)
+        if one.refused is not None and "task" in one.caller and "did not answer in time" in one.why
     ]
 
     def is_disturbed(call: LatchCall) -> bool:
-        if any(process == call.process and call.began <= at <= call.ended for process, at in given_up):
+        if "task" in call.caller and any(
+            process == call.process and call.began <= at <= call.ended for process, at in given_up
+        ):
             return True
         return excuses.explain(call.caller, call.began, call.ended, "lock")
 

@@ -83,6 +83,11 @@ def _effects(calls: list[LatchCall], is_disturbed: Callable[[LatchCall], bool]) 
     return sorted(effects, key=lambda effect: effect.began)
 
 
+def _part(call: LatchCall) -> str:
+    """Return the part that *call* counts. Without one, its repetitions still count once."""
+    return call.part or f"{call.caller} at {call.began}"
+
+
 def _change(call: LatchCall) -> list[_Effect]:
     """Return the change that *call* may have made, without its answer."""
 
@@ -90,7 +95,7 @@ def _change(call: LatchCall) -> list[_Effect]:
         if call.what == "make" and state is None:
             return (Latch(call.total, call.total),)
         if call.what == "count" and state is not None:
-            return (state.counted(call.by, call.part),)
+            return (state.counted(call.by, _part(call)),)
         return (None,) if call.what == "delete" else ()
 
     changes = call.what in {"make", "count", "delete"}
@@ -115,7 +120,7 @@ def _answering(call: LatchCall, disturbed: bool) -> Callable[[State], tuple[Stat
         if state is None:
             return ()
         if call.what == "count":
-            after = state.counted(call.by, call.part)
+            after = state.counted(call.by, _part(call) if disturbed else call.part)
             # A call that was repeated may have got the answer of a later moment.
             is_right = isinstance(answer, int) and (
                 answer <= after.left if disturbed else answer == after.left

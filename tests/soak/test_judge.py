@@ -393,11 +393,19 @@ def test_answers_of_latches_that_no_order_explains(calls: list[LatchCall]) -> No
 def test_a_call_that_was_repeated_may_have_had_its_effect_before(calls: list[LatchCall]) -> None:
     assert rules(latches=[made(), *calls]) == ["latch"]
     assert rules(latches=[made(), *calls], faults=[Fault("replies cut", 2.1, 2.2)]) == []
-    # Another caller of this process got no answer in time, so the calls on its connection were repeated.
+    # Another task of this process got no answer in time, so the calls on their connection were repeated.
     told = "it did not answer in time"
-    unanswered = replace(waited(2.0, 2.5, process=1), how="BackendUnavailable", why=told)
-    assert rules(unanswered, latches=[made(), *calls]) == []
-    assert rules(replace(unanswered, process=2), latches=[made(), *calls]) == ["latch"]
+    unanswered = replace(waited(2.0, 2.5, process=1), caller="1/task", how="BackendUnavailable", why=told)
+    of_tasks = [made(), *(replace(one, caller=f"1/task {one.began}") for one in calls)]
+    assert rules(unanswered, latches=of_tasks) == []
+    assert rules(unanswered, latches=[made(), *calls]) == ["latch"]
+    assert rules(replace(unanswered, process=2), latches=of_tasks) == ["latch"]
+    assert rules(replace(unanswered, why="no answer within 0.35 s"), latches=of_tasks) == ["latch"]
+
+
+def test_a_count_that_was_repeated_counts_once() -> None:
+    twice = [made(), call("count", 2, 3, 1), call("look", 4, 5, 0)]
+    assert rules(latches=twice, faults=[Fault("replies cut", 2.1, 2.2)]) == ["latch"]
 
 
 def test_an_answer_after_lost_data_is_admitted() -> None:

@@ -129,7 +129,7 @@ class Server:
     def _repeat_releases(self) -> None:
         with self._mutex:
             if not self._workers:
-                # They were dismissed, and nobody would dismiss those that a release starts now.
+                # The workers were dismissed. A release would start new ones, which nobody would dismiss.
                 return
             pending, self._pending_releases = self._pending_releases, {}
             for request in pending.values():

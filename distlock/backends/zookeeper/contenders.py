@@ -353,17 +353,23 @@ class Contenders:
 
         Delete nodes of *request* that it can't use. *new*: see `Leftovers.add`.
         """
+        found: Node | None = None
         try:
             for path in (yield from self.leftovers.find(request.token, request.key, deadline)):
+                if self.leftovers.is_doomed(path):
+                    continue
                 (stat,) = yield from self.session.asking([Exists(path, None)], deadline)
-                if new and stat is not None and stat.ephemeralOwner == self.session.id:
-                    return self._found(request, path, stat.ephemeralOwner, stat.czxid, began)
-                # The engine has given this node up already, or the node belongs to an earlier session.
+                usable = new and found is None and stat is not None
+                if usable and stat.ephemeralOwner == self.session.id:
+                    found = self._found(request, path, stat.ephemeralOwner, stat.czxid, began)
+                    continue
+                # The engine has given this node up already, the node belongs to an earlier session, or two
+                # attempts have each made one.
                 yield from self.session.asking([Delete(path, -1)], deadline, KazooException)
         except BaseException:
             self.leftovers.add(request.token, request.key, new)
             raise
-        return None
+        return found
 
     def _found(self, request: LockRequest, path: str, owner: int, czxid: int, began: float) -> Node:
         parent, _, name = path.rpartition("/")

@@ -18,7 +18,7 @@ from kazoo.protocol.serialization import Delete
 
 from distlock import clock
 from distlock.backends.base import LockRequest
-from distlock.backends.zookeeper.nodes import lock_path, prefix_of
+from distlock.backends.zookeeper.nodes import in_order, lock_path, prefix_of
 from distlock.backends.zookeeper.sans_io import Deadline, Exchanges, ZooKeeperReply, run
 from distlock.backends.zookeeper.session import ZooKeeperSession, children
 
@@ -31,8 +31,10 @@ class Leftovers:
         self._base = base
         #: By token: its key, and whether no caller knows of its node.
         self._tokens: dict[str, tuple[str, bool]] = {}
-        #: The paths of nodes that were found, until they are gone. A request can't claim them any more.
+        #: The paths of nodes that were found, until they are gone. No request may use them any more.
         self._doomed: set[str] = set()
+        #: `add` works without it: it is called wherever a generator is closed, also in the middle of `claim`.
+        self._mutex = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._tokens) + len(self._doomed)
@@ -43,25 +45,35 @@ class Leftovers:
 
     def claim(self, token: str) -> bool | None:
         """Remove *token*, and leave its node to the caller. Return whether it is new; None: not found."""
-        _, new = self._tokens.pop(token, ("", None))
+        with self._mutex:
+            _, new = self._tokens.pop(token, ("", None))
         return new
 
+    def is_doomed(self, path: str) -> bool:
+        """Return whether the node at *path* is being deleted, so that no request may use it."""
+        return path in self._doomed
+
     def find(self, token: str, key: str, deadline: Deadline) -> Exchanges[list[str]]:
-        """Return the paths of the nodes of *token*, after all earlier requests were carried out."""
+        """Return the paths of the nodes of *token*, the first in the queue first.
+
+        All earlier requests were carried out before.
+        """
         parent, prefix = lock_path(self._base, key), prefix_of(token)
         names = yield from children(self._session, parent, deadline, barrier=self._base)
-        return [f"{parent}/{name}" for name in names if name.startswith(prefix)]
+        return [f"{parent}/{name}" for name in in_order(names) if name.startswith(prefix)]
 
     def sweep(self, deadline: Deadline) -> None:
         """Look for the nodes of all tokens, and delete them."""
         self._delete(deadline)
         for token, entry in list(self._tokens.items()):
             found = run(self.find(token, entry[0], deadline))
-            # A caller that repeats its request may have claimed the token, and its node with it. It may also
-            # have added the token again, with another node, which the next sweep finds.
-            if self._tokens.get(token) is entry and self.claim(token) is not None:
-                self._doomed.update(found)
-                self._delete(deadline)
+            with self._mutex:
+                # A caller that repeats its request may have claimed the token, and its node with it. It may
+                # also have added the token again, with another node, which the next sweep finds.
+                if self._tokens.get(token) is entry:
+                    self._doomed.update(found)
+                    del self._tokens[token]
+            self._delete(deadline)
 
     def _delete(self, deadline: Deadline) -> None:
         for path in list(self._doomed):

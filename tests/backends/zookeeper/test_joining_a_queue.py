@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
+from distlock.backends.base import LockRequest
 from distlock.errors import BackendUnavailable
 from tests.backends.zookeeper.contender import MakeContender, ask, some_key
 from tests.backends.zookeeper.proxy import Proxy
@@ -144,6 +146,44 @@ def test_a_place_that_lapses_while_the_queue_is_read_leaves_no_second_node(
     assert len(zookeeper_server.children(key)) == 2
     holder.release(first)
     waiter.until_held(mine)
+
+
+def forget_the_reply(line: Any, mine: LockRequest) -> Any:
+    """Put *line* into the state after a node was made whose reply was lost. Return the node."""
+    node = line.nodes.pop(mine.token)
+    line.leftovers.add(mine.token, mine.key, new=True)
+    return node
+
+
+def test_of_two_nodes_of_one_waiter_one_is_left(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, mine = contender(zookeeper_server.url), ask()
+    one.hold(mine)
+    line = one.line()
+    node = forget_the_reply(line, mine)
+    # Another attempt has made one, too.
+    again = line.session.client.contender(node.parent, f"_c_{mine.token}-lock-")
+    line.session.ask([again], one._deadline())
+    assert len(zookeeper_server.children(mine.key)) == 2
+    one.until_held(mine)
+    assert one.release(mine)
+    assert not zookeeper_server.children(mine.key)
+
+
+def test_a_node_that_is_about_to_be_deleted_is_no_hold(
+    zookeeper_server: ZooKeeperServer, contender: MakeContender
+) -> None:
+    one, mine = contender(zookeeper_server.url), ask()
+    first = one.hold(mine)
+    line = one.line()
+    node = forget_the_reply(line, mine)
+    # The deletion was sent, and nobody knows yet whether it was carried out. Then another reply was lost.
+    line.leftovers._doomed.add(node.path)
+    again = one.until_held(mine)
+    assert again.number > first.number
+    assert one.renew([mine]) == [True]
+    assert len(zookeeper_server.children(mine.key)) == 1
 
 
 def test_who_gives_up_an_ask_without_an_answer_leaves_no_node(
