@@ -86,7 +86,10 @@ class PostgreSQLDialect(Dialect):
         ("It is a standby, or read only: put the primary in the URL.", "25006"),
         ("Somebody has ended the statement on the server: try again.", "due to user request"),
         ("Somebody has ended the session, or stopped the server: try again.", "to administrator command"),
-        ("This process stood still for longer than its ttl: try again.", "to idle-session timeout"),
+        (
+            "This process stood still: try again. If it did not, raise idle_session_timeout there.",
+            "to idle-session timeout",
+        ),
         ("It is starting or stopping: try again.", "57P03"),
         ("It is starting: try again.", "starting up"),
         (
