@@ -27,6 +27,8 @@ SHORT_TIME = 2.0
 _NO_ANSWER = re.compile("no answer within|no answer in time|did not answer in time|opened no session within")
 #: And one of these if there was no time to ask.
 _NO_TIME = re.compile("no time was left|there was no time left to ask")
+#: A call that lasts longer, in seconds, met a server that stood still for a moment.
+STALL = 0.3
 #: For how many seconds after a fault a lock may be lost.
 LOST_AFTER = LONGEST_CALL
 #: Within how many seconds a holder learns that its release is requested. A file's does so within two.
@@ -257,17 +259,21 @@ def _requests(history: History, excuses: Excuses) -> Iterator[Violation]:
 
 def _latches(history: History, excuses: Excuses) -> Iterator[Violation]:
     """There is an order of the calls of a latch in which each answer is right."""
-    # With Redis, the tasks of a process share a connection. If one of them gets no answer in its time, the
-    # connection is given up, and the calls of the others are repeated.
+    # With Redis, the tasks of a process share a connection. If one of them gets no answer in its time, which
+    # is a time-out to a caller that waits in a queue, the connection is given up, and the calls of the others
+    # are repeated.
     given_up = [
         (one.process, one.refused)
         for one in history.attempts
-        if one.refused is not None and "task" in one.caller and "did not answer in time" in one.why
+        if one.refused is not None and "task" in one.caller
+        if one.how == "timeout" or "did not answer in time" in one.why
     ]
 
     def is_disturbed(call: LatchCall) -> bool:
-        if "task" in call.caller and any(
-            process == call.process and call.began <= at <= call.ended for process, at in given_up
+        if (
+            "task" in call.caller
+            and call.ended - call.began > STALL
+            and any(process == call.process and call.began <= at <= call.ended for process, at in given_up)
         ):
             return True
         return excuses.explain(call.caller, call.began, call.ended, "lock")

@@ -401,6 +401,7 @@ def test_a_call_that_was_repeated_may_have_had_its_effect_before(calls: list[Lat
     assert rules(unanswered, latches=[made(), *calls]) == ["latch"]
     assert rules(replace(unanswered, process=2), latches=of_tasks) == ["latch"]
     assert rules(replace(unanswered, why="no answer within 0.35 s"), latches=of_tasks) == ["latch"]
+    assert rules(replace(unanswered, how="timeout", why=""), latches=of_tasks) == []
 
 
 def test_a_count_that_was_repeated_counts_once() -> None:
