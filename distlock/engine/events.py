@@ -37,7 +37,7 @@ class Callbacks:
     They may take long. So none runs in the thread that renews holds, unless no other thread can be started.
 
     Args:
-        threads: False: `on_lost` runs in the calling thread, for tests.
+        threads: False: all callbacks run in the calling thread, for tests.
     """
 
     def __init__(
@@ -138,6 +138,9 @@ class Callbacks:
         own = grant._options.on_release_requested
         callbacks = [one for one in (own, self._on_release_requested) if one is not None]
         if not callbacks:
+            return
+        if not self._threads:
+            _call_on_release_requested(callbacks, grant)
             return
         # The callbacks may hang, or wait for this very lock.
         thread = threading.Thread(
