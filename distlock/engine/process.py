@@ -93,7 +93,7 @@ def _register_in_child() -> None:
     if process is None or process.parent_process() is None:
         return
     if _finalizer is None or not _finalizer.still_active():
-        # Such a child has loaded the module before anything else.
+        # A child of multiprocessing has loaded this module before anything else.
         _finalizer = sys.modules["multiprocessing.util"].Finalize(None, _at_end_of_child, exitpriority=LAST)
 
 

@@ -77,7 +77,10 @@ class Process:
         return answer
 
     def stop(self) -> None:
-        """Stop the process, and wait until it has stopped: right after the signal it could acquire a lock."""
+        """Stop the process, and wait until it has stopped: right after the signal it could acquire a lock.
+
+        Return at once if it is stopped already.
+        """
         self._popen.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
 

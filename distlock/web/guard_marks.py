@@ -294,7 +294,7 @@ def _of_self(code: CodeType) -> Iterator[str]:
                 yield str(step.argval)
             of_self = of_super = False
             continue
-        # What stands between ``super`` and the attribute that is read from it are its arguments and its call.
+        # Between ``super`` and the attribute that is read from it stand only its arguments and its call.
         of_super = of_super or step.argval == "super"
         last = step.argval[-1] if isinstance(step.argval, tuple) and step.argval else step.argval
         of_self = bool(own) and step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and last == own

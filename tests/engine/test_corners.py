@@ -193,7 +193,7 @@ def test_a_waiter_whose_loop_was_closed_is_stepped_over(connect: Connect) -> Non
     task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-def test_so_it_is_while_another_process_has_the_lock(connect: Connect) -> None:
+def test_a_closed_loop_keeps_nobody_waiting_while_another_process_has_the_lock(connect: Connect) -> None:
     locks, other = connect(timeout=-1), connect()
     grant = other.lock("a").acquire()
     assert grant is not None

@@ -31,7 +31,7 @@ class AnswerChange:
     kind: str
     #: How many answers pass unchanged before.
     after: int
-    #: Where in the answer the change is made, as a fraction of its length.
+    #: The place of the change in the answer, as a fraction of its length.
     at: float
     #: Chooses among the answers that a protocol has, and the random bytes.
     seed: int

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-#: Where coverage.py in other processes looks for its configuration.
+#: The variable by which coverage.py in other processes finds its configuration.
 CONFIGURATION = "COVERAGE_PROCESS_CONFIG"
 #: Where the plugin writes its notes.
 NOTES = "MUTATION_NOTES"

@@ -259,9 +259,8 @@ def _requests(history: History, excuses: Excuses) -> Iterator[Violation]:
 
 def _latches(history: History, excuses: Excuses) -> Iterator[Violation]:
     """There is an order of the calls of a latch in which each answer is right."""
-    # With Redis, the tasks of a process share a connection. If one of them gets no answer in its time, which
-    # is a time-out to a caller that waits in a queue, the connection is given up, and the calls of the others
-    # are repeated.
+    # If the connection that tasks share is given up, because one of them has got no answer in its time, the
+    # calls of the others are repeated. To a task that waits in a queue, that is a time-out.
     given_up = [
         (one.process, one.refused)
         for one in history.attempts
@@ -271,7 +270,8 @@ def _latches(history: History, excuses: Excuses) -> Iterator[Violation]:
 
     def is_disturbed(call: LatchCall) -> bool:
         if (
-            "task" in call.caller
+            excuses.promises.tasks_share
+            and "task" in call.caller
             and call.ended - call.began > STALL
             and any(process == call.process and call.began <= at <= call.ended for process, at in given_up)
         ):

@@ -15,7 +15,8 @@ class Promises:
     *patience*: how long a lock may be free while callers wait. *killed*, *stopped*: how long a process that
     is killed, or stands still, may keep a lock from others; ``inf``: until it goes on. *slack*: for how
     much longer calls may fail after a fault. *in_files*: whether the lock service is a directory.
-    *in_turns*: whether processes have a lock in turns.
+    *in_turns*: whether processes have a lock in turns. *tasks_share*: whether the tasks of a process share
+    a connection, which is given up if one of them gets no answer in its time.
     """
 
     patience: float
@@ -24,6 +25,7 @@ class Promises:
     slack: float = 0.0
     in_files: bool = False
     in_turns: bool = True
+    tasks_share: bool = False
 
     def about(self, name: str) -> Promises:
         """Return what is promised for the lock *name*, which may be in a directory."""

@@ -102,6 +102,7 @@ class Soak:
             # A busy machine feels a fault for longer.
             slack=max(0.0, self.patience - PATIENCE),
             in_files=service.scheme == "file",
+            tasks_share=service.scheme.startswith("redis"),
             in_turns=service.scheme != "redlock",
         )
 

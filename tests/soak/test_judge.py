@@ -397,11 +397,14 @@ def test_a_call_that_was_repeated_may_have_had_its_effect_before(calls: list[Lat
     told = "it did not answer in time"
     unanswered = replace(waited(2.0, 2.5, process=1), caller="1/task", how="BackendUnavailable", why=told)
     of_tasks = [made(), *(replace(one, caller=f"1/task {one.began}") for one in calls)]
-    assert rules(unanswered, latches=of_tasks) == []
-    assert rules(unanswered, latches=[made(), *calls]) == ["latch"]
-    assert rules(replace(unanswered, process=2), latches=of_tasks) == ["latch"]
-    assert rules(replace(unanswered, why="no answer within 0.35 s"), latches=of_tasks) == ["latch"]
-    assert rules(replace(unanswered, how="timeout", why=""), latches=of_tasks) == []
+    shared = replace(PROMISES, tasks_share=True)
+    assert rules(unanswered, latches=of_tasks, promises=shared) == []
+    assert rules(replace(unanswered, how="timeout", why=""), latches=of_tasks, promises=shared) == []
+    assert rules(unanswered, latches=of_tasks) == ["latch"]
+    assert rules(unanswered, latches=[made(), *calls], promises=shared) == ["latch"]
+    assert rules(replace(unanswered, process=2), latches=of_tasks, promises=shared) == ["latch"]
+    other = replace(unanswered, why="no answer within 0.35 s")
+    assert rules(other, latches=of_tasks, promises=shared) == ["latch"]
 
 
 def test_a_count_that_was_repeated_counts_once() -> None:

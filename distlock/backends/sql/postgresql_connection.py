@@ -87,7 +87,7 @@ class PostgreSQLConnection(ServerConnection):
 
     def __init__(self, conninfo: bytes, deadline: float) -> None:
         self._connection = PGconn.connect_start(conninfo)
-        #: What the server has said, outside of an answer, about why it ends the session.
+        #: The reasons that the server has given, outside of an answer, for ending the session.
         self._reasons: list[str] = []
         self._connection.notice_handler = partial(_keep_reason, self._reasons)
         try:

@@ -48,7 +48,7 @@ class Peer:
         return self.begin(command, *arguments).result(PATIENCE)
 
     def stop(self) -> None:
-        """SIGSTOP. Returns when every thread of it stands still."""
+        """SIGSTOP. Returns when every thread of it stands still, at once if it does already."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
 

@@ -68,6 +68,6 @@ def stopped(session: int) -> Iterator[None]:
 
 
 def status(session: int) -> dict[str, str]:
-    """What the system says of its process."""
+    """Return the fields of the kernel's status of the process of *session*."""
     lines = Path(f"/proc/{session}/status").read_text("ascii").splitlines()
     return dict(line.split(":\t", 1) for line in lines if ":\t" in line)

@@ -228,9 +228,11 @@ def test_who_does_not_take_a_lock_in_its_window_waits_again(
             # It asks this session whether it has the lock.
             grant.release()
             goes_on.set()
-            # On a busy machine the lock may be granted first: then there is nothing to ask.
-            over = lambda: waits.done() or asked(server, its_sessions) == [(main,)]  # noqa: E731
-            wait_until(over, "its window is over")
+            wait_until(
+                # On a busy machine the lock may be granted first: then there is nothing to ask.
+                lambda: waits.done() or asked(server, its_sessions) == [(main,)],
+                "its window is over",
+            )
         assert waits.result(PATIENCE) is not None
         locks.close()
 
